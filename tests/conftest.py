@@ -8,3 +8,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import sys
+from pathlib import Path
+
+
+sys.path.insert(0, str(Path(__file__).parent))

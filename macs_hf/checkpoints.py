@@ -1,0 +1,69 @@
+"""Checkpoints: find the newest complete one, and restore every tensor of it or say which not."""
+
+import json
+from pathlib import Path
+
+from transformers import PreTrainedModel
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+
+# The trainer writes this file last, so a checkpoint without it was cut off while being written.
+STATE_FILE = "trainer_state.json"
+
+
+def checkpoints(output_dir: str | Path) -> list[Path]:
+    """The checkpoint folders below `output_dir`, complete or not, oldest first."""
+    numbered = []
+    for path in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        step = path.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")
+        if path.is_dir() and step.isdecimal():
+            numbered.append((int(step), path))
+    return [path for _, path in sorted(numbered)]
+
+
+def is_complete(checkpoint: Path) -> bool:
+    try:
+        json.loads((checkpoint / STATE_FILE).read_text())
+    except (OSError, json.JSONDecodeError):
+        return False
+    return True
+
+
+def last_complete_checkpoint(output_dir: str | Path, up_to_step: int | None = None) -> Path | None:
+    """The newest checkpoint that was written to its end, at most `up_to_step` old; `None` if there is none."""
+    for path in reversed(checkpoints(output_dir)):
+        step = int(path.name.rpartition("-")[2])
+        if (up_to_step is None or step <= up_to_step) and is_complete(path):
+            return path
+    return None
+
+
+def restore_weights(model: PreTrainedModel, checkpoint: str | Path) -> None:
+    """
+    Load a checkpoint into `model` in place, all of it or an error.
+
+    `save_pretrained` writes some architectures (ViT, Swin, BEiT, ...) under the key names of their first release,
+    which only `from_pretrained` translates back; `load_state_dict(strict=False)` skips them with a warning.
+    """
+    loaded, info = type(model).from_pretrained(
+        str(checkpoint),
+        config=model.config,
+        dtype=model.dtype,
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+        local_files_only=True,
+    )
+    problems = {
+        what: sorted(str(key) for key in info[f"{what}_keys"])
+        for what in ("missing", "unexpected", "mismatched")
+        if info[f"{what}_keys"]
+    }
+    if problems:
+        found = "; ".join(
+            f"{what}: {', '.join(keys[:5])}{' ...' * (len(keys) > 5)}" for what, keys in problems.items()
+        )
+        raise ValueError(
+            f"The checkpoint {checkpoint} does not fit {type(model).__name__} ({found}). It was saved by another "
+            "model or with another number of labels; resume with the same model, or choose another output_dir."
+        )
+    model.load_state_dict(loaded.state_dict())

@@ -1,0 +1,164 @@
+"""Pure tensor functions: logits and labels in, scalars out. They know nothing of models, views or trainers.
+
+All terms are means over the samples of the batch, so their weights keep their meaning for any batch size, and all are
+computed in float32 at least.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class MaCSLoss(NamedTuple):
+    """The loss and the parts it was made of; a part that the objective does not use is `None`."""
+
+    loss: Tensor
+    cross_entropy_loss: Tensor  # with focal weights, smoothed or mixed labels where the objective asks for them
+    margin_loss: Tensor | None
+    consistency_loss: Tensor | None
+    jensen_shannon_loss: Tensor | None
+    mbls_loss: Tensor | None
+    logit_margin: Tensor | None  # the mean gap, a diagnostic; None where labels are soft
+    logits: Tensor  # of the view that carries the labels
+
+
+def logit_margin(logits: Tensor, labels: Tensor) -> Tensor:
+    """
+    Per sample, the label's logit minus the largest other logit: positive where the prediction is right.
+
+    Args:
+        logits (`Tensor` of shape `(batch, classes)`): At least two classes.
+        labels (`Tensor` of shape `(batch,)`): Class indices.
+
+    ```python
+    >>> logit_margin(torch.tensor([[3.0, 1.0, 0.0], [0.0, 2.0, 5.0]]), torch.tensor([0, 1]))
+    tensor([ 2., -3.])
+
+    ```
+    """
+    if logits.shape[-1] < 2:
+        raise ValueError(f"A logit margin needs at least two classes, but logits have shape {tuple(logits.shape)}.")
+    index = labels.unsqueeze(-1)
+    runner_up = logits.scatter(-1, index, -torch.inf).amax(-1)
+    return logits.gather(-1, index).squeeze(-1) - runner_up
+
+
+def margin_loss(logits: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:
+    """Mean of max(0, margin - gap)^2: zero if and only if every label leads the runner-up by `margin`."""
+    return F.relu(margin - logit_margin(_full_precision(logits), labels)).square().mean()
+
+
+def consistency_loss(logits: Tensor, perturbed_logits: Tensor) -> Tensor:
+    """Mean KL(p || p'), clean view first; the gradient flows through both views."""
+    return F.kl_div(
+        F.log_softmax(_full_precision(perturbed_logits), dim=-1),
+        F.log_softmax(_full_precision(logits), dim=-1),
+        log_target=True,
+        reduction="batchmean",
+    )
+
+
+def focal_loss(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
+    """Mean of -(1 - p)^gamma log p, p the probability of the label ([Lin et al.](https://huggingface.co/papers/1708.02002))."""
+    log_p = F.log_softmax(_full_precision(logits), dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    # 1 - p without cancellation; kept off zero, where the power has no finite slope for gamma < 1.
+    miss = (-torch.expm1(log_p)).clamp_min(torch.finfo(log_p.dtype).tiny)
+    return -(miss**gamma * log_p).mean()
+
+
+def mbls_penalty(logits: Tensor, margin: float = 10.0) -> Tensor:
+    """
+    Mean over samples and classes of max(0, largest logit - logit - margin): margin-based label smoothing
+    ([Liu et al.](https://huggingface.co/papers/2111.15430)), which caps logit gaps where MaCS asks for one.
+    """
+    logits = _full_precision(logits)
+    return F.relu(logits.amax(-1, keepdim=True) - logits - margin).mean()
+
+
+def jensen_shannon(views: Sequence[Tensor]) -> Tensor:
+    """Mean Jensen-Shannon divergence between the predictions of several views, in [0, log(number of views)]."""
+    log_p = torch.stack([F.log_softmax(_full_precision(view), dim=-1) for view in views])
+    log_mixture = torch.logsumexp(log_p, dim=0) - math.log(len(views))
+    divergences = F.kl_div(log_mixture.expand_as(log_p), log_p, log_target=True, reduction="none").sum(-1)
+    return divergences.mean()
+
+
+def macs_loss(
+    logits: Tensor,
+    labels: Tensor,
+    perturbed_logits: Tensor | None = None,
+    *,
+    perturbed_rows: Tensor | None = None,
+    augmix_logits: Sequence[Tensor] = (),
+    lambda_margin: float = 0.1,
+    margin: float = 1.0,
+    lambda_consistency: float = 0.5,
+    lambda_jsd: float = 0.0,
+    lambda_mbls: float = 0.0,
+    mbls_margin: float = 10.0,
+    focal_gamma: float = 0.0,
+    label_smoothing: float = 0.0,
+) -> MaCSLoss:
+    """
+    The MaCS objective of logits that are already there.
+
+    Args:
+        logits (`Tensor` of shape `(batch, classes)`): Of the view that carries the labels.
+        labels (`Tensor` of shape `(batch,)`, or `(batch, classes)` for soft labels): Soft labels have no margin.
+        perturbed_logits (`Tensor`, *optional*): Of T(x); needed if `lambda_consistency > 0`.
+        perturbed_rows (`Tensor`, *optional*): Which rows of `logits` they belong to; all, if not given.
+        augmix_logits (sequence of `Tensor`, *optional*): Of the AugMix views; needed if `lambda_jsd > 0`.
+
+    The weights are those of [`Objective`].
+
+    ```python
+    >>> logits = torch.tensor([[2.0, 1.5]])
+    >>> parts = macs_loss(logits, torch.tensor([0]), logits)
+    >>> parts.margin_loss, parts.consistency_loss  # a gap of 0.5, and two equal views
+    (tensor(0.2500), tensor(0.))
+
+    ```
+    """
+    logits = _full_precision(logits)
+    soft_labels = labels.ndim == 2
+    if soft_labels and (lambda_margin > 0 or focal_gamma > 0):
+        raise ValueError(
+            f"Labels of shape {tuple(labels.shape)} are soft, and the margin and focal terms need one class per "
+            "image. Set lambda_margin=0 and focal_gamma=0, or pass class indices."
+        )
+    if focal_gamma > 0:
+        cross_entropy = focal_loss(logits, labels, focal_gamma)
+    else:
+        cross_entropy = F.cross_entropy(logits, labels, label_smoothing=label_smoothing)
+
+    loss = cross_entropy
+    hinge = consistency = divergence = cap = gap = None
+    if not soft_labels:
+        gaps = logit_margin(logits if lambda_margin > 0 else logits.detach(), labels)
+        gap = gaps.detach().mean()
+        if lambda_margin > 0:
+            hinge = F.relu(margin - gaps).square().mean()
+            loss = loss + lambda_margin * hinge
+    if lambda_consistency > 0:
+        if perturbed_logits is None:
+            raise ValueError(f"lambda_consistency={lambda_consistency} needs `perturbed_logits`.")
+        clean = logits if perturbed_rows is None else logits[perturbed_rows]
+        consistency = consistency_loss(clean, perturbed_logits)
+        loss = loss + lambda_consistency * consistency
+    if lambda_jsd > 0:
+        if not augmix_logits:
+            raise ValueError(f"lambda_jsd={lambda_jsd} needs `augmix_logits`.")
+        divergence = jensen_shannon([logits, *augmix_logits])
+        loss = loss + lambda_jsd * divergence
+    if lambda_mbls > 0:
+        cap = mbls_penalty(logits, mbls_margin)
+        loss = loss + lambda_mbls * cap
+    return MaCSLoss(loss, cross_entropy, hinge, consistency, divergence, cap, gap, logits)
+
+
+def _full_precision(logits: Tensor) -> Tensor:
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits

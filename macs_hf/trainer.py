@@ -1,0 +1,266 @@
+"""`MaCSTrainer`: a `transformers.Trainer` that trains with Margin and Consistency Supervision.
+
+The objective is in `supervision.py`; here is only what ties it to `Trainer`, and what makes runs repeatable.
+"""
+
+from typing import Any
+
+import datasets
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel, Trainer
+from transformers.utils import logging
+
+from .checkpoints import last_complete_checkpoint, restore_weights
+from .objective import Objective, objective_of
+from .perturbations import PixelStats
+from .randomness import KeyedDataset, global_rng_preserved, mix_seed
+from .supervision import supervise
+
+
+logger = logging.get_logger(__name__)
+
+# What is logged beside `loss`, where the objective has it.
+LOGGED_PARTS = (
+    "cross_entropy_loss",
+    "margin_loss",
+    "consistency_loss",
+    "jensen_shannon_loss",
+    "mbls_loss",
+    "logit_margin",
+)
+
+
+class MaCSTrainer(Trainer):
+    """
+    Drop-in replacement for [`~transformers.Trainer`], for classifiers that take `pixel_values` and return `.logits`.
+
+    Args:
+        args ([`MaCSTrainingArguments`] or [`~transformers.TrainingArguments`], *optional*):
+            With plain `TrainingArguments` the paper's objective applies.
+        pixel_stats ([`PixelStats`], *optional*):
+            How images were normalised, if the perturbation acts on pixels and `processing_class` does not tell.
+
+    All other arguments are those of `Trainer`.
+    """
+
+    # compute_loss returns the mean over the micro-batch, so Trainer has to divide by the accumulation steps.
+    loss_is_scaled_for_ga = False
+
+    def __init__(self, *args: Any, pixel_stats: PixelStats | None = None, **kwargs: Any) -> None:
+        self.pixel_stats = pixel_stats
+        self._part_sums: dict[str, Tensor] = {}
+        self._diverged: Tensor | None = None
+        self._last_finite_step = 0
+        self._micro_step = (-1, 0)
+        self._keyed_dataset: KeyedDataset | None = None
+        super().__init__(*args, **kwargs)
+        # The model never sees labels; this also saves a count of them, gathered over processes, at each step.
+        self.model_accepts_loss_kwargs = False
+        if self.args.label_names is None:
+            # Trainer reads them off the model's signature, which a wrapper may hide.
+            self.label_names = ["labels"]
+
+    @property
+    def objective(self) -> Objective:
+        """What `args` ask for now (a hyperparameter search changes them between runs)."""
+        return objective_of(self.args)
+
+    # ---- Checks before anything runs ----
+
+    def _validate_args(self) -> None:
+        super()._validate_args()
+        if self.args.n_gpu > 1:
+            raise ValueError(
+                f"{self.args.n_gpu} GPUs are visible to one process, which torch.nn.DataParallel would split each "
+                "batch over, views apart from one another. Start one process per GPU with `accelerate launch`, or set "
+                "CUDA_VISIBLE_DEVICES to one GPU."
+            )
+        if self.compute_loss_func is not None:
+            raise ValueError("compute_loss_func would replace the MaCS objective. Leave it out, or use plain Trainer.")
+        config = getattr(self.model, "config", None)
+        problem_type = getattr(config, "problem_type", None)
+        if problem_type not in (None, "single_label_classification"):
+            raise ValueError(
+                f"problem_type={problem_type!r} has no single label per image, so it has no margin. Use a model with "
+                "problem_type='single_label_classification'."
+            )
+        num_labels = getattr(config, "num_labels", None)
+        if num_labels is not None and num_labels < 2:
+            raise ValueError(f"num_labels={num_labels}: a classifier needs at least two classes to choose between.")
+        if self.pixel_stats is None:
+            self.pixel_stats = PixelStats.from_processor(self.processing_class)
+        if self.objective.needs_pixel_stats and self.pixel_stats is None:
+            raise ValueError(
+                f"perturbation={self.objective.perturbation!r} with perturbation_space="
+                f"{self.objective.perturbation_space!r} acts on pixels, but their normalisation is not known. Pass "
+                "the image processor as processing_class, or pixel_stats=PixelStats(mean, std)."
+            )
+
+    def _check_labels(self, labels: Tensor, where: str) -> None:
+        num_labels = getattr(getattr(self.model, "config", None), "num_labels", None)
+        if num_labels is None or labels.is_floating_point() or labels.numel() == 0:
+            return
+        low, high = labels.min().item(), labels.max().item()
+        if low < 0 or high >= num_labels:
+            raise ValueError(
+                f"Label {low if low < 0 else high} in {where} is outside [0, {num_labels}), the model's num_labels. "
+                "Load the model with num_labels of the dataset, or map the labels to 0 .. num_labels - 1."
+            )
+
+    # ---- The loss ----
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
+        """
+        In training, the MaCS objective; in evaluation the clean cross-entropy from one forward pass, which is
+        deterministic and means the same for every method.
+        """
+        if "labels" not in inputs or "pixel_values" not in inputs:
+            raise ValueError(
+                f"A batch must have `pixel_values` and `labels`, but has {sorted(inputs)}. Let the dataset or the "
+                "collator give them these names (and keep remove_unused_columns=False with on-the-fly transforms)."
+            )
+        images, labels = inputs["pixel_values"], inputs["labels"]
+
+        def forward(pixel_values: Tensor) -> Any:
+            return model(pixel_values=pixel_values)
+
+        # Reading labels on an accelerator waits for it, so there only the first batch is checked.
+        if labels.device.type == "cpu" or (self.state.global_step == 0 and not self._part_sums):
+            self._check_labels(labels, "a batch")
+        if model.training:
+            parts = supervise(
+                forward,
+                images,
+                labels,
+                self.objective,
+                pixel_stats=self.pixel_stats,
+                augmix_images=inputs.get("augmix_pixel_values"),
+                num_labels=getattr(getattr(self.model, "config", None), "num_labels", None),
+                seed=self._next_batch_seed(),
+            )
+            self._record(parts._asdict())
+            loss, logits = parts.loss, parts.logits
+        else:
+            # A bfloat16 checkpoint gives bfloat16 logits outside of autocast.
+            logits = forward(images).logits.float()
+            loss = F.cross_entropy(logits, labels)
+        # Whatever is returned here besides the loss becomes the predictions.
+        return (loss, {"logits": logits}) if return_outputs else loss
+
+    def _next_batch_seed(self) -> int:
+        """Keyed by (seed, step, micro step, process): each process draws its own noise, and resuming repeats it."""
+        step, micro = self._micro_step
+        self._micro_step = (step, micro + 1) if step == self.state.global_step else (self.state.global_step, 0)
+        return mix_seed(self.args.seed, *self._micro_step, self.args.process_index)
+
+    # ---- Logging ----
+
+    def _record(self, parts: dict[str, Tensor | None]) -> None:
+        # Each micro-batch weighs as much as in Trainer's own `loss`, so that the logged parts add up to it.
+        weight = 1 / getattr(self, "current_gradient_accumulation_steps", 1)
+        parts["steps"] = torch.ones((), device=parts["loss"].device)
+        for name in (*LOGGED_PARTS, "steps"):
+            if parts[name] is not None:
+                self._part_sums[name] = self._part_sums.get(name, 0) + parts[name].detach() * weight
+        diverged = ~parts["loss"].detach().isfinite()
+        self._diverged = diverged if self._diverged is None else self._diverged | diverged
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        self._stop_if_diverged()
+        if "loss" in logs and self._part_sums:
+            # The only place where the sums leave the device, once for all of them.
+            names = list(self._part_sums)
+            sums = self.accelerator.reduce(torch.stack([self._part_sums[name] for name in names]), "sum").tolist()
+            totals = dict(zip(names, sums, strict=True))
+            logs.update({name: totals[name] / totals["steps"] for name in names if name != "steps"})
+            self._part_sums = {}
+        super().log(logs, start_time)
+
+    def _stop_if_diverged(self) -> None:
+        if self._diverged is None:
+            return
+        diverged = self.accelerator.reduce(self._diverged.float(), "sum").item() > 0
+        self._diverged = None
+        if not diverged:
+            self._last_finite_step = self.state.global_step
+            return
+        checkpoint = last_complete_checkpoint(self.args.output_dir, up_to_step=self._last_finite_step)
+        raise FloatingPointError(
+            f"The loss became nan or infinite after step {self._last_finite_step} and by step {self.state.global_step}."
+            f" Last good checkpoint: {checkpoint or 'none was saved'}. Lower learning_rate, set max_grad_norm, or use "
+            "bf16 in place of fp16, then train again"
+            + (f" with resume_from_checkpoint={str(checkpoint)!r}." if checkpoint else ".")
+        )
+
+    # ---- Repeatable runs ----
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        # Objective() validates; a search may have set values that the arguments' own check has not seen.
+        logger.info(f"Training with {self.objective}")
+        if isinstance(self.train_dataset, datasets.Dataset):
+            for name in {"label", *self.label_names} & set(self.train_dataset.column_names):
+                column = self.train_dataset.with_format("torch", columns=[name])[:][name]
+                self._check_labels(torch.as_tensor(column), f"column {name!r} of the training set")
+        if resume_from_checkpoint is True:
+            # The newest folder may have been cut off while it was written.
+            resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir)
+            if resume_from_checkpoint is None:
+                raise ValueError(f"No complete checkpoint in {self.args.output_dir!r} to resume from.")
+            resume_from_checkpoint = str(resume_from_checkpoint)
+        self._part_sums, self._diverged, self._last_finite_step = {}, None, 0
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _get_dataloader(self, dataset: Any, description: str, *args: Any, is_training: bool = False, **kwargs: Any):
+        if is_training and not isinstance(dataset, torch.utils.data.IterableDataset):
+            if isinstance(dataset, datasets.Dataset):
+                dataset = self._remove_unused_columns(dataset, description=description)
+            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+            self._keyed_dataset = dataset = KeyedDataset(dataset, seed)
+        return super()._get_dataloader(dataset, description, *args, is_training=is_training, **kwargs)
+
+    def _run_epoch(self, *, epoch: int, train_dataloader: Any, **kwargs: Any) -> None:
+        # accelerate's set_epoch reaches neither the dataset in a distributed run, nor the sampler when the first
+        # batches of a resumed epoch are skipped.
+        if self._keyed_dataset is not None:
+            self._keyed_dataset.set_epoch(epoch)
+        sampler = getattr(train_dataloader, "batch_sampler", None)
+        while sampler is not None:
+            if hasattr(getattr(sampler, "sampler", None), "set_epoch"):
+                sampler.sampler.set_epoch(epoch)
+            sampler = getattr(sampler, "batch_sampler", None)
+        super()._run_epoch(epoch=epoch, train_dataloader=train_dataloader, **kwargs)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        # Each evaluation loader draws from the global generator, which dropout and drop-path share on a CPU.
+        with global_rng_preserved():
+            return super().evaluation_loop(*args, **kwargs)
+
+    # ---- Checkpoints ----
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        self._stop_if_diverged()
+        super()._save_checkpoint(model, trial)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        if not self._is_plain_model():
+            return super()._load_from_checkpoint(resume_from_checkpoint, model)
+        restore_weights(self.model, resume_from_checkpoint)
+
+    def _load_best_model(self) -> None:
+        if not self._is_plain_model():
+            return super()._load_best_model()
+        logger.info(f"Loading best model from {self.state.best_model_checkpoint} (score: {self.state.best_metric}).")
+        with global_rng_preserved():
+            restore_weights(self.model, self.state.best_model_checkpoint)
+
+    def _is_plain_model(self) -> bool:
+        """Whether this process holds the whole model and saved it with `save_pretrained` (no adapters, no shards)."""
+        return isinstance(self.model, PreTrainedModel) and not (self.is_deepspeed_enabled or self.is_fsdp_enabled)

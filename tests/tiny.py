@@ -1,0 +1,133 @@
+"""Tiny models and data that the tests share: built from configs, a few thousand parameters, nothing downloaded."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+from transformers import (
+    PreTrainedModel,
+    ResNetConfig,
+    ResNetForImageClassification,
+    SwinConfig,
+    SwinForImageClassification,
+    TimmWrapperConfig,
+    TimmWrapperForImageClassification,
+    ViTConfig,
+    ViTForImageClassification,
+)
+
+from macs_hf import MaCSTrainer, MaCSTrainingArguments
+
+
+NUM_LABELS = 4
+SIZE = 32
+
+
+def vit(drop_path: float = 0.0, dropout: float = 0.0) -> PreTrainedModel:
+    config = ViTConfig(
+        image_size=SIZE,
+        patch_size=8,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        num_labels=NUM_LABELS,
+        hidden_dropout_prob=dropout,
+    )
+    return ViTForImageClassification(config)
+
+
+def resnet() -> PreTrainedModel:
+    config = ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=NUM_LABELS
+    )
+    return ResNetForImageClassification(config)
+
+
+def swin(drop_path: float = 0.0) -> PreTrainedModel:
+    config = SwinConfig(
+        image_size=SIZE,
+        patch_size=4,
+        embed_dim=8,
+        depths=[1, 1],
+        num_heads=[1, 2],
+        window_size=4,
+        drop_path_rate=drop_path,
+        num_labels=NUM_LABELS,
+    )
+    return SwinForImageClassification(config)
+
+
+def timm_wrapper(drop_path: float = 0.0) -> PreTrainedModel:
+    """A small ConvNeXt of timm's: layer norms, no BatchNorm."""
+    config = TimmWrapperConfig(
+        architecture="convnext_atto",
+        num_labels=NUM_LABELS,
+        model_args={"depths": (1, 1, 1, 1), "dims": (8, 8, 16, 16), "drop_path_rate": drop_path},
+    )
+    return TimmWrapperForImageClassification(config)
+
+
+def timm_resnet() -> PreTrainedModel:
+    """A small ResNet of timm's, with BatchNorm."""
+    config = TimmWrapperConfig(
+        architecture="resnet10t",
+        num_labels=NUM_LABELS,
+        model_args={"layers": (1, 1, 1, 1), "channels": (8, 8, 16, 16)},
+    )
+    return TimmWrapperForImageClassification(config)
+
+
+MODELS = {"vit": vit, "resnet": resnet, "swin": swin, "timm": timm_wrapper}
+
+
+class Images(Dataset):
+    """Fixed normalised images with labels that depend on them, so that there is something to learn."""
+
+    def __init__(self, size: int = 32, seed: int = 0, image_size: int = SIZE) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.labels = torch.randint(NUM_LABELS, (size,), generator=generator)
+        self.images = torch.randn(size, 3, image_size, image_size, generator=generator)
+        self.images += self.labels[:, None, None, None] / NUM_LABELS
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"pixel_values": self.images[index], "labels": self.labels[index]}
+
+
+def build(name: str, seed: int = 0, **kwargs: Any) -> PreTrainedModel:
+    torch.manual_seed(seed)
+    return MODELS[name](**kwargs)
+
+
+def arguments(output_dir: Path | str, **overrides: Any) -> MaCSTrainingArguments:
+    defaults = {
+        "per_device_train_batch_size": 8,
+        "learning_rate": 1e-2,
+        "max_steps": 4,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "dataloader_pin_memory": False,
+    }
+    return MaCSTrainingArguments(str(output_dir), **defaults | overrides)
+
+
+def trainer(
+    output_dir: Path | str, model: PreTrainedModel, data: Dataset | None = None, **overrides: Any
+) -> MaCSTrainer:
+    return MaCSTrainer(model=model, args=arguments(output_dir, **overrides), train_dataset=data or Images())
+
+
+def logged(trainer: MaCSTrainer, key: str) -> list[float]:
+    return [entry[key] for entry in trainer.state.log_history if key in entry]
+
+
+def same_weights(left: torch.nn.Module, right: torch.nn.Module) -> bool:
+    mine, theirs = left.state_dict(), right.state_dict()
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[key], theirs[key]) for key in mine)

@@ -1,0 +1,212 @@
+"""Repositories of the loopback Hub, on disk: commits of file maps, branches, tags, and objects named by their sha256.
+
+    <root>/models/alice/resnet/repo.json       settings, branches, tags, commits
+    <root>/models/alice/resnet/objects/<sha256>
+
+Objects are never deleted, as on the Hub: a file which was pushed and removed again is still in the history.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+KINDS = ("model", "dataset", "space")
+
+# What the Hub writes into a new repository, shortened to the endings these tests meet.
+LFS_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".pkl", ".parquet", ".arrow", ".npz", ".npy", ".onnx", ".zip")
+GIT_ATTRIBUTES = "".join(f"*{suffix} filter=lfs diff=lfs merge=lfs -text\n" for suffix in LFS_SUFFIXES).encode()
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """One file of a commit. `oid` is git's blob name: of the contents, or of the pointer if the file is in LFS."""
+
+    oid: str
+    sha256: str
+    size: int
+    pointer_size: int | None
+
+    @property
+    def lfs(self) -> bool:
+        return self.pointer_size is not None
+
+
+@dataclass(frozen=True)
+class Commit:
+    id: str
+    title: str
+    message: str
+    author: str
+    date: str
+    parent: str | None
+    files: dict[str, StoredFile]
+
+
+@dataclass
+class Repo:
+    """A repository and its whole history. Changes go through [`Store`], which locks and writes to disk."""
+
+    folder: Path
+    kind: str
+    id: str
+    private: bool = False
+    gated: str | bool = False
+    granted: list[str] = field(default_factory=list)  # users admitted to a gated repository
+    sdk: str | None = None
+    created: str = ""
+    branches: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    commits: dict[str, Commit] = field(default_factory=dict)
+
+    @property
+    def owner(self) -> str:
+        return self.id.split("/")[0]
+
+    @property
+    def url_path(self) -> str:
+        return self.id if self.kind == "model" else f"{self.kind}s/{self.id}"
+
+    def find(self, revision: str) -> Commit | None:
+        """The commit of a branch, a tag or a full commit id."""
+        revision = revision.removeprefix("refs/heads/").removeprefix("refs/tags/")
+        return self.commits.get(self.branches.get(revision) or self.tags.get(revision) or revision)
+
+    def history(self, revision: str = "main") -> Iterator[Commit]:
+        """Commits from the newest to the first."""
+        commit = self.find(revision)
+        while commit is not None:
+            yield commit
+            commit = self.commits.get(commit.parent) if commit.parent else None
+
+    def object_path(self, sha256: str) -> Path:
+        return self.folder / "objects" / sha256
+
+    def read(self, path: str, revision: str = "main") -> bytes | None:
+        commit = self.find(revision)
+        stored = commit.files.get(path) if commit else None
+        return self.object_path(stored.sha256).read_bytes() if stored else None
+
+
+class Store:
+    """All repositories under `root`; a new `Store` on the same folder finds them again."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.lock = threading.RLock()
+        self.repos: dict[tuple[str, str], Repo] = {}
+        for kind in KINDS:
+            for path in sorted((root / f"{kind}s").glob("*/*/repo.json")):
+                repo = _load(path)
+                self.repos[kind, repo.id] = repo
+
+    def get(self, kind: str, repo_id: str) -> Repo | None:
+        return self.repos.get((kind, repo_id))
+
+    def create(self, kind: str, repo_id: str, *, private: bool = False, sdk: str | None = None) -> Repo:
+        """A new repository; as on the Hub, its first commit holds `.gitattributes`."""
+        repo = Repo(self.root / f"{kind}s" / repo_id, kind, repo_id, private=private, sdk=sdk, created=_now())
+        (repo.folder / "objects").mkdir(parents=True)
+        with self.lock:
+            self.repos[kind, repo_id] = repo
+            files = {".gitattributes": self.add_bytes(repo, GIT_ATTRIBUTES)}
+            self.commit(repo, "main", title="initial commit", author=repo.owner, add=files)
+        return repo
+
+    def delete(self, repo: Repo) -> None:
+        with self.lock:
+            del self.repos[repo.kind, repo.id]
+            shutil.rmtree(repo.folder)
+
+    def add_bytes(self, repo: Repo, content: bytes) -> StoredFile:
+        """Store a file which is committed as it is."""
+        sha256 = self.add_object(repo, [content])
+        return StoredFile(git_oid(content), sha256, len(content), pointer_size=None)
+
+    def add_object(self, repo: Repo, chunks: Iterable[bytes], expected: str | None = None) -> str:
+        """Store bytes under their sha256. Nothing is kept if `chunks` raises or the name is not the `expected` one."""
+        digest = hashlib.sha256()
+        with tempfile.NamedTemporaryFile(dir=repo.folder, delete=False) as partial:
+            try:
+                for chunk in chunks:
+                    digest.update(chunk)
+                    partial.write(chunk)
+                if expected not in (None, digest.hexdigest()):
+                    raise ValueError(f"the bytes hash to {digest.hexdigest()}, not to {expected}")
+            except BaseException:
+                os.unlink(partial.name)
+                raise
+        os.replace(partial.name, repo.object_path(digest.hexdigest()))
+        return digest.hexdigest()
+
+    def lfs_file(self, repo: Repo, sha256: str) -> StoredFile | None:
+        """The entry of an object which was uploaded before, or None if it never arrived."""
+        path = repo.object_path(sha256)
+        if not path.is_file():
+            return None
+        size = path.stat().st_size
+        pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
+        return StoredFile(git_oid(pointer), sha256, size, pointer_size=len(pointer))
+
+    def commit(
+        self,
+        repo: Repo,
+        branch: str,
+        *,
+        title: str,
+        author: str,
+        message: str = "",
+        add: dict[str, StoredFile] | None = None,
+        delete: Iterable[str] = (),
+    ) -> Commit:
+        """Put a commit on `branch`. An entry of `delete` ending in `/` is a folder."""
+        with self.lock:
+            parent = repo.commits.get(repo.branches.get(branch, ""))
+            files = dict(parent.files) if parent else {}
+            for path in delete:
+                for gone in [p for p in files if p == path or (path.endswith("/") and p.startswith(path))]:
+                    del files[gone]
+            files |= add or {}
+            date = _now()
+            text = json.dumps(
+                [title, message, author, date, parent and parent.id, {p: f.oid for p, f in files.items()}]
+            )
+            commit_id = hashlib.sha1(text.encode()).hexdigest()
+            commit = Commit(commit_id, title, message, author, date, parent and parent.id, files)
+            repo.commits[commit_id] = commit
+            repo.branches[branch] = commit_id
+            self.save(repo)
+        return commit
+
+    def save(self, repo: Repo) -> None:
+        """Write the settings and the history; called after every change."""
+        with self.lock:
+            state = {k: v for k, v in vars(repo).items() if k not in ("folder", "commits")}
+            state["commits"] = {key: asdict(commit) for key, commit in repo.commits.items()}
+            partial = repo.folder / "repo.json.partial"
+            partial.write_text(json.dumps(state))
+            os.replace(partial, repo.folder / "repo.json")
+
+
+def git_oid(content: bytes) -> str:
+    """Git's name of a blob."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _load(path: Path) -> Repo:
+    state = json.loads(path.read_text())
+    for commit_id, commit in state["commits"].items():
+        files = {name: StoredFile(**stored) for name, stored in commit.pop("files").items()}
+        state["commits"][commit_id] = Commit(**commit, files=files)
+    return Repo(folder=path.parent, **state)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

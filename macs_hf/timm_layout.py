@@ -1,0 +1,137 @@
+"""Save a timm backbone wrapped by transformers so that timm itself can load it.
+
+`TimmWrapperForImageClassification.save_pretrained` writes a folder that timm cannot read whenever the model was built
+from a config, or reloaded from a folder written that way: the weights keep the prefix `timm_model.`, and `config.json`
+has no `pretrained_cfg`, which `timm.create_model("local-dir:...")` and `AutoImageProcessor` need. The folder written here
+has timm's key names and a complete `config.json`: `AutoModelForImageClassification`, `AutoImageProcessor`, `pipeline`
+and timm all load it. Further keys of the config, such as `calibration_temperature`, are kept by transformers and
+ignored by timm.
+"""
+
+import copy
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from timm.models import PretrainedCfg
+from timm.models._pretrained import filter_pretrained_cfg
+from transformers import TimmWrapperForImageClassification
+
+
+PREFIX = "timm_model."
+
+# These describe the weights a backbone started from, not the ones being saved. Two of them do harm: `label_offset` makes
+# timm cut classes off the head, `custom_load` sends it to a loader of foreign file formats.
+_ORIGIN_FIELDS = frozenset({"architecture", "tag", "state_dict", "custom_load", "label_offset", "num_classes"})
+_DATA_FIELDS = frozenset({"input_size", "interpolation", "mean", "std", "crop_pct", "crop_mode"})
+
+
+def timm_state_dict(
+    model: TimmWrapperForImageClassification, state_dict: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, torch.Tensor]:
+    """
+    The weights of a wrapped timm model under timm's own names.
+
+    Args:
+        model ([`~transformers.TimmWrapperForImageClassification`]):
+            The wrapped model.
+        state_dict (`Mapping[str, torch.Tensor]`, *optional*):
+            Weights gathered elsewhere (for instance by a Trainer from several processes), with or without the prefix.
+            Defaults to those of `model`.
+
+    Returns:
+        `dict[str, torch.Tensor]`: loads into `timm.create_model(...)` with `strict=True`. Tensors are not copied.
+    """
+    _check_wrapped(model)
+    return {key.removeprefix(PREFIX): tensor for key, tensor in (state_dict or model.state_dict()).items()}
+
+
+def timm_pretrained_cfg(
+    model: TimmWrapperForImageClassification, data_config: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """
+    The `pretrained_cfg` section of `config.json`: how timm and `AutoImageProcessor` prepare images for this model.
+
+    It starts from the section the checkpoint came with, or else timm's own for the architecture, without the fields that
+    describe the weights of origin.
+
+    Args:
+        model ([`~transformers.TimmWrapperForImageClassification`]):
+            The wrapped model.
+        data_config (`Mapping[str, Any]`, *optional*):
+            The preprocessing the model was trained with, if it differs: `processor.data_config` of a
+            `TimmWrapperImageProcessor` (`input_size`, `interpolation`, `mean`, `std`, `crop_pct`, `crop_mode`).
+    """
+    _check_wrapped(model)
+    unknown = set(data_config or ()) - _DATA_FIELDS
+    if unknown:
+        raise ValueError(f"data_config has unknown keys {sorted(unknown)}; timm knows {sorted(_DATA_FIELDS)}.")
+
+    # A config that came with a checkpoint has the section as an attribute, one made by hand does not.
+    section = model.config.to_dict().get("pretrained_cfg") or model.timm_model.pretrained_cfg
+    known = {field.name for field in dataclasses.fields(PretrainedCfg)} - _ORIGIN_FIELDS
+    section = filter_pretrained_cfg({k: v for k, v in section.items() if k in known}, remove_source=True)
+    section.update(data_config or {})
+
+    arguments = model.config.model_args or {}
+    channels, *size = section.get("input_size", (3, 224, 224))
+    if "img_size" in arguments:  # the network refuses any other size
+        side = arguments["img_size"]
+        size = [side, side] if isinstance(side, int) else list(side)
+    channels = arguments.get("in_chans", channels)
+    section["input_size"] = [channels, *size]
+    if channels != 3:
+        # timm would take the first convolution for one of three channels and adapt or discard it.
+        section["first_conv"] = None
+    for name in ("mean", "std"):
+        values = section[name]
+        if len(values) not in (1, channels):  # timm repeats a single value, and refuses any other mismatch
+            section[name] = [sum(values) / len(values)]
+    return section
+
+
+def save_in_timm_layout(
+    model: TimmWrapperForImageClassification,
+    save_directory: str | os.PathLike,
+    data_config: Mapping[str, Any] | None = None,
+    state_dict: Mapping[str, torch.Tensor] | None = None,
+) -> None:
+    """
+    Save a wrapped timm model in a folder which timm and transformers both load.
+
+    Args:
+        model ([`~transformers.TimmWrapperForImageClassification`]):
+            The wrapped model; neither it nor its config changes.
+        save_directory (`str` or `os.PathLike`):
+            The folder, created if need be: `model.safetensors` and `config.json`.
+        data_config (`Mapping[str, Any]`, *optional*):
+            See [`timm_pretrained_cfg`].
+        state_dict (`Mapping[str, torch.Tensor]`, *optional*):
+            See [`timm_state_dict`].
+
+    Example:
+
+    ```python
+    >>> save_in_timm_layout(model, "my-resnet")
+    >>> timm.create_model("local-dir:my-resnet", pretrained=True)  # random weights without `pretrained=True`
+    >>> AutoModelForImageClassification.from_pretrained("my-resnet")
+    ```
+    """
+    model.save_pretrained(save_directory, state_dict=timm_state_dict(model, state_dict))
+
+    config = copy.deepcopy(model.config)
+    config.pretrained_cfg = timm_pretrained_cfg(model, data_config)
+    # A config loaded from a checkpoint keeps that checkpoint's label names even when the model has new classes, and
+    # prefers them to `id2label` when it is written.
+    config.label_names = [config.id2label[i] for i in range(config.num_labels)]
+    config.save_pretrained(save_directory)
+
+
+def _check_wrapped(model: torch.nn.Module) -> None:
+    if not isinstance(model, TimmWrapperForImageClassification):
+        raise TypeError(
+            f"expected a TimmWrapperForImageClassification, got {type(model).__name__}; "
+            "other transformers models are saved by their own `save_pretrained`."
+        )

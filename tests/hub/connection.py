@@ -72,7 +72,8 @@ class Connection(BaseHTTPRequestHandler):
         self.route, match = next(((name, match) for name, match in found if match), (None, None))
         self.args = {key: value and unquote(value) for key, value in match.groupdict().items()} if match else {}
         self.account: Account | None = None
-        self.body, self.body_read, self.answer_lost = b"", False, False
+        self.incoming = self._body_chunks()
+        self.body, self.answer_lost = b"", False
         try:
             try:
                 self._answer(self.server.take_fault(self.route))
@@ -98,7 +99,7 @@ class Connection(BaseHTTPRequestHandler):
             self.server.stopped.wait()
             raise Cut
         if self.route != "upload" or (fault and fault.status):  # uploads are streamed to disk
-            self.body = b"".join(self.body_chunks())
+            self.body = b"".join(self.incoming)
         if fault and fault.status:
             raise HubError(fault.status, "injected fault")
         self.answer_lost = fault is not None
@@ -110,7 +111,7 @@ class Connection(BaseHTTPRequestHandler):
             raise HubError(404, f"the loopback Hub does not serve {self.command} {self.path}")
         getattr(self, f"on_{self.route}")()
 
-    def body_chunks(self) -> Iterator[bytes]:
+    def _body_chunks(self) -> Iterator[bytes]:
         """The request's body, of a known length or chunked."""
         if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
             while size := int(self._some(self.rfile.readline()).split(b";")[0], 16):
@@ -123,7 +124,6 @@ class Connection(BaseHTTPRequestHandler):
                 chunk = self._some(self.rfile.read(min(left, 1 << 20)))
                 left -= len(chunk)
                 yield chunk
-        self.body_read = True
 
     def _some(self, received: bytes) -> bytes:
         if not received:
@@ -158,8 +158,8 @@ class Connection(BaseHTTPRequestHandler):
                 self.connection.sendfile(file, first, last - first + 1)
 
     def _send_error(self, error: HubError) -> None:
-        if not self.body_read:
-            self.close_connection = True  # what is left of the body would be taken for the next request
+        for _ in self.incoming:
+            pass  # what is left of the body would be taken for the next request
         headers = {"X-Error-Message": ascii(error.message)[1:-1], **error.headers}
         if error.code:
             headers["X-Error-Code"] = error.code

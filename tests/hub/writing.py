@@ -70,7 +70,7 @@ class Api(Reading):
         files = []
         for file in json.loads(self.body)["files"]:
             path, sample = file["path"], base64.b64decode(file.get("sample") or "")
-            lfs = path.endswith(LFS_SUFFIXES) or file["size"] > 10 << 20 or b"\0" in sample
+            lfs = file["size"] > 0 and (path.endswith(LFS_SUFFIXES) or file["size"] > 10 << 20 or b"\0" in sample)
             stored = current.get(path)
             oid = None if stored is None else stored.sha256 if lfs else stored.oid
             mode = "lfs" if lfs else "regular"
@@ -91,7 +91,7 @@ class Api(Reading):
     def on_upload(self) -> None:
         repo = self._signed_repo()
         try:
-            self.server.store.add_object(repo, self.body_chunks(), expected=self.args["oid"])
+            self.server.store.add_object(repo, self.incoming, expected=self.args["oid"])
         except ValueError as error:
             raise HubError(400, str(error)) from error
         self.send_bytes(b"")

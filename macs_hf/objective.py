@@ -1,12 +1,13 @@
 """The training objective as data: every method of the paper is one point in the space of these weights.
 
     loss = CE + lambda_margin * mean(max(0, margin - gap)^2) + lambda_consistency * mean KL(p(x) || p(T(x)))
-              + lambda_jsd * JSD(x, AugMix(x), AugMix'(x)) + lambda_mbls * mean(max(0, top logit - logit - mbls_margin))
+              + lambda_jsd * JSD(x, AugMix(x), AugMix(x)) + lambda_mbls * mean(max(0, top logit - logit - mbls_margin))
 
 with `gap` the logit of the label minus the largest other logit, and `T` a mild perturbation.
 """
 
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Literal
 
 
@@ -156,6 +157,10 @@ def objective_of(arguments: object) -> Objective:
 
 def validate(objective: Objective) -> None:
     """Raise a `ValueError` with the field, its value and the fix, for values and combinations without meaning."""
+    for f in fields(Objective):
+        value = getattr(objective, f.name)
+        if f.type in (float, int) and not isinstance(value, Real):
+            raise TypeError(f"{f.name}={value!r} must be a number (in YAML, 1e-1 is text: write 0.1 or 1.0e-1).")
     for name in ("lambda_margin", "lambda_consistency", "lambda_jsd", "lambda_mbls", "focal_gamma", "mixup_alpha"):
         _require(objective, name, 0 <= getattr(objective, name) < float("inf"), "must be a finite number >= 0")
     for name in ("margin", "mbls_margin"):

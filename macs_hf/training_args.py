@@ -19,6 +19,8 @@ class MaCSTrainingArguments(Objective, TrainingArguments):
     - `ddp_find_unused_parameters=False`: image classifiers use all their parameters, and the search costs time.
 
     ```python
+    >>> from macs_hf import METHODS, MaCSTrainingArguments
+
     >>> MaCSTrainingArguments("runs/focal", **METHODS["focal"] | {"learning_rate": 3e-4}).focal_gamma
     2.0
 

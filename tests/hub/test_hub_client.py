@@ -67,9 +67,7 @@ def repository_life() -> dict[str, Any]:
         "titles": [commit.title for commit in api.list_repo_commits(name)],
         "refs": [ref.name for ref in api.list_repo_refs(name).branches + api.list_repo_refs(name).tags],
         "listed": [model.id for model in api.list_models(author="alice")],
-        "paths": [
-            [entry.path, type(entry).__name__] for entry in api.get_paths_info(name, ["empty.bin", "parallel", "no"])
-        ],
+        "paths": [[entry.path, type(entry).__name__] for entry in entries],
     }
 
 
@@ -199,7 +197,7 @@ def try_everything(tokens: dict[str, str]) -> dict[str, dict[str, str]]:
 def test_permissions(client: Client) -> None:
     client(prepare_permissions)
     tokens = {"read": ALICE_READS, "bob": BOB, "nobody": "", "wrong": "hf_unknown", "alice": ALICE}
-    outcomes = client(try_everything, tokens)
+    outcomes = client(try_everything, args=[tokens])
     weights = "model.safetensors"
 
     alice = outcomes["alice"]
@@ -249,7 +247,7 @@ def leave_traces(secret: str) -> None:
 
 
 def test_stored_bytes_hold_every_trace(hub: HubServer, client: Client) -> None:
-    client(leave_traces, "SECRET")
+    client(leave_traces, args=["SECRET"])
     found = {name for name, content in hub.stored_bytes("alice/traces") if b"SECRET" in content}
     uncommitted = hashlib.sha256(b"lost=SECRET").hexdigest()
     assert found == {"removed.txt", uncommitted, "repo.json"}

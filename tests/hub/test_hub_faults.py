@@ -50,7 +50,7 @@ def test_pushing_again_after_a_fault(
     hub: HubServer, client: Client, route: str, fault: dict[str, Any], outcomes: list[str], uploads: int
 ) -> None:
     hub.inject(route, **fault)
-    assert client(push_again_until_done, "alice/hurt") == outcomes
+    assert client(push_again_until_done, args=["alice/hurt"]) == outcomes
     repo = hub.repo("alice/hurt")
     assert [commit.title for commit in repo.history()][1:] == ["initial commit"]  # one commit, not two
     assert hub.files("alice/hurt")["model.safetensors"] == bytes(range(256)) * 8000

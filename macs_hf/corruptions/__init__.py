@@ -1,0 +1,24 @@
+"""The 19 common corruptions at 5 severities (CIFAR-C, ImageNet-C) as batched, deterministic tensor functions."""
+
+from macs_hf.corruptions.corrupt import (
+    CORRUPTIONS,
+    FAMILIES,
+    PARAMETER_SETS,
+    SEVERITIES,
+    STANDARD_15,
+    STOCHASTIC,
+    corrupt,
+)
+from macs_hf.corruptions.frost import frost_source
+
+
+__all__ = [
+    "CORRUPTIONS",
+    "FAMILIES",
+    "PARAMETER_SETS",
+    "SEVERITIES",
+    "STANDARD_15",
+    "STOCHASTIC",
+    "corrupt",
+    "frost_source",
+]

@@ -1,0 +1,176 @@
+"""One call for all corruptions: validation, the keys of the random draws, and work in pieces that fit the cache."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from macs_hf.corruptions import blur, digital, noise, spatter, weather
+from macs_hf.corruptions.draws import image_keys
+from macs_hf.corruptions.frost import frost_textures as load_frost_textures
+
+
+class Corruption(NamedTuple):
+    """`apply(images, parameter, *draws)` is pure; `draw(keys, images, parameter)` makes its random numbers, if it has any."""
+
+    apply: Callable[..., Tensor]
+    parameters: dict[str, tuple]
+    draw: Callable[..., tuple[Tensor, ...]] | None = None
+
+
+TABLE = {
+    "gaussian_noise": Corruption(noise.gaussian_noise, noise.GAUSSIAN_NOISE, noise.draw_noise),
+    "shot_noise": Corruption(noise.shot_noise, noise.SHOT_NOISE, noise.draw_counts),
+    "impulse_noise": Corruption(noise.impulse_noise, noise.IMPULSE_NOISE, noise.draw_impulses),
+    "defocus_blur": Corruption(blur.defocus_blur, blur.DEFOCUS_BLUR),
+    "glass_blur": Corruption(blur.glass_blur, blur.GLASS_BLUR, blur.draw_shifts),
+    "motion_blur": Corruption(blur.motion_blur, blur.MOTION_BLUR, blur.draw_angles),
+    "zoom_blur": Corruption(blur.zoom_blur, blur.ZOOM_BLUR),
+    "snow": Corruption(weather.snow, weather.SNOW, weather.draw_snow),
+    "frost": Corruption(weather.frost, weather.FROST, weather.draw_crops),
+    "fog": Corruption(weather.fog, weather.FOG, weather.draw_fractal),
+    "brightness": Corruption(weather.brightness, weather.BRIGHTNESS),
+    "contrast": Corruption(digital.contrast, digital.CONTRAST),
+    "elastic_transform": Corruption(digital.elastic_transform, digital.ELASTIC_TRANSFORM, digital.draw_elastic),
+    "pixelate": Corruption(digital.pixelate, digital.PIXELATE),
+    "jpeg_compression": Corruption(digital.jpeg_compression, digital.JPEG_COMPRESSION),
+    "speckle_noise": Corruption(noise.speckle_noise, noise.SPECKLE_NOISE, noise.draw_noise),
+    "gaussian_blur": Corruption(blur.gaussian_blur, blur.GAUSSIAN_BLUR),
+    "spatter": Corruption(spatter.spatter, spatter.SPATTER, spatter.draw_liquid),
+    "saturate": Corruption(digital.saturate, digital.SATURATE),
+}
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
+    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    "weather": ("snow", "frost", "fog", "brightness"),
+    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+    "extra": ("speckle_noise", "gaussian_blur", "spatter", "saturate"),
+}
+CORRUPTIONS: tuple[str, ...] = tuple(TABLE)
+STANDARD_15: tuple[str, ...] = CORRUPTIONS[:15]
+STOCHASTIC: tuple[str, ...] = tuple(name for name, corruption in TABLE.items() if corruption.draw)
+SEVERITIES = (1, 2, 3, 4, 5)
+PARAMETER_SETS = ("cifar", "imagenet")
+SMALLEST = 32
+
+# Elements per piece: a CPU works fastest on what stays in its cache, an accelerator on much.
+_PIECE = {"cpu": 1 << 18, "other": 1 << 24}
+
+
+def corrupt(
+    images: Tensor,
+    name: str,
+    severity: int,
+    *,
+    params: Literal["cifar", "imagenet"] = "cifar",
+    seed: int = 0,
+    indices: Sequence[int] | Tensor | None = None,
+    frost_textures: str | Path | None = None,
+) -> Tensor:
+    """Corrupts a batch of images as the CIFAR-C and ImageNet-C benchmarks do.
+
+    Random numbers come from a counter-based generator (see `macs_hf.corruptions.draws`): those of an image depend only on
+    (`seed`, `name`, `severity`, its index), never on the batch it is in, the order, the process or the device. Float images are
+    rounded to 8 bits first and the result is a multiple of 1/255, so `images` and `images / 255` give the same pixels. The input
+    is not modified.
+
+    Args:
+        images (`Tensor`): `(N, 3, H, W)`, RGB, uint8 or float in [0, 1], each side at least 32.
+        name (`str`): One of `CORRUPTIONS`.
+        severity (`int`): 1 to 5.
+        params (`str`, *optional*, defaults to `"cifar"`): Whose severities: those of CIFAR-10-C, or those of ImageNet-C, which
+            are much stronger. Lengths are in pixels as published, whatever the size of the images; only the elastic transform,
+            published in units of the image, scales with it.
+        seed (`int`, *optional*, defaults to 0): Seed of the random corruptions.
+        indices (`Sequence[int]` or `Tensor`, *optional*, defaults to `0 .. N-1`): The images' positions in their dataset.
+        frost_textures (`str` or `Path`, *optional*): A folder with the original frost photographs; see `frost_source`.
+
+    Returns:
+        `Tensor`: Of the shape, dtype and device of `images`.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from macs_hf.corruptions import corrupt
+    >>> images = torch.full((2, 3, 32, 32), 128, dtype=torch.uint8)
+    >>> corrupt(images, "brightness", 3).unique()
+    tensor([166], dtype=torch.uint8)
+    >>> alone = corrupt(images[1:], "gaussian_noise", 3, indices=[1])
+    >>> torch.equal(alone, corrupt(images, "gaussian_noise", 3)[1:])
+    True
+    ```
+    """
+    check_cell(name, severity, params)
+    _check_images(images)
+    positions = _positions(indices, len(images), images.device)
+    if len(images) == 0:
+        return images.clone()
+    levels = images if images.dtype == torch.uint8 else (images.float() * 255).round().to(torch.uint8)
+    corruption = TABLE[name]
+    parameter = corruption.parameters[params][severity - 1]
+    extra = ()
+    if name == "frost":
+        extra = (load_frost_textures(parameter[-1], *images.shape[2:], images.device, frost_textures),)
+    keys = image_keys(seed, name, severity, positions)
+    size = max(1, _PIECE.get(images.device.type, _PIECE["other"]) // images[0].numel())
+    pieces = []
+    for piece, piece_keys in zip(levels.split(size), keys.split(size), strict=True):
+        draws = corruption.draw(piece_keys, piece, parameter, *extra) if corruption.draw else ()
+        pieces.append(corruption.apply(piece, parameter, *extra, *draws))
+    result = torch.cat(pieces)
+    return result if images.dtype == torch.uint8 else (result.float() / 255).to(images.dtype)
+
+
+def check_cell(name: str, severity: int, params: str) -> None:
+    """Raises a `ValueError` unless there is such a corruption, severity and parameter set."""
+    if name not in TABLE:
+        near = difflib.get_close_matches(
+            str(name).lower().replace(" ", "_").replace("-", "_"), CORRUPTIONS, n=1, cutoff=0.5
+        )
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(CORRUPTIONS)}."
+        raise ValueError(f"Unknown corruption {name!r}: {hint}")
+    if isinstance(severity, bool) or severity not in SEVERITIES:
+        raise ValueError(f"severity={severity!r} is not one of 1, 2, 3, 4, 5.")
+    if params not in PARAMETER_SETS:
+        raise ValueError(f"params={params!r} is not a parameter set: choose 'cifar' or 'imagenet'.")
+
+
+def _check_images(images: Tensor) -> None:
+    if not isinstance(images, Tensor):
+        raise TypeError(f"images must be a torch.Tensor (N, 3, H, W), got {type(images).__name__}: convert it first.")
+    shape = tuple(images.shape)
+    if images.ndim != 4:
+        raise ValueError(
+            f"images must be a batch (N, 3, H, W), got shape {shape}: add a batch axis with images[None]."
+        )
+    if images.shape[1] != 3:
+        hint = "move the channels first with images.movedim(-1, 1)" if shape[-1] == 3 else "convert to RGB"
+        raise ValueError(f"images must have 3 channels, (N, 3, H, W), got shape {shape}: {hint}.")
+    if min(images.shape[2:]) < SMALLEST:
+        raise ValueError(f"images must be at least {SMALLEST} x {SMALLEST} pixels, got shape {shape}: resize them.")
+    if images.dtype == torch.uint8:
+        return
+    if not images.is_floating_point():
+        raise TypeError(f"images must be uint8 in 0 .. 255 or float in [0, 1], got {images.dtype}.")
+    if images.numel() == 0:
+        return
+    low, high = images.amin().item(), images.amax().item()
+    if not (low >= 0 and high <= 1):  # also true of NaN
+        found = "NaN" if low != low or high != high else f"values from {low:g} to {high:g}"
+        raise ValueError(f"float images must lie in [0, 1], found {found}: undo the normalisation, or pass uint8.")
+
+
+def _positions(indices: Sequence[int] | Tensor | None, count: int, device: torch.device) -> Tensor:
+    if indices is None:
+        return torch.arange(count, device=device)
+    positions = torch.as_tensor(indices, device=device)
+    if positions.is_floating_point() or positions.dtype == torch.bool:
+        raise TypeError(f"indices must be integers, got {positions.dtype}.")
+    if tuple(positions.shape) != (count,):
+        raise ValueError(f"indices must hold one integer per image, {count}, got shape {tuple(positions.shape)}.")
+    return positions.long()

@@ -67,7 +67,7 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
             Class indices.
 
     Returns:
-        `float`: within [0.05, 20]; 1.0, with the reason in the log, for fewer than 100 samples or an optimum at a bound.
+        `float`: within [0.05, 20]; 1.0, with the reason logged, for fewer than 100 samples or an optimum at a bound.
 
     Example:
 

@@ -1,7 +1,7 @@
 """Fold a temperature into the head of a classifier, so that its checkpoint is calibrated for whoever loads it.
 
-Since `(W x + b) / T = (W / T) x + b / T`, a head that ends in a linear layer carries T in its weights: no code of ours is
-needed to use it, and it costs nothing.
+Since `(W x + b) / T = (W / T) x + b / T`, a head that ends in a linear layer carries T in its weights: using it
+needs no code of ours, and costs nothing.
 """
 
 import logging
@@ -24,9 +24,9 @@ def fold_temperature(model: nn.Module, temperature: float, pixel_values: Tensor 
     """
     Divide the logits of `model` by `temperature` for good, by dividing the weight and bias of its classifier head.
 
-    The model is changed in place, which is the purpose. The head is found and checked by running the model: of the layers
-    with one output per class, the fewest of those called last whose scaling scales the logits (one, or two in distilled
-    models). Where there are none the model is left as it was. The temperature is recorded in
+    The model is changed in place, which is the purpose. The head is found and checked by running the model: of the
+    layers with one output per class, the fewest of those called last whose scaling scales the logits (one, or two in
+    distilled models). Where there are none the model is left as it was. The temperature is recorded in
     `config.calibration_temperature`, or as an attribute of a model without config; folding again multiplies it.
 
     Logits are divided, and predictions kept, to the rounding of the model's dtype: fold in float32 rather than after a
@@ -79,7 +79,7 @@ def _divide_logits(model: nn.Module, temperature: float, pixel_values: Tensor | 
         raise ValueError("an adapter cannot carry the temperature of its base model: call `merge_and_unload()` first.")
     with torch.no_grad(), _evaluating(model):
         images = _noise_images(model) if pixel_values is None else pixel_values
-        images = images.to(next((p.device, p.dtype) for p in model.parameters() if p.is_floating_point()))
+        images = images.to(next(p for p in model.parameters() if p.is_floating_point()))  # its device and dtype
         layers, logits = _layers_by_last_call(model, images)
         if not logits.isfinite().all() or not logits.any():
             raise ValueError("the logits of the checking images are not finite or all zero; pass real `pixel_values`.")
@@ -121,10 +121,11 @@ def _divide_head(
 
 
 def _check_scalable(model: nn.Module, head: dict[str, nn.Module]) -> None:
+    inside = {module for layer in head.values() for module in layer.modules()}
     outside = {
         parameter.data_ptr(): name
         for name, module in model.named_modules()
-        if module not in head.values()
+        if module not in inside
         for parameter in module.parameters(recurse=False)
     }
     for name, layer in head.items():
@@ -132,10 +133,8 @@ def _check_scalable(model: nn.Module, head: dict[str, nn.Module]) -> None:
             if not parameter.is_floating_point() or parameter.element_size() < 2 or type(parameter.data) is not Tensor:
                 raise ValueError(f"the head `{name}` is quantised or sharded ({parameter.dtype}): fold before that.")
             if parameter.data_ptr() in outside:
-                other = outside[parameter.data_ptr()]
-                raise ValueError(
-                    f"the head `{name}` shares weights with `{other}`, which a temperature would change too."
-                )
+                other = outside[parameter.data_ptr()] or type(model).__name__
+                raise ValueError(f"the head `{name}` shares weights with `{other}`, which would change too: untie it.")
 
 
 def _layers_by_last_call(model: nn.Module, images: Tensor) -> tuple[dict[str, nn.Module], Tensor]:

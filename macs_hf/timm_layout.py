@@ -2,10 +2,10 @@
 
 `TimmWrapperForImageClassification.save_pretrained` writes a folder that timm cannot read whenever the model was built
 from a config, or reloaded from a folder written that way: the weights keep the prefix `timm_model.`, and `config.json`
-has no `pretrained_cfg`, which `timm.create_model("local-dir:...")` and `AutoImageProcessor` need. The folder written here
-has timm's key names and a complete `config.json`: `AutoModelForImageClassification`, `AutoImageProcessor`, `pipeline`
-and timm all load it. Further keys of the config, such as `calibration_temperature`, are kept by transformers and
-ignored by timm.
+has no `pretrained_cfg`, which `timm.create_model("local-dir:...")` and `AutoImageProcessor` need. The folder written
+here has timm's key names and a complete `config.json`: `AutoModelForImageClassification`, `AutoImageProcessor`,
+`pipeline` and timm all load it. Other keys of the config, such as `calibration_temperature`, are kept by transformers
+and ignored by timm.
 """
 
 import copy
@@ -22,8 +22,8 @@ from transformers import TimmWrapperForImageClassification
 
 PREFIX = "timm_model."
 
-# These describe the weights a backbone started from, not the ones being saved. Two of them do harm: `label_offset` makes
-# timm cut classes off the head, `custom_load` sends it to a loader of foreign file formats.
+# These describe the weights a backbone started from, not the ones being saved. Two of them do harm: `label_offset`
+# makes timm cut classes off the head, `custom_load` sends it to a loader of foreign file formats.
 _ORIGIN_FIELDS = frozenset({"architecture", "tag", "state_dict", "custom_load", "label_offset", "num_classes"})
 _DATA_FIELDS = frozenset({"input_size", "interpolation", "mean", "std", "crop_pct", "crop_mode"})
 
@@ -54,8 +54,8 @@ def timm_pretrained_cfg(
     """
     The `pretrained_cfg` section of `config.json`: how timm and `AutoImageProcessor` prepare images for this model.
 
-    It starts from the section the checkpoint came with, or else timm's own for the architecture, without the fields that
-    describe the weights of origin.
+    It starts from the section the checkpoint came with, or else timm's own for the architecture, without the fields
+    that describe the weights of origin.
 
     Args:
         model ([`~transformers.TimmWrapperForImageClassification`]):

@@ -1,0 +1,366 @@
+"""A folded temperature divides the logits, changes nothing else, and survives saving, without this package at hand."""
+
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageClassification,
+    ConvNextConfig,
+    DeiTConfig,
+    DeiTForImageClassification,
+    DeiTForImageClassificationWithTeacher,
+    EfficientNetConfig,
+    MobileNetV2Config,
+    PreTrainedModel,
+    RegNetConfig,
+    ResNetConfig,
+    SwinConfig,
+    TimmWrapperConfig,
+    ViTConfig,
+    ViTImageProcessor,
+)
+
+from macs_hf.calibration import fold_temperature, folded_temperature, unfold_temperature
+from macs_hf.timm_layout import save_in_timm_layout
+
+
+SIZE, CLASSES, TEMPERATURE = 32, 5, 2.386
+LABELS = {i: f"class {i}" for i in range(CLASSES)}
+TINY_TRANSFORMER = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "image_size": SIZE,
+}
+
+# The backbones of the paper by their timm names, made small where timm lets them be.
+TIMM = {
+    "resnet34": {"layers": [1, 1, 1, 1], "channels": [8, 8, 16, 16]},
+    "resnet50": {"layers": [1, 1, 1, 1], "channels": [4, 4, 8, 8]},
+    "convnext_tiny": {"depths": [1, 1, 1, 1], "dims": [8, 8, 16, 16]},
+    "efficientnet_b0": {},
+    "mobilenetv3_small_100": {},
+    "vit_small_patch16_224": {"img_size": SIZE, "depth": 1, "embed_dim": 16, "num_heads": 2},
+    "swin_tiny_patch4_window7_224": {
+        "img_size": SIZE,
+        "embed_dim": 8,
+        "depths": [1, 1],
+        "num_heads": [1, 1],
+        "window_size": 4,
+        "patch_size": 4,
+    },
+}
+
+
+def from_config(config) -> Callable[[], PreTrainedModel]:
+    return lambda: AutoModelForImageClassification.from_config(copy.deepcopy(config))
+
+
+MODELS: dict[str, Callable[[], PreTrainedModel]] = {
+    name: from_config(TimmWrapperConfig(architecture=name, model_args=arguments, id2label=LABELS))
+    for name, arguments in TIMM.items()
+} | {
+    "vit": from_config(ViTConfig(**TINY_TRANSFORMER, id2label=LABELS)),
+    "deit": lambda: DeiTForImageClassification(DeiTConfig(**TINY_TRANSFORMER, id2label=LABELS)),
+    "deit_distilled": lambda: DeiTForImageClassificationWithTeacher(DeiTConfig(**TINY_TRANSFORMER, id2label=LABELS)),
+    "resnet": from_config(ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], id2label=LABELS)),
+    "regnet": from_config(
+        RegNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], groups_width=8, id2label=LABELS)
+    ),
+    "convnext": from_config(ConvNextConfig(hidden_sizes=[8, 16], depths=[1, 1], num_stages=2, id2label=LABELS)),
+    "swin": from_config(
+        SwinConfig(image_size=SIZE, embed_dim=8, depths=[1, 1], num_heads=[1, 1], window_size=4, id2label=LABELS)
+    ),
+    "mobilenet_v2": from_config(MobileNetV2Config(image_size=SIZE, depth_multiplier=0.1, id2label=LABELS)),
+    "efficientnet": from_config(
+        EfficientNetConfig(
+            image_size=SIZE, width_coefficient=0.1, depth_coefficient=0.1, hidden_dim=128, id2label=LABELS
+        )
+    ),
+}
+
+
+def build(name: str) -> PreTrainedModel:
+    """A model with weights that spread the logits, the head's bias included."""
+    torch.manual_seed(0)
+    model = MODELS[name]().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return model
+
+
+@torch.no_grad()
+def logits_of(model: nn.Module, images: Tensor) -> Tensor:
+    output = model(images)
+    return output if isinstance(output, Tensor) else output.logits
+
+
+@pytest.fixture(scope="module")
+def images() -> Tensor:
+    return torch.randn(16, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_divided_and_predictions_kept(name: str, images: Tensor) -> None:
+    model = build(name)
+    before, weights = logits_of(model, images), copy.deepcopy(model.state_dict())
+
+    fold_temperature(model, TEMPERATURE, images[:4])
+
+    after = logits_of(model, images)
+    torch.testing.assert_close(after, before / TEMPERATURE, rtol=1e-5, atol=1e-6 * before.abs().max().item())
+    assert (after.argmax(1) == before.argmax(1)).all()
+    assert model.config.calibration_temperature == TEMPERATURE
+    changed = {key for key, weight in model.state_dict().items() if not torch.equal(weight, weights[key])}
+    assert 1 <= len(changed) <= 4  # weight and bias of one head, or two
+    assert all("head" in key or "classifier" in key or "fc" in key for key in changed)
+
+
+def test_without_images_the_model_is_checked_on_noise_of_its_own_size(images: Tensor) -> None:
+    for name in ("vit_small_patch16_224", "swin_tiny_patch4_window7_224", "vit", "resnet", "mobilenet_v2"):
+        model = build(name)
+        before = logits_of(model, images)
+        fold_temperature(model, TEMPERATURE)
+        torch.testing.assert_close(logits_of(model, images) * TEMPERATURE, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("resnet18", {"channels": [8, 8, 8, 8]}),
+        ("resnetv2_50", {"layers": [1, 1, 1, 1], "channels": [16, 16, 32, 32]}),  # a 1x1 convolution
+        ("convnext_atto", {"depths": [1, 1, 1, 1], "dims": [8, 8, 8, 8], "head_hidden_size": 12}),  # NormMlp
+        (
+            "deit_tiny_distilled_patch16_224",
+            {"img_size": SIZE, "depth": 1, "embed_dim": 12, "num_heads": 2},
+        ),  # two heads
+    ],
+)
+def test_bare_timm_models(name: str, arguments: dict, images: Tensor) -> None:
+    model = timm.create_model(name, num_classes=CLASSES, **arguments).eval()
+    nn.init.normal_(list(model.parameters())[-1])
+    before = logits_of(model, images)
+    fold_temperature(model, TEMPERATURE, images[:2])
+    torch.testing.assert_close(logits_of(model, images) * TEMPERATURE, before)
+    assert model.calibration_temperature == TEMPERATURE
+    assert unfold_temperature(model, images[:2]) == TEMPERATURE
+    torch.testing.assert_close(logits_of(model, images), before)
+
+
+def test_folding_composes_and_unfolding_restores(images: Tensor) -> None:
+    model = build("deit_distilled")
+    before, weights = logits_of(model, images), copy.deepcopy(model.state_dict())
+    fold_temperature(model, 2.0)
+    fold_temperature(model, 1.5)
+    assert folded_temperature(model) == model.config.calibration_temperature == 3.0
+    torch.testing.assert_close(logits_of(model, images) * 3.0, before)
+
+    assert unfold_temperature(model) == 3.0
+    assert folded_temperature(model) == 1.0
+    assert "calibration_temperature" not in model.config.to_dict()
+    for key, weight in model.state_dict().items():
+        torch.testing.assert_close(weight, weights[key], rtol=3e-7, atol=0)
+    assert unfold_temperature(model) == 1.0
+
+
+def test_a_temperature_of_one_leaves_every_bit(images: Tensor) -> None:
+    model = build("vit")
+    weights = copy.deepcopy(model.state_dict())
+    fold_temperature(model, 1.0)
+    assert all(torch.equal(weight, weights[key]) for key, weight in model.state_dict().items())
+    assert model.config.calibration_temperature == 1.0
+
+
+def test_modes_random_state_and_gradients_are_left_alone(images: Tensor) -> None:
+    model = build("resnet").train()
+    model.resnet.embedder.eval()  # a frozen part
+    model.classifier[-1].bias.requires_grad_(False)
+    modes = [module.training for module in model.modules()]
+    statistics = {key: value.clone() for key, value in model.named_buffers()}
+    random_state = torch.get_rng_state()
+    fold_temperature(model, TEMPERATURE)
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(value, statistics[key]) for key, value in model.named_buffers())
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert model.classifier[-1].weight.requires_grad
+    assert not model.classifier[-1].bias.requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_dtypes(dtype: torch.dtype, images: Tensor) -> None:
+    model = build("deit_distilled").to(dtype)
+    before = logits_of(model, images.to(dtype))
+    fold_temperature(model, TEMPERATURE, images[:2])
+    off = (logits_of(model, images.to(dtype)) * TEMPERATURE - before).abs().max() / before.abs().max()
+    assert off < 4 * torch.finfo(dtype).eps
+    assert model.cls_classifier.weight.dtype == dtype
+
+
+class Head(nn.Module):
+    """A classifier of flattened images with something behind its linear layer."""
+
+    def __init__(self, behind: nn.Module | None = None) -> None:
+        super().__init__()
+        self.body, self.linear = nn.Linear(12, 5), nn.Linear(5, 5)
+        self.behind = behind or nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.behind(self.linear(self.body(x.flatten(1)).tanh()))
+
+
+SMALL = torch.randn(4, 3, 2, 2, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("behind", [nn.LayerNorm(5), nn.Tanh(), nn.Softmax(-1), nn.LogSoftmax(-1), nn.BatchNorm1d(5)])
+def test_a_head_that_is_not_linear_is_refused_and_restored(behind: nn.Module) -> None:
+    model = Head(behind)
+    nn.init.ones_(model.linear.bias)
+    if isinstance(behind, nn.BatchNorm1d):
+        nn.init.ones_(behind.bias)
+    weights = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match="`linear` does not scale the logits"):
+        fold_temperature(model, 1.0001, SMALL)  # so close to 1 that the logits hardly move
+    assert all(torch.equal(weight, weights[key]) for key, weight in model.state_dict().items())
+    assert folded_temperature(model) == 1.0
+
+
+def test_tied_quantised_and_headless_models_are_refused() -> None:
+    tied = Head()
+    tied.linear.weight = tied.extra = nn.Parameter(torch.randn(5, 5))
+    with pytest.raises(ValueError, match="shares weights"):
+        fold_temperature(tied, TEMPERATURE, SMALL)
+    quantised = Head()
+    quantised.linear.weight = nn.Parameter(quantised.linear.weight.to(torch.float8_e4m3fn), requires_grad=False)
+    quantised.linear.forward = lambda x: x @ quantised.linear.weight.float().T
+    with pytest.raises(ValueError, match="quantised"):
+        fold_temperature(quantised, TEMPERATURE, SMALL)
+    with pytest.raises(ValueError, match="no such layer"):
+        fold_temperature(nn.Sequential(nn.Conv2d(3, 8, 2), nn.Flatten(), nn.MaxPool1d(2)), TEMPERATURE, SMALL)
+
+
+def test_a_parametrised_head_is_folded_where_that_is_exact() -> None:
+    model = Head()
+    nn.utils.parametrizations.weight_norm(model.linear)
+    before = logits_of(model, SMALL)
+    fold_temperature(model, TEMPERATURE, SMALL)
+    torch.testing.assert_close(logits_of(model, SMALL) * TEMPERATURE, before)
+    spectral = Head()
+    nn.utils.parametrizations.spectral_norm(spectral.linear)
+    with pytest.raises(ValueError, match="does not scale the logits"):
+        fold_temperature(spectral, TEMPERATURE, SMALL)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
+def test_impossible_temperatures_are_refused(temperature: float) -> None:
+    with pytest.raises(ValueError, match="positive and finite"):
+        fold_temperature(Head(), temperature, SMALL)
+
+
+def test_images_the_check_cannot_use_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"shape \(4, 3, 5, 5\)"):
+        fold_temperature(Head(), TEMPERATURE, torch.zeros(4, 3, 5, 5))
+    blank = Head()
+    nn.init.zeros_(blank.linear.weight), nn.init.zeros_(blank.linear.bias)
+    with pytest.raises(ValueError, match="all zero"):
+        fold_temperature(blank, TEMPERATURE, SMALL)
+
+
+def test_adapters_are_refused_until_merged(images: Tensor) -> None:
+    peft = pytest.importorskip("peft")
+    lora = peft.LoraConfig(
+        target_modules=["q_proj", "v_proj"], modules_to_save=["classifier"], init_lora_weights=False
+    )
+    model = peft.get_peft_model(build("vit"), lora).eval()
+    with pytest.raises(ValueError, match="merge_and_unload"):
+        fold_temperature(model, TEMPERATURE)
+    before = logits_of(model, images)
+    merged = model.merge_and_unload()
+    fold_temperature(merged, TEMPERATURE)
+    torch.testing.assert_close(logits_of(merged, images) * TEMPERATURE, before, rtol=1e-4, atol=1e-5)
+
+
+# Run where importing this package fails: what a stranger gets from the saved folders.
+STRANGER = """
+import sys
+
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "macs_hf":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Block())
+try:
+    import macs_hf
+    raise SystemExit("macs_hf must not be importable here")
+except ModuleNotFoundError:
+    pass
+
+import json
+
+import timm
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor, AutoModelForImageClassification, pipeline
+
+image, results = Image.open("image.png"), {}
+for folder in sorted(path for path in Path().iterdir() if path.is_dir()):
+    pixels = AutoImageProcessor.from_pretrained(folder)(image, return_tensors="pt")["pixel_values"]
+    with torch.no_grad():
+        model = AutoModelForImageClassification.from_pretrained(folder).eval()
+        result = {"auto": model(pixels).logits.softmax(-1)[0].tolist(), "T": model.config.calibration_temperature}
+        if model.config.model_type == "timm_wrapper":
+            model = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+            result["timm"] = model(pixels).softmax(-1)[0].tolist()
+    classify = pipeline("image-classification", model=str(folder), device="cpu")
+    scores = {entry["label"]: entry["score"] for entry in classify(image, top_k=5, function_to_apply="softmax")}
+    result["pipeline"] = [scores[label] for label in sorted(scores)]
+    results[folder.name] = result
+Path("results.json").write_text(json.dumps(results))
+"""
+
+
+@pytest.fixture(scope="module")
+def strangers_results(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, dict]:
+    """Probabilities a stranger reads from folded, saved models, and what the unfolded logits divided by T say."""
+    root = tmp_path_factory.mktemp("folders")
+    pixels = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(root / "image.png")
+    expected = {}
+    for name in MODELS:
+        model, folder = build(name), root / name
+        if name in TIMM:
+            save = save_in_timm_layout
+        else:
+            ViTImageProcessor(size={"height": SIZE, "width": SIZE}).save_pretrained(folder)
+            save = type(model).save_pretrained
+        save(model, folder)
+        processor = AutoImageProcessor.from_pretrained(folder)
+        logits = logits_of(model, processor(Image.fromarray(pixels), return_tensors="pt")["pixel_values"])
+        expected[name] = (logits[0].double() / TEMPERATURE).softmax(-1)
+        fold_temperature(model, TEMPERATURE)
+        save(model, folder)
+    subprocess.run([sys.executable, "-c", STRANGER], cwd=root, check=True)
+    return json.loads((root / "results.json").read_text()), expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_saved_folders_are_calibrated_without_this_package(name: str, strangers_results: tuple[dict, dict]) -> None:
+    results, expected = strangers_results
+    result = results[name]
+    assert result.pop("T") == TEMPERATURE
+    assert set(result) == {"auto", "pipeline"} | ({"timm"} if name in TIMM else set())
+    for probabilities in result.values():
+        torch.testing.assert_close(torch.tensor(probabilities).double(), expected[name], rtol=1e-5, atol=1e-6)

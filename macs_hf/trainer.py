@@ -63,7 +63,7 @@ class MaCSTrainer(Trainer):
             self.label_names = ["labels"]
 
     @property
-    def objective(self) -> Objective:
+    def training_objective(self) -> Objective:
         """What `args` ask for now (a hyperparameter search changes them between runs)."""
         return objective_of(self.args)
 
@@ -91,10 +91,10 @@ class MaCSTrainer(Trainer):
             raise ValueError(f"num_labels={num_labels}: a classifier needs at least two classes to choose between.")
         if self.pixel_stats is None:
             self.pixel_stats = PixelStats.from_processor(self.processing_class)
-        if self.objective.needs_pixel_stats and self.pixel_stats is None:
+        if self.training_objective.needs_pixel_stats and self.pixel_stats is None:
             raise ValueError(
-                f"perturbation={self.objective.perturbation!r} with perturbation_space="
-                f"{self.objective.perturbation_space!r} acts on pixels, but their normalisation is not known. Pass "
+                f"perturbation={self.training_objective.perturbation!r} with perturbation_space="
+                f"{self.training_objective.perturbation_space!r} acts on pixels, but their normalisation is not known. Pass "
                 "the image processor as processing_class, or pixel_stats=PixelStats(mean, std)."
             )
 
@@ -140,7 +140,7 @@ class MaCSTrainer(Trainer):
                 forward,
                 images,
                 labels,
-                self.objective,
+                self.training_objective,
                 pixel_stats=self.pixel_stats,
                 augmix_images=inputs.get("augmix_pixel_values"),
                 num_labels=getattr(getattr(self.model, "config", None), "num_labels", None),
@@ -194,8 +194,8 @@ class MaCSTrainer(Trainer):
             return
         checkpoint = last_complete_checkpoint(self.args.output_dir, up_to_step=self._last_finite_step)
         raise FloatingPointError(
-            f"The loss became nan or infinite after step {self._last_finite_step} and by step {self.state.global_step}."
-            f" Last good checkpoint: {checkpoint or 'none was saved'}. Lower learning_rate, set max_grad_norm, or use "
+            f"The loss became nan or infinite between steps {self._last_finite_step} and {self.state.global_step}. "
+            f"Last good checkpoint: {checkpoint or 'none was saved'}. Lower learning_rate, set max_grad_norm, or use "
             "bf16 in place of fp16, then train again"
             + (f" with resume_from_checkpoint={str(checkpoint)!r}." if checkpoint else ".")
         )
@@ -204,7 +204,7 @@ class MaCSTrainer(Trainer):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         # Objective() validates; a search may have set values that the arguments' own check has not seen.
-        logger.info(f"Training with {self.objective}")
+        logger.info(f"Training with {self.training_objective}")
         if isinstance(self.train_dataset, datasets.Dataset):
             for name in {"label", *self.label_names} & set(self.train_dataset.column_names):
                 column = self.train_dataset.with_format("torch", columns=[name])[:][name]
@@ -227,6 +227,10 @@ class MaCSTrainer(Trainer):
         return super()._get_dataloader(dataset, description, *args, is_training=is_training, **kwargs)
 
     def _run_epoch(self, *, epoch: int, train_dataloader: Any, **kwargs: Any) -> None:
+        if self.state.global_step >= self.state.max_steps:
+            # A finished run was resumed; Trainer would take one more step before it notices.
+            self.control.should_training_stop = True
+            return
         # accelerate's set_epoch reaches neither the dataset in a distributed run, nor the sampler when the first
         # batches of a resumed epoch are skipped.
         if self._keyed_dataset is not None:

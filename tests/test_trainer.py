@@ -1,15 +1,32 @@
-"""What must hold for a trainer that replaces `Trainer`: the same numbers where nothing is added, and right ones elsewhere."""
+"""A trainer that replaces `Trainer`: the same numbers where nothing is added, the right ones where something is."""
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from tiny import Images, arguments, build, logged, same_weights, trainer
-from transformers import Trainer
+import torch
+from tiny import NUM_LABELS, Images, arguments, build, logged, same_weights, trainer
+from torch.utils.data import IterableDataset
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from macs_hf import METHODS
+from macs_hf import METHODS, MaCSTrainer, Objective, PixelStats
 
 
 PLAIN = METHODS["ce"]
+# A perturbation without randomness, so that the consistency term is the same however a batch is split.
+FIXED_BLUR = {"perturbation": "blur", "blur_sigma_min": 1.0, "blur_sigma_max": 1.0}
+
+
+class ForwardCounter:
+    """Counts the samples of each forward pass of a model."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.batches: list[int] = []
+        model.register_forward_pre_hook(self, with_kwargs=True)
+
+    def __call__(self, module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        self.batches.append(len(kwargs["pixel_values"]))
 
 
 @pytest.mark.parametrize("name", ["vit", "resnet", "timm"])
@@ -21,3 +38,268 @@ def test_zero_weights_are_plain_trainer_bit_for_bit(name: str, tmp_path: Path) -
     assert same_weights(ours.model, plain.model)
     assert logged(ours, "loss") == logged(plain, "loss")
     assert logged(ours, "grad_norm") == logged(plain, "grad_norm")
+
+
+@pytest.mark.parametrize("name", ["vit", "swin", "timm"])
+def test_accumulated_small_batches_equal_one_large_batch(name: str, tmp_path: Path) -> None:
+    large = trainer(tmp_path, build(name), per_device_train_batch_size=8, **FIXED_BLUR)
+    small = trainer(tmp_path, build(name), per_device_train_batch_size=2, gradient_accumulation_steps=4, **FIXED_BLUR)
+    large.train()
+    small.train()
+    for key in ("loss", "cross_entropy_loss", "margin_loss", "consistency_loss", "logit_margin", "grad_norm"):
+        assert logged(small, key) == pytest.approx(logged(large, key), rel=1e-4, abs=1e-6), key
+        assert len(logged(small, key)) == 4
+    assert min(logged(large, "consistency_loss")) > 0
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        {},
+        METHODS["margin_only"],
+        METHODS["consistency_only"],
+        METHODS["mbls"] | {"mbls_margin": 0.01},
+        METHODS["focal"],
+    ],
+)
+def test_logged_parts_add_up_to_the_logged_loss(objective: dict[str, Any], tmp_path: Path) -> None:
+    # 30 samples: each epoch ends with a smaller batch; logging every other step averages over them.
+    run = trainer(
+        tmp_path,
+        build("vit"),
+        Images(30),
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        max_steps=6,
+        logging_steps=2,
+        **objective,
+    )
+    run.train()
+    weights = {
+        "cross_entropy_loss": 1.0,
+        "margin_loss": run.args.lambda_margin,
+        "consistency_loss": run.args.lambda_consistency,
+        "mbls_loss": run.args.lambda_mbls,
+    }
+    entries = [entry for entry in run.state.log_history if "loss" in entry]
+    assert len(entries) == 3
+    for entry in entries:
+        total = sum(weight * entry[part] for part, weight in weights.items() if weight)
+        assert total == pytest.approx(entry["loss"], abs=1e-6)
+        assert "logit_margin" in entry
+
+
+def test_parts_that_the_objective_lacks_are_not_logged(tmp_path: Path) -> None:
+    run = trainer(tmp_path, build("vit"), max_steps=1, **METHODS["mixup"])
+    run.train()
+    assert not {"margin_loss", "consistency_loss", "jensen_shannon_loss", "mbls_loss", "logit_margin"} & set(
+        run.state.log_history[0]
+    )
+    assert logged(run, "cross_entropy_loss") == pytest.approx(logged(run, "loss"))
+
+
+def test_training_runs_one_forward_of_both_views_and_evaluation_one_of_the_clean(tmp_path: Path) -> None:
+    model = build("vit")
+    counter = ForwardCounter(model)
+    run = trainer(tmp_path, model, max_steps=2, per_device_eval_batch_size=8)
+    run.train()
+    assert counter.batches == [16, 16]
+    counter.batches.clear()
+    prediction = run.predict(Images(20))
+    assert counter.batches == [8, 8, 4]
+    assert prediction.predictions.shape == (20, NUM_LABELS)
+    assert prediction.label_ids.shape == (20,)
+
+
+def test_separate_views_run_two_forwards(tmp_path: Path) -> None:
+    model = build("vit")
+    counter = ForwardCounter(model)
+    trainer(tmp_path, model, max_steps=1, separate_views=True, consistency_fraction=0.25).train()
+    assert counter.batches == [8, 2]
+
+
+def test_evaluation_loss_is_the_clean_cross_entropy_of_every_sample(tmp_path: Path) -> None:
+    data = Images(20)
+    run = trainer(tmp_path, build("resnet"), label_smoothing_factor=0.1, per_device_eval_batch_size=8)
+    loss = run.evaluate(data)["eval_loss"]
+    with torch.no_grad():
+        logits = run.model.eval()(data.images).logits
+    assert loss == pytest.approx(torch.nn.functional.cross_entropy(logits, data.labels).item(), abs=1e-6)
+
+
+def test_evaluation_leaves_the_training_trajectory_alone(tmp_path: Path) -> None:
+    options = {"max_steps": 6, "per_device_train_batch_size": 8}
+    quiet = trainer(tmp_path, build("vit", dropout=0.2), **options)
+    quiet.train()
+    evaluated = MaCSTrainer(
+        model=build("vit", dropout=0.2),
+        args=arguments(tmp_path, **options, eval_strategy="steps", eval_steps=1, eval_on_start=True),
+        train_dataset=Images(),
+        eval_dataset={"a": Images(8, seed=1), "b": Images(12, seed=2)},
+    )
+    evaluated.train()
+    assert len(logged(evaluated, "eval_a_loss")) == len(logged(evaluated, "eval_b_loss")) == 7
+    assert same_weights(quiet.model, evaluated.model)
+
+
+def test_plain_training_arguments_mean_the_paper(tmp_path: Path) -> None:
+    args = TrainingArguments(
+        str(tmp_path), max_steps=2, logging_steps=1, use_cpu=True, report_to="none", disable_tqdm=True
+    )
+    run = MaCSTrainer(model=build("vit"), args=args, train_dataset=Images())
+    assert run.training_objective == Objective()
+    run.train()
+    entry = run.state.log_history[0]
+    recombined = entry["cross_entropy_loss"] + 0.1 * entry["margin_loss"] + 0.5 * entry["consistency_loss"]
+    assert recombined == pytest.approx(entry["loss"], abs=1e-6)
+
+
+def test_label_smoothing_reaches_the_loss(tmp_path: Path) -> None:
+    run = trainer(tmp_path, build("vit"), max_steps=1, **METHODS["label_smoothing"])
+    plain = Trainer(
+        model=build("vit"), args=arguments(tmp_path, max_steps=1, **METHODS["label_smoothing"]), train_dataset=Images()
+    )
+    run.train()
+    plain.train()
+    assert logged(run, "loss") == pytest.approx(logged(plain, "loss"), abs=1e-6)
+
+
+def test_every_epoch_and_index_gets_its_own_augmentation_and_every_step_its_own_noise(tmp_path: Path) -> None:
+    seeds: list[int] = []
+
+    class Spy(MaCSTrainer):
+        def _next_batch_seed(self) -> int:
+            seeds.append(super()._next_batch_seed())
+            return seeds[-1]
+
+    args = arguments(tmp_path, max_steps=3, gradient_accumulation_steps=2)
+    Spy(model=build("vit"), args=args, train_dataset=Images(64)).train()
+    assert len(seeds) == len(set(seeds)) == 6
+
+
+class Stream(IterableDataset):
+    def __init__(self, data: Images) -> None:
+        self.data = data
+
+    def __iter__(self):
+        yield from (self.data[index] for index in range(len(self.data)))
+
+
+def test_streaming_dataset_trains_and_evaluates(tmp_path: Path) -> None:
+    run = trainer(tmp_path, build("vit"), Stream(Images(64)), max_steps=4)
+    run.train()
+    assert run.state.global_step == 4
+    assert logged(run, "loss") == pytest.approx(
+        [
+            ce + 0.1 * margin + 0.5 * kl
+            for ce, margin, kl in zip(
+                logged(run, "cross_entropy_loss"),
+                logged(run, "margin_loss"),
+                logged(run, "consistency_loss"),
+                strict=True,
+            )
+        ],
+        abs=1e-6,
+    )
+    assert run.evaluate(Stream(Images(10)))["eval_loss"] == pytest.approx(run.evaluate(Images(10))["eval_loss"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bf16": True},
+        {"gradient_checkpointing": True},
+        {"torch_compile": True, "torch_compile_backend": "aot_eager"},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_precision_checkpointing_and_compilation_keep_the_loss(options: dict[str, Any], tmp_path: Path) -> None:
+    reference = trainer(tmp_path, build("vit"), max_steps=2)
+    run = trainer(tmp_path, build("vit"), max_steps=2, **options)
+    reference.train()
+    run.train()
+    tolerance = 0.05 if "bf16" in options else 1e-5
+    assert logged(run, "loss") == pytest.approx(logged(reference, "loss"), rel=tolerance)
+    assert run.predict(Images(5)).predictions.dtype == np.float32
+
+
+def test_bfloat16_checkpoint_has_a_float32_loss(tmp_path: Path) -> None:
+    run = trainer(tmp_path, build("vit").to(torch.bfloat16), max_steps=2)
+    run.train()
+    assert all(np.isfinite(logged(run, "loss")))
+    batch = {
+        key: value.to(torch.bfloat16) if key == "pixel_values" else value for key, value in Images(4)[0:4].items()
+    }
+    run.model.train()
+    assert run.compute_loss(run.model, batch).dtype == torch.float32
+
+
+def test_peft_model_trains_only_its_adapter_and_reports_metrics(tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    base = build("vit")
+    frozen = base.vit.embeddings.cls_token.detach().clone()
+    model = get_peft_model(base, LoraConfig(r=2, target_modules="all-linear", modules_to_save=["classifier"]))
+    run = trainer(tmp_path, model, max_steps=3, save_strategy="steps", save_steps=2)
+    run.train()
+    assert torch.equal(frozen, base.vit.embeddings.cls_token)
+    adapters = [value for key, value in model.state_dict().items() if "lora_B" in key]
+    assert adapters and all(value.abs().max() > 0 for value in adapters)  # they start at zero
+    assert "eval_loss" in run.evaluate(Images(8))
+    resumed = trainer(
+        tmp_path,
+        get_peft_model(build("vit"), LoraConfig(r=2, target_modules="all-linear", modules_to_save=["classifier"])),
+        max_steps=3,
+    )
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 3
+    assert same_weights(run.model, resumed.model)
+
+
+def test_hyperparameter_search_reaches_the_objective(tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    class Watch(TrainerCallback):
+        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            seen.append(args.lambda_margin)
+
+    run = MaCSTrainer(
+        model_init=lambda trial: build("vit"),
+        args=arguments(tmp_path, max_steps=1, eval_strategy="steps", eval_steps=1),
+        train_dataset=Images(),
+        eval_dataset=Images(8, seed=1),
+        callbacks=[Watch()],
+    )
+    best = run.hyperparameter_search(
+        hp_space=lambda trial: {"lambda_margin": trial.suggest_float("lambda_margin", 0.2, 0.4)},
+        compute_objective=lambda metrics: metrics["eval_loss"],
+        n_trials=2,
+        direction="minimize",
+        backend="optuna",
+    )
+    assert len(set(seen)) == 2
+    assert all(0.2 <= value <= 0.4 for value in seen)
+    assert best.hyperparameters["lambda_margin"] in seen
+
+
+def test_trackers_receive_the_parts(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = trainer(tmp_path, build("vit"), max_steps=2, report_to="tensorboard")
+    run.train()
+    folder = next(tmp_path.rglob("events.out.tfevents*")).parent
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    values = [event.value for event in events.Scalars("train/margin_loss")]
+    assert values == pytest.approx(logged(run, "margin_loss"), rel=1e-6)
+
+
+def test_pixel_perturbation_takes_statistics_from_the_processor(tmp_path: Path) -> None:
+    from transformers import ViTImageProcessor
+
+    processor = ViTImageProcessor(image_mean=[0.1, 0.2, 0.3], image_std=[0.4, 0.5, 0.6])
+    args = arguments(tmp_path, **METHODS["macs_pixel"])
+    run = MaCSTrainer(model=build("vit"), args=args, train_dataset=Images(), processing_class=processor)
+    assert run.pixel_stats == PixelStats((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    run.train()
+    assert min(logged(run, "consistency_loss")) > 0

@@ -94,7 +94,7 @@ class Images(Dataset):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int | slice) -> dict[str, Any]:
         return {"pixel_values": self.images[index], "labels": self.labels[index]}
 
 

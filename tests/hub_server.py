@@ -82,10 +82,14 @@ class HubServer(ThreadingHTTPServer):
         """
         home = home or self.root / "clients" / secrets.token_hex(4)
         home.mkdir(parents=True, exist_ok=True)
+        caches = {"HF_HUB_CACHE": "hub", "HF_DATASETS_CACHE": "datasets", "HF_EVALUATE_CACHE": "evaluate"}
+        caches |= {"HF_MODULES_CACHE": "modules", "HF_TOKEN_PATH": "token"}
         return {
             "HF_ENDPOINT": self.endpoint,
             "HF_TOKEN": token or "",
+            "HUGGING_FACE_HUB_TOKEN": "",
             "HF_HOME": str(home),
+            **{name: str(home / folder) for name, folder in caches.items()},  # the environment may have its own
             "HF_HUB_OFFLINE": "0",  # it would block loopback as well
             "TRANSFORMERS_OFFLINE": "0",
             "HF_HUB_DISABLE_XET": "1",
@@ -94,6 +98,7 @@ class HubServer(ThreadingHTTPServer):
             "HF_HUB_DISABLE_UPDATE_CHECK": "1",
             "HF_UPDATE_DOWNLOAD_COUNTS": "0",
             "NO_PROXY": "127.0.0.1,localhost",
+            "no_proxy": "127.0.0.1,localhost",
         }
 
     def inject(
@@ -152,7 +157,10 @@ class HubServer(ThreadingHTTPServer):
         return {path: repo.object_path(stored.sha256).read_bytes() for path, stored in commit.files.items()}
 
     def stored_bytes(self, repo_id: str, kind: str = "model") -> Iterator[tuple[str, bytes]]:
-        """Every byte kept for a repository, as (name, contents): all revisions and messages, uncommitted uploads."""
+        """Every byte kept for a repository, as (name, contents): all revisions and messages, uncommitted uploads.
+
+        To look for secrets; compressed files (PNG, parquet, ...) would have to be opened.
+        """
         repo = self.repo(repo_id, kind)
         names = {f.sha256: path for commit in repo.commits.values() for path, f in commit.files.items()}
         for path in sorted(p for p in repo.folder.rglob("*") if p.is_file()):

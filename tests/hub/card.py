@@ -78,7 +78,11 @@ def _model_index_errors(index: Any) -> list[str]:
         here = f'"model-index[{i}]'
         if not isinstance(model.get("name"), str):
             errors.append(f'{here}.name" is required')
-        for j, result in enumerate(model.get("results") or ()):
+        results = model.get("results")
+        if not (isinstance(results, list) and all(isinstance(result, dict) for result in results)):
+            errors.append(f'{here}.results" must be a list of mappings')
+            continue
+        for j, result in enumerate(results):
             for section, keys in {"task": ("type",), "dataset": ("type", "name")}.items():
                 for key in keys:
                     if not isinstance((result.get(section) or {}).get(key), str):

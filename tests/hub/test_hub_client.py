@@ -194,6 +194,17 @@ def try_everything(tokens: dict[str, str]) -> dict[str, dict[str, str]]:
     return outcomes
 
 
+def own_token() -> str | None:
+    from huggingface_hub import get_token
+
+    return get_token()
+
+
+def test_environment_carries_the_token(client: Client) -> None:
+    assert client(own_token, token=BOB) == BOB
+    assert client(own_token, token=None) is None
+
+
 def test_permissions(client: Client) -> None:
     client(prepare_permissions)
     tokens = {"read": ALICE_READS, "bob": BOB, "nobody": "", "wrong": "hf_unknown", "alice": ALICE}

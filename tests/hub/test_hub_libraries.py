@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hub_server import ALICE, BOB, HubServer
 
-from hub.conftest import run_client
+from hub.client import run_client
 
 
 Used = tuple[HubServer, dict[str, Any]]  # the Hub, and what the clients say of it
@@ -29,7 +29,7 @@ class ShareRight(evaluate.Metric):
 
 def use_transformers(alice: str, bob: str) -> dict[str, Any]:
     import torch
-    from huggingface_hub import create_branch, create_repo, snapshot_download
+    from huggingface_hub import create_branch, create_repo, snapshot_download, update_repo_settings
     from PIL import Image
     from transformers import (
         AutoImageProcessor,
@@ -79,6 +79,9 @@ def use_transformers(alice: str, bob: str) -> dict[str, Any]:
     result["bob sees public"] = refusal("alice/resnet", token=bob)
     result["bob sees private"] = refusal("alice/hidden", token=bob)
     result["missing"] = refusal("alice/never")
+    model.push_to_hub("alice/gated")
+    update_repo_settings("alice/gated", gated="auto")
+    result["bob sees gated"] = refusal("alice/gated", token=bob)
     picture = Image.new("RGB", (40, 40), "red")
     scores = {p["label"]: p["score"] for p in pipeline("image-classification", model="alice/resnet")(picture)}
     pixels = processor(picture, return_tensors="pt")["pixel_values"]
@@ -125,7 +128,7 @@ def use_datasets() -> dict[str, Any]:
 
     splits = DatasetDict(train=split(range(4)), test=split(range(4, 6)))
     splits.push_to_hub("alice/pictures")
-    splits.push_to_hub("alice/pictures", config_name="second", private=True)
+    splits.push_to_hub("alice/pictures", config_name="second")
     loaded = load_dataset("alice/pictures")
     streamed = [np.asarray(row["img"]) for row in load_dataset("alice/pictures", split="train", streaming=True)]
     return {
@@ -173,11 +176,12 @@ def test_transformers_loads_what_it_pushed(used_hub: Used) -> None:
     assert all(got == pytest.approx(expected, abs=1e-6) for got, expected in result["pipeline"])
 
 
-def test_transformers_may_not_load_a_private_or_missing_model(used_hub: Used) -> None:
+def test_transformers_says_why_a_model_is_out_of_reach(used_hub: Used) -> None:
     result = used_hub[1]["transformers"]
     assert result["bob sees public"] == "True"
     for name in ("bob sees private", "missing"):
         assert "is not a valid model identifier" in result[name]
+    assert "gated repo" in result["bob sees gated"]
 
 
 def test_trainer_pushes_every_save(used_hub: Used) -> None:

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from hub_server import ALICE, BOB, HubServer
 
-from hub.card import card_errors
-
 
 def ask(hub: HubServer, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, dict, bytes]:
     """One plain HTTP request: status, headers, body."""
@@ -107,7 +105,7 @@ def test_a_hanging_answer_ends_with_the_server(tmp_path: Path) -> None:
         assert ask(hub, "GET", "/api/whoami-v2")[0] == 401  # others are answered
 
 
-def test_inject_refuses_what_it_cannot_do(hub: HubServer) -> None:
+def test_inject(hub: HubServer) -> None:
     with pytest.raises(ValueError, match="unknown route 'comit'"):
         hub.inject("comit", status=500)
     with pytest.raises(ValueError, match="either a status or cut"):
@@ -115,6 +113,10 @@ def test_inject_refuses_what_it_cannot_do(hub: HubServer) -> None:
     hub.inject("whoami", status=500, skip=1, times=2)
     hub.inject("whoami", status=502)
     assert [ask(hub, "GET", "/api/whoami-v2")[0] for _ in range(5)] == [401, 500, 500, 502, 401]
+    for cut in ("body", "answer"):
+        hub.inject("whoami", cut=cut)
+        with pytest.raises(ConnectionError):
+            ask(hub, "GET", "/api/whoami-v2")
     hub.inject("whoami", status=500, times=9)
     hub.clear_faults()
     assert ask(hub, "GET", "/api/whoami-v2")[0] == 401
@@ -131,29 +133,3 @@ def test_command_line(tmp_path: Path) -> None:
             assert json.loads(connection.getresponse().read())["name"] == "bob"
         finally:
             process.terminate()
-
-
-@pytest.mark.parametrize(
-    ("metadata", "complaint"),
-    [
-        ("license: apache-2.0\nbase_model: [timm/resnet34, a/b]\ndatasets: [cifar10]", None),
-        ("", None),
-        ("- a\n- b", "mapping"),
-        ("a: [", "YAML"),
-        ("base_model: https://huggingface.co/a/b", "no repository id"),
-        ("datasets: [3]", "list of strings"),
-        (
-            "model-index: [{name: m, results: [{task: {type: t}, dataset: {type: d, name: n}, metrics: []}]}]",
-            "metrics",
-        ),
-        (
-            "model-index: [{name: m, results: [{task: {type: t}, dataset: {type: d, name: n},"
-            " metrics: [{type: ece, value: .nan}]}]}]",
-            "finite",
-        ),
-        ("model-index: [{results: []}]", "name"),
-    ],
-)
-def test_card_errors(metadata: str, complaint: str | None) -> None:
-    errors = card_errors(f"---\n{metadata}\n---\ntext")
-    assert (not errors) if complaint is None else complaint in "".join(errors)

@@ -308,6 +308,7 @@ except ModuleNotFoundError:
     pass
 
 import json
+from pathlib import Path
 
 import timm
 import torch

@@ -1,0 +1,227 @@
+"""One batch under each method: which views reach the model, in how many passes, and what comes out."""
+
+import itertools
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torchvision.transforms import v2
+
+from macs_hf import METHODS, Objective, PixelStats, consistency_loss, jensen_shannon, macs_loss, perturb, supervise
+from macs_hf.randomness import mix_seed
+
+
+STATS = PixelStats((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+
+
+class Recorder(torch.nn.Module):
+    """A small nonlinear classifier that keeps the batches it is given."""
+
+    def __init__(self, size: int = 8) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(3 * size * size, tiny.NUM_LABELS).double()
+        self.batches: list[Tensor] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.batches.append(images)
+        return self.layer(images.flatten(1)).sin() * 3
+
+
+def batch(size: int = 8, side: int = 8) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(size, 3, side, side, generator=generator, dtype=torch.float64)
+    augmix = torch.randn(size, 2, 3, side, side, generator=generator, dtype=torch.float64)
+    return images, torch.randint(tiny.NUM_LABELS, (size,), generator=generator), augmix
+
+
+def run(model: Any, objective: Objective, seed: int | None = 1) -> Any:
+    images, labels, augmix = batch()
+    return supervise(
+        model,
+        images,
+        labels,
+        objective,
+        pixel_stats=STATS,
+        augmix_images=augmix,
+        num_labels=tiny.NUM_LABELS,
+        seed=seed,
+    )
+
+
+# ---- Views and passes ----
+
+
+VIEWS = dict.fromkeys(METHODS, 1) | {"augmix": 3, "macs_augmix": 4}
+VIEWS |= dict.fromkeys(("consistency_only", "macs", "macs_pixel"), 2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_forward_pass_over_all_views(method: str) -> None:
+    images, labels, augmix = batch()
+    copies = images.clone(), labels.clone(), augmix.clone()
+    model = Recorder()
+    parts = supervise(
+        model, images, labels, Objective(**METHODS[method]), pixel_stats=STATS, augmix_images=augmix,
+        num_labels=tiny.NUM_LABELS, seed=1,
+    )  # fmt: skip
+    assert [len(b) for b in model.batches] == [len(images) * VIEWS[method]]
+    assert parts.logits.shape == (len(images), tiny.NUM_LABELS)
+    parts.loss.backward()
+    assert model.layer.weight.grad.isfinite().all()
+    for given, copy in zip((images, labels, augmix), copies, strict=True):
+        assert torch.equal(given, copy)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_draws_follow_the_seed_and_leave_the_global_generators_alone(method: str) -> None:
+    objective = Objective(**METHODS[method])
+    model = Recorder()
+    python, numpy, cpu = random.getstate(), str(np.random.get_state()), torch.get_rng_state()
+    first, again, other = (run(model, objective, seed).loss for seed in (1, 1, 2))
+    assert random.getstate() == python and str(np.random.get_state()) == numpy
+    assert torch.equal(torch.get_rng_state(), cpu)
+    assert first == again
+    assert (first != other) == (objective.uses_perturbation or objective.mixup_alpha > 0)
+
+
+@pytest.mark.parametrize("settings", [{}, {"consistency_fraction": 0.5}, METHODS["macs_augmix"]])
+def test_the_letter_of_algorithm_1_runs_each_view_apart(settings: dict[str, Any]) -> None:
+    joint, apart = Recorder(), Recorder()
+    one, two = run(joint, Objective(**settings)), run(apart, Objective(**settings, separate_views=True))
+    assert len(joint.batches) == 1 and len(apart.batches) == (4 if "lambda_jsd" in settings else 2)
+    assert torch.equal(torch.cat(apart.batches), joint.batches[0])
+    torch.testing.assert_close(one.loss, two.loss, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("name", ["vit", "swin", "timm"])
+def test_joint_and_separate_passes_agree_for_models_without_batch_norm(name: str) -> None:
+    model = tiny.build(name).double()
+    images, labels, _ = batch(4, tiny.SIZE)
+    losses, gradients = [], []
+    for separate in (False, True):
+        model.zero_grad()
+        parts = supervise(model, images, labels, Objective(separate_views=separate), seed=1)
+        parts.loss.backward()
+        losses.append(parts.loss.detach())
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    torch.testing.assert_close(*losses, rtol=1e-9, atol=0)
+    torch.testing.assert_close(*gradients, rtol=1e-7, atol=1e-9)
+
+
+def test_batch_norm_is_updated_once_by_the_joint_pass_and_twice_by_two() -> None:
+    images, labels, _ = batch(4, tiny.SIZE)
+    for separate, updates in ((False, 1), (True, 2)):
+        model = tiny.build("resnet").double().train()
+        supervise(model, images, labels, Objective(separate_views=separate), seed=1)
+        counts = [b.item() for n, b in model.named_buffers() if n.endswith("num_batches_tracked")]
+        assert counts and set(counts) == {updates}
+
+
+# ---- What each method computes ----
+
+
+def test_macs_is_the_loss_of_the_clean_and_the_perturbed_view() -> None:
+    model, objective = Recorder(), Objective(perturbation_space="pixel", noise_std=0.05)
+    images, labels, _ = batch()
+    parts = run(model, objective, seed=9)
+    view = perturb(images, objective, STATS, torch.Generator().manual_seed(9))
+    assert torch.equal(model.batches[0], torch.cat([images, view]))
+    torch.testing.assert_close(parts.loss, macs_loss(model(images), labels, model(view)).loss)
+
+
+def test_perturbation_as_augmentation_replaces_the_clean_view() -> None:
+    model, objective = Recorder(), Objective(**METHODS["perturb_augment"])
+    images, labels, _ = batch()
+    parts = run(model, objective, seed=9)
+    view = perturb(images, objective, None, torch.Generator().manual_seed(9))
+    assert torch.equal(model.batches[0], view)
+    assert parts.loss == F.cross_entropy(model(view), labels) and parts.consistency_loss is None
+
+
+def test_augmix_compares_the_three_views() -> None:
+    model = Recorder()
+    images, labels, augmix = batch()
+    parts = run(model, Objective(**METHODS["augmix"]))
+    clean, one, two = model(images), model(augmix[:, 0]), model(augmix[:, 1])
+    expected = F.cross_entropy(clean, labels) + 12 * jensen_shannon([clean, one, two])
+    torch.testing.assert_close(parts.loss, expected)
+
+
+def test_mixup_is_torchvisions_under_the_same_seed() -> None:
+    model = Recorder()
+    images, labels, _ = batch()
+    parts = run(model, Objective(**METHODS["mixup"] | {"mixup_alpha": 0.7}), seed=9)
+    with torch.random.fork_rng():
+        torch.manual_seed(9)
+        mixed, soft = v2.MixUp(alpha=0.7, num_classes=tiny.NUM_LABELS)(images, labels)
+    assert torch.equal(model.batches[0], mixed) and not torch.equal(mixed, images)
+    assert parts.loss == F.cross_entropy(model(mixed), soft)
+
+
+# ---- A part of the batch ----
+
+
+def test_a_fraction_of_the_batch_is_an_unbiased_estimate() -> None:
+    # A fixed blur makes T deterministic, so only the choice of rows is random: all pairs of four images.
+    objective = Objective(consistency_fraction=0.5, perturbation="blur", blur_sigma_min=1.0, blur_sigma_max=1.0)
+    model = Recorder()
+    images, labels, _ = batch(4)
+    view = perturb(images, objective)
+    per_image = [consistency_loss(model(i[None]), model(v[None])).item() for i, v in zip(images, view, strict=True)]
+    by_pair = {pair: (per_image[pair[0]] + per_image[pair[1]]) / 2 for pair in itertools.combinations(range(4), 2)}
+    counts = dict.fromkeys(by_pair, 0)
+    trials = 600
+    for trial in range(trials):
+        value = supervise(model, images, labels, objective, seed=mix_seed(0, trial)).consistency_loss.item()
+        counts[min(by_pair, key=lambda pair: abs(by_pair[pair] - value))] += 1
+        assert min(abs(value - known) for known in by_pair.values()) < 1e-12
+
+    full = supervise(model, images, labels, Objective(**vars(objective) | {"consistency_fraction": 1.0}), seed=0)
+    assert full.consistency_loss.item() == pytest.approx(sum(per_image) / 4, rel=1e-12)
+    assert sum(by_pair.values()) / 6 == pytest.approx(sum(per_image) / 4, rel=1e-12)
+    # Each pair as often as the others, within four standard errors: so the mean over draws is the full term.
+    for count in counts.values():
+        assert abs(count - trials / 6) < 4 * (trials * 5 / 36) ** 0.5
+
+
+@pytest.mark.parametrize(("fraction", "rows"), [(0.25, 2), (0.5, 4), (0.01, 1), (0.99, 8), (1.0, 8)])
+def test_a_fraction_costs_its_share_of_the_second_view(fraction: float, rows: int) -> None:
+    model = Recorder()
+    run(model, Objective(consistency_fraction=fraction))
+    assert len(model.batches[0]) == 8 + rows
+
+
+# ---- Inputs ----
+
+
+def test_without_a_seed_the_global_generator_decides() -> None:
+    model = Recorder()
+    torch.manual_seed(3)
+    first, second = run(model, Objective(), None).loss, run(model, Objective(), None).loss
+    torch.manual_seed(3)
+    assert run(model, Objective(), None).loss == first != second
+
+
+def test_soft_labels_train_without_margin_and_are_refused_with_it() -> None:
+    images, labels, _ = batch()
+    soft = F.one_hot(labels, tiny.NUM_LABELS) * 0.8 + 0.05
+    parts = supervise(Recorder(), images, soft, Objective(lambda_margin=0.0), seed=1)
+    assert parts.loss.isfinite() and parts.logit_margin is None
+    with pytest.raises(ValueError, match=r"shape \(8, 4\) are soft.*lambda_margin=0"):
+        supervise(Recorder(), images, soft, Objective(), seed=1)
+
+
+def test_what_a_method_needs_is_asked_for() -> None:
+    images, labels, _ = batch()
+    with pytest.raises(ValueError, match=r"lambda_jsd=12.0.*augmix_pixel_values"):
+        supervise(Recorder(), images, labels, Objective(**METHODS["augmix"]))
+    with pytest.raises(ValueError, match=r"mixup_alpha=0.2.*num_labels"):
+        supervise(Recorder(), images, labels, Objective(**METHODS["mixup"]))
+    with pytest.raises(ValueError, match=r"'pixel' space"):
+        supervise(Recorder(), images, labels, Objective(**METHODS["macs_pixel"]))

@@ -94,8 +94,8 @@ class MaCSTrainer(Trainer):
         if self.training_objective.needs_pixel_stats and self.pixel_stats is None:
             raise ValueError(
                 f"perturbation={self.training_objective.perturbation!r} with perturbation_space="
-                f"{self.training_objective.perturbation_space!r} acts on pixels, but their normalisation is not known. Pass "
-                "the image processor as processing_class, or pixel_stats=PixelStats(mean, std)."
+                f"{self.training_objective.perturbation_space!r} acts on pixels, but their normalisation is not "
+                "known. Pass the image processor as processing_class, or pixel_stats=PixelStats(mean, std)."
             )
 
     def _check_labels(self, labels: Tensor, where: str) -> None:

@@ -1,0 +1,224 @@
+"""A Hub, local or embedded dataset as seeded train, validation and test splits with one image and one label column."""
+
+import os
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import datasets
+import numpy as np
+from datasets import ClassLabel, Dataset, DatasetDict, Features
+from transformers.utils import logging
+
+from .hub import is_local, require_hub
+
+
+logger = logging.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class DatasetSource:
+    """Where a dataset is and how it is laid out."""
+
+    path: str
+    config: str | None = None
+    image_column: str | None = None  # None: the only image column
+    label_column: str | None = None  # None: the only class label, or `label`
+    train_split: str = "train"
+    validation_split: str | None = None  # None: carved from train
+    test_split: str = "test"
+    num_classes: int | None = None
+    horizontal_flip: bool = True  # mirroring keeps the meaning
+
+
+# The benchmark's six datasets, and the one that needs no download.
+DATASETS: dict[str, DatasetSource] = {
+    "digits": DatasetSource("digits", num_classes=10, horizontal_flip=False),
+    "cifar10": DatasetSource("uoft-cs/cifar10", None, "img", "label", num_classes=10),
+    "cifar100": DatasetSource("uoft-cs/cifar100", None, "img", "fine_label", num_classes=100),
+    "svhn": DatasetSource(
+        "ufldl-stanford/svhn", "cropped_digits", "image", "label", num_classes=10, horizontal_flip=False
+    ),
+    "oxford_pets": DatasetSource("timm/oxford-iiit-pet", None, "image", "label", num_classes=37),
+    "food101": DatasetSource("ethz/food101", None, "image", "label", test_split="validation", num_classes=101),
+    "flowers102": DatasetSource(
+        "dpdl-benchmark/oxford_flowers102", None, "image", "label", validation_split="validation", num_classes=102
+    ),
+}
+
+VALIDATION_SHARE = 0.1
+# Splits stay the same for all seeds of training, so that runs can be compared.
+SPLIT_SEED = 0
+
+
+class ImageSplits(NamedTuple):
+    """Three splits without common rows, and what their columns mean."""
+
+    train: Dataset
+    validation: Dataset
+    test: Dataset
+    image_column: str
+    label_column: str
+    label_names: list[str]
+
+
+def source_of(dataset: str, config: str | None = None) -> DatasetSource:
+    """A benchmark dataset by name; anything else is a Hub id or a local folder, laid out as found."""
+    if dataset in DATASETS and not is_local(dataset):
+        return DATASETS[dataset]
+    return DatasetSource(dataset, config)
+
+
+def load_splits(source: DatasetSource) -> ImageSplits:
+    """
+    Load a dataset and divide it into train, validation and test, so that neither a temperature nor the choice of a
+    model ever sees test. A validation or test split that is missing is carved out of train, stratified and seeded.
+    """
+    raw = _load(source)
+    if not isinstance(raw, DatasetDict):
+        raise ValueError(f"{source.path!r} is not a dataset with splits, but a {type(raw).__name__}.")
+    if source.train_split not in raw:
+        raise ValueError(f"Dataset {source.path!r} has no split {source.train_split!r}, only {sorted(raw)}.")
+    image_column, label_column = find_columns(raw[source.train_split].features, source)
+    # Splits that are not wanted (SVHN has 531,131 `extra` images) are left alone.
+    names = {source.train_split, source.validation_split, source.test_split, "validation", "test"}
+    raw = DatasetDict({name: split for name, split in raw.items() if name in names})
+    raw, label_names = with_class_labels(raw, label_column, source)
+
+    train = raw[source.train_split]
+    test_split = source.test_split if source.test_split in raw else None
+    validation_split = source.validation_split or ("validation" if "validation" in raw else None)
+    if test_split is None:
+        logger.warning(
+            f"Dataset {source.path!r} has no split {source.test_split!r}; a tenth of train is the test set."
+        )
+        train, test = carve(train, label_column, VALIDATION_SHARE)
+    else:
+        test = raw[test_split]
+    if validation_split is None or validation_split == test_split or validation_split not in raw:
+        train, validation = carve(train, label_column, VALIDATION_SHARE)
+    else:
+        validation = raw[validation_split]
+    for name, split in (("train", train), ("validation", validation), ("test", test)):
+        check_labels(split, label_column, len(label_names), f"split {name!r} of {source.path!r}")
+    return ImageSplits(train, validation, test, image_column, label_column, label_names)
+
+
+def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:
+    """The image column and the label column: those named, or the only ones there can be."""
+    images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
+    image = source.image_column or (images[0] if len(images) == 1 else None)
+    if image is None:
+        raise ValueError(
+            f"Dataset {source.path!r} has {len(images)} image columns ({', '.join(images) or 'none'}) among "
+            f"{sorted(features)}. Name one with --image_column."
+        )
+    if image not in features or not isinstance(features[image], datasets.Image):
+        what = f"holds {features[image]}" if image in features else "does not exist"
+        raise ValueError(
+            f"Column {image!r} of dataset {source.path!r} {what}, not images; its image columns are "
+            f"{images or 'none'}. Name one with --image_column."
+        )
+    classes = [name for name, feature in features.items() if isinstance(feature, ClassLabel)]
+    label = source.label_column or next((name for name in ("label", "labels") if name in features), None)
+    label = label or (classes[0] if len(classes) == 1 else None)
+    if label is None or label not in features:
+        raise ValueError(
+            f"Dataset {source.path!r} has no label column {label!r}; its columns are {sorted(features)}"
+            f" and its class labels {classes or 'none'}. Name one with --label_column."
+        )
+    return image, label
+
+
+def with_class_labels(raw: DatasetDict, label_column: str, source: DatasetSource) -> tuple[DatasetDict, list[str]]:
+    """Labels as `ClassLabel`: named ones stay, integers and strings become names in sorted order."""
+    feature = raw[source.train_split].features[label_column]
+    if not isinstance(feature, ClassLabel):
+        kind = getattr(feature, "dtype", str(feature))
+        if not kind.startswith(("int", "uint", "string", "large_string", "bool")):
+            raise ValueError(
+                f"Column {label_column!r} of dataset {source.path!r} holds {kind}, not one class per image. "
+                "Name another with --label_column."
+            )
+        values = sorted(set().union(*(split.unique(label_column) for split in raw.values())))
+        names = [str(value) for value in values]
+        feature = ClassLabel(names=names)
+        index = {value: i for i, value in enumerate(values)}
+
+        def encode(label: object) -> dict[str, int]:
+            return {label_column: index[label]}
+
+        for name, split in raw.items():
+            features = Features(split.features | {label_column: feature})
+            raw[name] = split.map(
+                encode, input_columns=[label_column], features=features, desc="Numbering the classes"
+            )
+    if len(feature.names) < 2:
+        raise ValueError(
+            f"Dataset {source.path!r} has {len(feature.names)} class ({', '.join(feature.names)}) in column "
+            f"{label_column!r}; a classifier needs at least two."
+        )
+    return raw, feature.names
+
+
+def carve(dataset: Dataset, label_column: str, share: float) -> tuple[Dataset, Dataset]:
+    """Split a share off, stratified by class where every class can be split."""
+    counts = np.bincount(labels_of(dataset, label_column))
+    enough = counts[counts > 0].min() >= 2 and len(dataset) * share >= (counts > 0).sum()
+    parts = dataset.train_test_split(
+        test_size=share, seed=SPLIT_SEED, stratify_by_column=label_column if enough else None
+    )
+    return parts["train"], parts["test"]
+
+
+def class_balanced_subset(dataset: Dataset, label_column: str, size: int, seed: int) -> Dataset:
+    """`size` rows in which the classes have the shares they have in `dataset`, as nearly as whole rows allow."""
+    labels = labels_of(dataset, label_column)
+    if not 0 < size <= len(labels):
+        raise ValueError(f"A subset of {size} rows was asked for, but the training set has {len(labels)}.")
+    order = np.random.default_rng(seed).permutation(len(labels))
+    # Within each class, rows get evenly spaced ranks in (0, 1); the smallest ranks are a stratified subset.
+    ranks = np.empty(len(labels))
+    for label in np.unique(labels):
+        rows = order[labels[order] == label]
+        ranks[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
+    chosen = order[np.argsort(ranks[order], kind="stable")[:size]]
+    return dataset.select(np.sort(chosen))
+
+
+def labels_of(dataset: Dataset, label_column: str) -> np.ndarray:
+    return dataset.with_format("numpy", columns=[label_column])[:][label_column]
+
+
+def check_labels(dataset: Dataset, label_column: str, num_classes: int, where: str) -> None:
+    labels = labels_of(dataset, label_column)
+    if len(labels) == 0:
+        raise ValueError(f"{where} is empty.")
+    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if len(wrong):
+        raise ValueError(
+            f"Label {labels[wrong[0]]} of row {wrong[0]} in {where} is outside [0, {num_classes}) ({len(wrong)} such "
+            "rows; -1 often marks a split without labels). Mend the labels or choose another split."
+        )
+
+
+def _load(source: DatasetSource) -> DatasetDict:
+    if source.path == "digits":
+        return _digits()
+    if not is_local(source.path):
+        require_hub(f"Dataset {source.path!r}")
+    elif os.path.exists(os.path.join(source.path, "dataset_dict.json")):
+        return datasets.load_from_disk(source.path)
+    return datasets.load_dataset(source.path, source.config)
+
+
+def _digits() -> DatasetDict:
+    """1,797 real scans of handwritten digits, 8x8 pixels, that ship with scikit-learn."""
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    scans = load_digits()
+    images = [Image.fromarray(np.uint8(scan * (255 / 16))) for scan in scans.images]
+    features = Features({"image": datasets.Image(), "label": ClassLabel(names=[str(n) for n in scans.target_names])})
+    whole = Dataset.from_dict({"image": images, "label": scans.target.tolist()}, features=features)
+    train, test = carve(whole, "label", 0.25)
+    return DatasetDict(train=train, test=test)

@@ -1,0 +1,140 @@
+"""From an image as it is stored to what the network is given: decoding, augmentation, the processor's preparation."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import datasets
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch.utils.data import Dataset
+from torchvision.transforms import InterpolationMode, v2
+from transformers.utils import logging
+
+from .perturbations import PixelStats
+
+
+logger = logging.get_logger(__name__)
+
+# Up to this size images are padded and cropped, as is usual for CIFAR; larger ones get a random resized crop.
+SMALL_IMAGE = 64
+
+
+def decode(stored: Any) -> Image.Image:
+    """An RGB image from a PIL image or from the bytes or path that `datasets.Image(decode=False)` keeps."""
+    if isinstance(stored, dict):
+        stored = Image.open(io.BytesIO(stored["bytes"]) if stored["bytes"] is not None else stored["path"])
+    image = ImageOps.exif_transpose(stored)
+    if image.mode.startswith("I"):
+        # 16 bits a pixel, which PIL would clip at 255.
+        image = image.point(lambda value: value / 256).convert("L")
+    return image.convert("RGB")
+
+
+def is_readable(stored: Any) -> bool:
+    try:
+        decode(stored)
+    except (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError):
+        return False
+    return True
+
+
+def undecoded(dataset: datasets.Dataset, image_column: str) -> datasets.Dataset:
+    """The dataset with images as bytes, so that a broken one can be named by its index."""
+    return dataset.cast_column(image_column, datasets.Image(decode=False))
+
+
+def drop_unreadable(dataset: datasets.Dataset, image_column: str, split: str) -> datasets.Dataset:
+    """The rows whose image can be decoded; one pass, which `datasets` caches."""
+    kept = undecoded(dataset, image_column).filter(
+        is_readable, input_columns=[image_column], desc=f"Looking for unreadable images in {split}"
+    )
+    dropped = len(dataset) - len(kept)
+    logger.warning(f"{split}: dropped {dropped} of {len(dataset)} images that cannot be read.")
+    return kept.cast_column(image_column, dataset.features[image_column])
+
+
+def input_size(processor: Any) -> tuple[int, int]:
+    """Height and width that an image processor gives to the network."""
+    data_config = getattr(processor, "data_config", None)
+    if data_config is not None:
+        return tuple(data_config["input_size"][-2:])
+    for size in (processor.crop_size if getattr(processor, "do_center_crop", False) else None, processor.size):
+        if size is None:
+            continue
+        size = dict(size)
+        if size.get("height") and size.get("width"):
+            return size["height"], size["width"]
+        if size.get("shortest_edge"):
+            return size["shortest_edge"], size["shortest_edge"]
+    raise ValueError(f"The image processor {type(processor).__name__} does not tell its size: {processor.size}.")
+
+
+class EvalTransform:
+    """What `pipeline` does with an image: the processor alone, so that measured probabilities are served ones."""
+
+    def __init__(self, processor: Any) -> None:
+        self.processor = processor
+
+    def __call__(self, image: Image.Image) -> dict[str, torch.Tensor]:
+        return {"pixel_values": self.processor(image, return_tensors="pt")["pixel_values"][0]}
+
+
+class TrainTransform:
+    """
+    Random crop and flip at the processor's size and statistics, and two AugMix views of the result if asked for.
+
+    Draws from torch's global generator; the trainer keys it by (seed, epoch, index).
+    """
+
+    def __init__(self, processor: Any, horizontal_flip: bool = True, augmix: bool = False) -> None:
+        size = input_size(processor)
+        if max(size) <= SMALL_IMAGE:
+            crop = [v2.Resize(size, antialias=True), v2.RandomCrop(size, padding=max(size) // 8)]
+        else:
+            crop = [v2.RandomResizedCrop(size, antialias=True, interpolation=InterpolationMode.BICUBIC)]
+        flip = [v2.RandomHorizontalFlip()] if horizontal_flip else []
+        self.augment = v2.Compose([v2.ToImage(), *crop, *flip])
+        # Without the operations that overlap with the corruption benchmark, as AugMix was published.
+        self.augmix = v2.AugMix(all_ops=False) if augmix else None
+        stats = PixelStats.from_processor(processor) or PixelStats((0.0,), (1.0,))
+        self.normalize = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(stats.mean, stats.std)])
+
+    def __call__(self, image: Image.Image) -> dict[str, torch.Tensor]:
+        view = self.augment(image)
+        item = {"pixel_values": self.normalize(view).as_subclass(torch.Tensor)}
+        if self.augmix is not None:
+            views = [self.normalize(self.augmix(view)).as_subclass(torch.Tensor) for _ in range(2)]
+            item["augmix_pixel_values"] = torch.stack(views)
+        return item
+
+
+class ImageDataset(Dataset):
+    """`pixel_values` and `labels` of the rows of a `datasets.Dataset`, through a transform of one image."""
+
+    def __init__(
+        self, dataset: datasets.Dataset, image_column: str, label_column: str, transform: Callable, split: str
+    ) -> None:
+        self.rows = undecoded(dataset, image_column).select_columns([image_column, label_column])
+        self.image_column, self.label_column = image_column, label_column
+        self.transform = transform
+        self.split = split
+
+    @property
+    def _fingerprint(self) -> str:
+        """Which data this is, whatever the transform."""
+        return self.rows._fingerprint
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row = self.rows[index]
+        try:
+            image = decode(row[self.image_column])
+        except Exception as error:
+            raise ValueError(
+                f"Image {index} of split {self.split!r} cannot be read: {error}. Mend or remove the file, or pass "
+                "--skip_bad_images to leave such images out."
+            ) from error
+        return self.transform(image) | {"labels": row[self.label_column]}

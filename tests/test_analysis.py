@@ -55,8 +55,8 @@ def test_an_isometry_has_sensitivity_one_in_l2_and_known_radii() -> None:
 
 @pytest.mark.parametrize("sigma", [0.01, 0.1, 1.0])
 def test_one_direction_gives_the_mean_of_a_known_distribution(sigma: float) -> None:
-    # Two logits +-a u.x with a unit vector u: the change over ||e|| is a |cos(u, e)|, whatever sigma. Over the sphere in
-    # d dimensions, E|cos| = Gamma(d/2) / (sqrt(pi) Gamma((d+1)/2)).
+    # Two logits +-a u.x with a unit vector u: the change over ||e|| is a |cos(u, e)|, whatever sigma. Over the sphere
+    # in d dimensions, E|cos| = Gamma(d/2) / (sqrt(pi) Gamma((d+1)/2)).
     a, direction = 2.0, nn.functional.normalize(torch.ones(SIZE), dim=0)
     weight = torch.stack([a * direction, -a * direction])
     images, _ = data(400)

@@ -14,11 +14,12 @@ from macs_hf.corruptions.frost import frost_textures as load_frost_textures
 
 
 class Corruption(NamedTuple):
-    """`apply(images, parameter, *draws)` is pure; `draw(keys, images, parameter)` makes its random numbers, if it has any."""
+    """`apply(images, parameter, *draws)` is pure; `draw(keys, images, parameter)` makes the numbers it needs."""
 
     apply: Callable[..., Tensor]
     parameters: dict[str, tuple]
     draw: Callable[..., tuple[Tensor, ...]] | None = None
+    piece: int = 1 << 18  # elements worked on at a time by a CPU: few stay in the cache, many share the calls
 
 
 TABLE = {
@@ -27,11 +28,11 @@ TABLE = {
     "impulse_noise": Corruption(noise.impulse_noise, noise.IMPULSE_NOISE, noise.draw_impulses),
     "defocus_blur": Corruption(blur.defocus_blur, blur.DEFOCUS_BLUR),
     "glass_blur": Corruption(blur.glass_blur, blur.GLASS_BLUR, blur.draw_shifts),
-    "motion_blur": Corruption(blur.motion_blur, blur.MOTION_BLUR, blur.draw_angles),
-    "zoom_blur": Corruption(blur.zoom_blur, blur.ZOOM_BLUR),
-    "snow": Corruption(weather.snow, weather.SNOW, weather.draw_snow),
+    "motion_blur": Corruption(blur.motion_blur, blur.MOTION_BLUR, blur.draw_angles, 1 << 20),
+    "zoom_blur": Corruption(blur.zoom_blur, blur.ZOOM_BLUR, piece=1 << 20),
+    "snow": Corruption(weather.snow, weather.SNOW, weather.draw_snow, 1 << 20),
     "frost": Corruption(weather.frost, weather.FROST, weather.draw_crops),
-    "fog": Corruption(weather.fog, weather.FOG, weather.draw_fractal),
+    "fog": Corruption(weather.fog, weather.FOG, weather.draw_fractal, 1 << 20),
     "brightness": Corruption(weather.brightness, weather.BRIGHTNESS),
     "contrast": Corruption(digital.contrast, digital.CONTRAST),
     "elastic_transform": Corruption(digital.elastic_transform, digital.ELASTIC_TRANSFORM, digital.draw_elastic),
@@ -39,7 +40,7 @@ TABLE = {
     "jpeg_compression": Corruption(digital.jpeg_compression, digital.JPEG_COMPRESSION),
     "speckle_noise": Corruption(noise.speckle_noise, noise.SPECKLE_NOISE, noise.draw_noise),
     "gaussian_blur": Corruption(blur.gaussian_blur, blur.GAUSSIAN_BLUR),
-    "spatter": Corruption(spatter.spatter, spatter.SPATTER, spatter.draw_liquid),
+    "spatter": Corruption(spatter.spatter, spatter.SPATTER, spatter.draw_liquid, 1 << 20),
     "saturate": Corruption(digital.saturate, digital.SATURATE),
 }
 
@@ -57,8 +58,7 @@ SEVERITIES = (1, 2, 3, 4, 5)
 PARAMETER_SETS = ("cifar", "imagenet")
 SMALLEST = 32
 
-# Elements per piece: a CPU works fastest on what stays in its cache, an accelerator on much.
-_PIECE = {"cpu": 1 << 18, "other": 1 << 24}
+_ACCELERATOR_PIECE = 1 << 24
 
 
 def corrupt(
@@ -73,21 +73,22 @@ def corrupt(
 ) -> Tensor:
     """Corrupts a batch of images as the CIFAR-C and ImageNet-C benchmarks do.
 
-    Random numbers come from a counter-based generator (see `macs_hf.corruptions.draws`): those of an image depend only on
-    (`seed`, `name`, `severity`, its index), never on the batch it is in, the order, the process or the device. Float images are
-    rounded to 8 bits first and the result is a multiple of 1/255, so `images` and `images / 255` give the same pixels. The input
-    is not modified.
+    Random numbers come from a counter-based generator (see `macs_hf.corruptions.draws`): those of an image depend
+    only on (`seed`, `name`, `severity`, its index), never on the batch it is in, the order, the process or the
+    device. Float images are rounded to 8 bits first and the result is a multiple of 1/255, so `images` and `images
+    / 255` give the same pixels. The input is not modified.
 
     Args:
         images (`Tensor`): `(N, 3, H, W)`, RGB, uint8 or float in [0, 1], each side at least 32.
         name (`str`): One of `CORRUPTIONS`.
         severity (`int`): 1 to 5.
-        params (`str`, *optional*, defaults to `"cifar"`): Whose severities: those of CIFAR-10-C, or those of ImageNet-C, which
-            are much stronger. Lengths are in pixels as published, whatever the size of the images; only the elastic transform,
-            published in units of the image, scales with it.
+        params (`str`, *optional*, defaults to `"cifar"`): Whose severities: those of CIFAR-10-C, or those of
+            ImageNet-C, which are much stronger. Lengths are in pixels as published, whatever the size of the
+            images; only the elastic transform, published in units of the image, scales with it.
         seed (`int`, *optional*, defaults to 0): Seed of the random corruptions.
-        indices (`Sequence[int]` or `Tensor`, *optional*, defaults to `0 .. N-1`): The images' positions in their dataset.
-        frost_textures (`str` or `Path`, *optional*): A folder with the original frost photographs; see `frost_source`.
+        indices (`Sequence[int]` or `Tensor`, *optional*, defaults to `0 .. N-1`): The images' positions in their
+        dataset. frost_textures (`str` or `Path`, *optional*): A folder with the original frost photographs; see
+        `frost_source`.
 
     Returns:
         `Tensor`: Of the shape, dtype and device of `images`.
@@ -117,7 +118,8 @@ def corrupt(
     if name == "frost":
         extra = (load_frost_textures(parameter[-1], *images.shape[2:], images.device, frost_textures),)
     keys = image_keys(seed, name, severity, positions)
-    size = max(1, _PIECE.get(images.device.type, _PIECE["other"]) // images[0].numel())
+    piece = corruption.piece if images.device.type == "cpu" else _ACCELERATOR_PIECE
+    size = max(1, piece // images[0].numel())
     pieces = []
     for piece, piece_keys in zip(levels.split(size), keys.split(size), strict=True):
         draws = corruption.draw(piece_keys, piece, parameter, *extra) if corruption.draw else ()

@@ -8,12 +8,13 @@ from torch.nn.functional import grid_sample
 from torchvision.io import decode_jpeg, encode_jpeg
 
 from macs_hf.corruptions.draws import look_up, uniform
-from macs_hf.corruptions.linear import gaussian_blur, separable, to_uint8
+from macs_hf.corruptions.linear import gaussian_blur, to_uint8
 
 
 CONTRAST = {"cifar": (0.75, 0.5, 0.4, 0.3, 0.15), "imagenet": (0.4, 0.3, 0.2, 0.1, 0.05)}
-# (unit, amplitude and sigma of the displacement, shift of the affine map's points): lengths are these times unit and smaller
-# side. The published ImageNet code has 244 pixels in place of 224, so its lengths are greater than meant; kept.
+# (unit, amplitude and sigma of the displacement, shift of the affine map's points): lengths are these times unit
+# and smaller side. The published ImageNet code has 244 pixels in place of 224, so its lengths are greater than
+# meant; kept.
 _TYPO = 244 / 224
 ELASTIC_TRANSFORM = {
     "cifar": (
@@ -97,7 +98,7 @@ def pixelate(images: Tensor, factor: float) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _boxes(size: int, small: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Which pixels each small one averages `(small, size)`, how many they are, and which small one each pixel returns to."""
+    """Which pixels each small one averages `(small, size)`, how many they are, and where each pixel returns to."""
     scale = size / small
     centre = (torch.arange(small, dtype=torch.float64)[:, None] + 0.5) * scale
     pixel = torch.arange(size)
@@ -130,7 +131,8 @@ def saturate(images: Tensor, parameter: tuple[float, float]) -> Tensor:
 def _saturation_tables(factor: float, summand: float, device: torch.device) -> tuple[Tensor, Tensor]:
     """For the largest channel (row) and the least (column): new saturation over old, and the new level of the least.
 
-    The latter often is a whole level, which a rounding error decides: hence doubles, in the order of the conversion from HSV.
+    The latter often is a whole level, which a rounding error decides: hence doubles, in the order of the conversion
+    from HSV.
     """
     level = torch.arange(256, dtype=torch.float64) / 255
     value = level[:, None]

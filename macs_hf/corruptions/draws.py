@@ -1,15 +1,16 @@
 """Random numbers that depend on an image's key and on nothing else.
 
-A counter-based generator: there is no state to advance, the `j`-th word of an image is a hash of its key and of `j`. The 64-bit
-key is a SplitMix64 hash of (seed, corruption, severity, index of the image); a word is
+A counter-based generator: there is no state to advance, the `j`-th word of an image is a hash of its key and of
+`j`. The 64-bit key is a SplitMix64 hash of (seed, corruption, severity, index of the image); a word is
 
     x = j * 0x9E3779B9 + key_0
     x = mul(xorshift(x, 16), 0x7FEB352D) ^ key_1
     x = xorshift(mul(xorshift(x, 15), 0x846CA68B), 16)
 
-in 32-bit integer arithmetic that wraps around, so every device gives the same words, in a batch of any size and order. Uniform
-numbers take 23 bits of a word. Normal numbers look half a word up in a table of 65,536 normal quantiles (scaled to unit
-variance; they end at 4.3 standard deviations), which is faster than a logarithm and, unlike it, equal on all devices.
+in 32-bit integer arithmetic that wraps around, so every device gives the same words, in a batch of any size and
+order. Uniform numbers take 23 bits of a word. Normal numbers look half a word up in a table of 65,536 normal
+quantiles (scaled to unit variance; they end at 4.3 standard deviations), which is faster than a logarithm and,
+unlike it, equal on all devices.
 """
 
 import zlib

@@ -1,9 +1,9 @@
 """Textures for the frost corruption: the original photographs where the user has them, else an approximation.
 
-The photographs have no stated author or source, so they are not part of this package. They are read from a folder that the user
-names or from an installed `imagecorruptions` (found without importing it: its import fails on current setups). Without them a
-Gaussian random field with each photograph's size, mean colour, covariance of colours and slope of the power spectrum stands
-in, and every result says so.
+The photographs have no stated author or source, so they are not part of this package. They are read from a folder
+that the user names or from an installed `imagecorruptions` (found without importing it: its import fails on current
+setups). Without them a Gaussian random field with each photograph's size, mean colour, covariance of colours and
+slope of the power spectrum stands in, and every result says so.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ PROCEDURAL = "procedural (approximate)"
 
 
 class Statistics(NamedTuple):
-    """What the stand-in keeps of a photograph: size, mean (RGB), covariance of the colours, slope of the power spectrum."""
+    """What the stand-in keeps of a photograph: size, mean (RGB), covariance of colours, slope of the spectrum."""
 
     size: tuple[int, int]
     mean: tuple[float, float, float]
@@ -75,8 +75,8 @@ def _folder(folder: str | Path | None) -> Path | None:
         missing = [name for name in FILES if not (Path(folder) / name).is_file()]
         if missing:
             raise ValueError(
-                f"frost_textures={str(folder)!r} lacks {', '.join(missing)}: pass the folder that holds the five original "
-                "files, or None for an installed imagecorruptions or the procedural stand-in."
+                f"frost_textures={str(folder)!r} lacks {', '.join(missing)}: pass a folder of the five originals, "
+                "or None for those of an installed imagecorruptions or, without it, the procedural stand-in."
             )
         return Path(folder)
     spec = importlib.util.find_spec("imagecorruptions")

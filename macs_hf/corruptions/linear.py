@@ -1,6 +1,7 @@
-"""Linear filters that several corruptions share, as small matrices: `out = A_h X A_w^T` for every channel of every image.
+"""Linear filters that several corruptions share.
 
-At 32 pixels such a product is ten times faster than a convolution, and the borders are part of the matrix.
+Small images are filtered by matrices, `out = A_h X A_w^T` for every channel of every image: at 32 pixels that is ten
+times faster than a convolution, and the borders are part of the matrix. Large ones are sums of shifted planes.
 """
 
 import math
@@ -11,6 +12,10 @@ import torch
 from torch import Tensor
 
 
+# Above this side, and up to this radius, adding shifted planes is faster than multiplying by matrices.
+LARGE_SIDE, SMALL_RADIUS = 96, 14
+
+
 def separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Applies `rows` `(h, H)` along the height and `columns` `(w, W)` along the width of `(..., H, W)`."""
     return rows @ (images @ columns.T)
@@ -19,51 +24,60 @@ def separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 def gaussian_blur(
     images: Tensor, sigma: float, *, truncate: float = 4.0, border: Literal["nearest", "reflect"] = "nearest"
 ) -> Tensor:
-    """Gaussian blur of float images `(..., H, W)`, cut at `truncate` standard deviations like SciPy's."""
+    """Gaussian blur of float images `(..., H, W)`, cut at `truncate` standard deviations like SciPy's.
+
+    Beyond the border, `nearest` repeats the edge and `reflect` mirrors the image with the edge repeated.
+    """
     height, width = images.shape[-2:]
-    rows = gaussian_matrix(height, sigma, truncate, border, images.dtype, images.device)
-    columns = gaussian_matrix(width, sigma, truncate, border, images.dtype, images.device)
-    return separable(images, rows, columns)
+    radius = int(truncate * sigma + 0.5)
+    if max(height, width) < LARGE_SIDE or radius > SMALL_RADIUS:
+        rows = _gaussian_matrix(height, sigma, radius, border).to(images)
+        return separable(images, rows, _gaussian_matrix(width, sigma, radius, border).to(images))
+    weights = _gaussian_weights(sigma, radius).tolist()
+    for axis, side in ((-1, width), (-2, height)):
+        padded = images.index_select(axis % images.ndim, _sources(side, radius, border).to(images.device))
+        images = padded.narrow(axis, 0, side) * weights[0]
+        for shift, weight in enumerate(weights[1:], start=1):
+            images.add_(padded.narrow(axis, shift, side), alpha=weight)
+    return images
+
+
+def _gaussian_weights(sigma: float, radius: int) -> Tensor:
+    offsets = torch.arange(-radius, radius + 1, dtype=torch.float64)
+    weights = torch.exp(-0.5 * (offsets / sigma) ** 2) if radius else torch.ones_like(offsets)
+    return weights / weights.sum()
+
+
+def _sources(size: int, radius: int, border: str) -> Tensor:
+    """The pixels that stand at -radius .. size + radius - 1."""
+    places = torch.arange(-radius, size + radius)
+    if border == "nearest":
+        return places.clamp(0, size - 1)
+    places = places % (2 * size)
+    return torch.minimum(places, 2 * size - 1 - places)
 
 
 @lru_cache(maxsize=64)
-def gaussian_matrix(
-    size: int, sigma: float, truncate: float, border: str, dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """`(size, size)`: blurs one axis; `nearest` repeats the edge, `reflect` mirrors it with the edge repeated."""
-    radius = int(truncate * sigma + 0.5)
-    offsets = torch.arange(-radius, radius + 1)
-    weights = torch.exp(-0.5 * (offsets.double() / max(sigma, 1e-12)) ** 2)
-    sources = torch.arange(size)[:, None] + offsets
-    if border == "nearest":
-        sources = sources.clamp(0, size - 1)
-    else:
-        sources = sources % (2 * size)
-        sources = torch.minimum(sources, 2 * size - 1 - sources)
-    matrix = torch.zeros(size, size, dtype=torch.float64)
-    matrix.scatter_add_(1, sources, (weights / weights.sum()).expand(size, -1).contiguous())
-    return matrix.to(device, dtype)
+def _gaussian_matrix(size: int, sigma: float, radius: int, border: str) -> Tensor:
+    """`(size, size)` float64: blurs one axis."""
+    sources = _sources(size, radius, border).unfold(0, 2 * radius + 1, 1)
+    weights = _gaussian_weights(sigma, radius).expand(size, -1)
+    return torch.zeros(size, size, dtype=torch.float64).scatter_add_(1, sources, weights)
 
 
-def zoom_geometry(size: int, factor: float) -> tuple[int, int, int, int]:
-    """How a centred zoom by `factor` treats an axis: (first pixel of the crop, its length, length zoomed, trim at the start)."""
+@lru_cache(maxsize=64)
+def zoom_matrix(size: int, factor: float) -> Tensor:
+    """`(size, size)` float64: crops the centre of one axis and enlarges it linearly, end points on end points."""
     crop = math.ceil(size / factor)
     zoomed = round(crop * factor)
-    return (size - crop) // 2, crop, zoomed, (zoomed - size) // 2
-
-
-@lru_cache(maxsize=64)
-def zoom_matrix(size: int, factor: float, device: torch.device) -> Tensor:
-    """`(size, size)` float32: crops the centre of one axis and enlarges it linearly, end points on end points."""
-    start, crop, zoomed, trim = zoom_geometry(size, factor)
+    start, trim = (size - crop) // 2, (zoomed - size) // 2
     position = (torch.arange(size, dtype=torch.float64) + trim) * ((crop - 1) / max(zoomed - 1, 1))
     left = position.floor().clamp(0, crop - 1)
-    fraction = position - left
-    matrix = torch.zeros(size, size, dtype=torch.float64)
+    fraction = (position - left)[:, None]
     left = left.long()[:, None]
-    matrix.scatter_add_(1, start + left, (1 - fraction)[:, None])
-    matrix.scatter_add_(1, start + (left + 1).clamp(max=crop - 1), fraction[:, None])
-    return matrix.float().to(device)
+    matrix = torch.zeros(size, size, dtype=torch.float64)
+    matrix.scatter_add_(1, start + left, 1 - fraction)
+    return matrix.scatter_add_(1, start + (left + 1).clamp(max=crop - 1), fraction)
 
 
 def to_uint8(levels: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
 """Motion blur: a one-sided Gaussian along a line, with an angle of its own for each image.
 
-    out(x, y) = sum_i w_i in(x + ceil(i cos a - 1/2), y + ceil(i sin a - 1/2)),   i = 0 .. 2r,   w_i ~ exp(-i^2 / (2 sigma^2))
+    out(x, y) = sum_i w_i in(x + ceil(i cos a - 1/2), y + ceil(i sin a - 1/2)),    i = 0 .. 2 radius
 
-The offsets are whole pixels, so with the images sorted by angle each tap needs the same shift for long runs of them: a run is
-one addition of shifted slices, and no pixel is looked up by index.
+with weights w_i proportional to exp(-i^2 / (2 sigma^2)). The offsets are whole pixels, so with the images sorted by
+angle each tap needs the same shift for long runs of them: a run is one addition of shifted planes, and no pixel is
+looked up by index.
 """
 
 import torch
@@ -19,29 +20,30 @@ def motion_blur(images: Tensor, radius: int, sigma: float, angles: Tensor) -> Te
 
     The result is rounded to 16 bits and then floored to 8, as ImageMagick does.
     """
-    height, width = images.shape[-2:]
     taps = torch.arange(2 * radius + 1, dtype=torch.float64)
     weights = torch.exp(-0.5 * (taps / sigma) ** 2)
     weights = weights / weights.sum()
-    taps = taps[weights > NEGLIGIBLE_WEIGHT]
+    kept = weights > NEGLIGIBLE_WEIGHT
 
     angles, order = angles.double().cpu().sort()
-    radians = torch.deg2rad(angles)[:, None]
-    right = torch.ceil(taps * torch.cos(radians) - 0.5).int()
-    down = torch.ceil(taps * torch.sin(radians) - 0.5).int()
-    left_pad, top_pad = max(0, -right.min().item()), max(0, -down.min().item())
-    pads = (left_pad, max(0, right.max().item()), top_pad, max(0, down.max().item()))
     order = order.to(images.device)
-    padded = torch.nn.functional.pad(images[order].float(), pads, mode="replicate")
+    radians = torch.deg2rad(angles)
+    right = torch.ceil(taps[kept, None] * torch.cos(radians) - 0.5).int()
+    down = torch.ceil(taps[kept, None] * torch.sin(radians) - 0.5).int()
+    left_pad, top_pad = max(0, -int(right.min())), max(0, -int(down.min()))
+    pads = (left_pad, max(0, int(right.max())), top_pad, max(0, int(down.max())))
+    padded = torch.nn.functional.pad(images.index_select(0, order).float(), pads, mode="replicate")
 
+    image_stride, _, row_stride, _ = padded.stride()
+    offsets = (down + top_pad) * row_stride + right + left_pad
     blurred = torch.zeros(images.shape, device=images.device)
-    for tap, weight in enumerate(weights[: len(taps)].tolist()):
-        shifts = torch.stack((down[:, tap] + top_pad, right[:, tap] + left_pad), dim=1)
-        runs, lengths = shifts.unique_consecutive(dim=0, return_counts=True)
+    for weight, tap_offsets in zip(weights[kept].tolist(), offsets, strict=True):
+        runs, lengths = tap_offsets.unique_consecutive(return_counts=True)
         start = 0
-        for (y, x), length in zip(runs.tolist(), lengths.tolist(), strict=True):
-            stop = start + length
-            blurred[start:stop].add_(padded[start:stop, :, y : y + height, x : x + width], alpha=weight)
-            start = stop
-    levels = (blurred * 257).round_().div_(257).floor_()
+        for offset, length in zip(runs.tolist(), lengths.tolist(), strict=True):
+            size = (length, *images.shape[1:])
+            shifted = padded.as_strided(size, padded.stride(), start * image_stride + offset)
+            blurred.narrow(0, start, length).add_(shifted, alpha=weight)
+            start += length
+    levels = blurred.mul_(257).round_().div_(257).floor_()
     return torch.empty_like(levels).index_copy_(0, order, levels)

@@ -19,7 +19,7 @@ IMPULSE_NOISE = {"cifar": (0.01, 0.02, 0.03, 0.05, 0.07), "imagenet": (0.03, 0.0
 SPECKLE_NOISE = {"cifar": (0.06, 0.1, 0.12, 0.16, 0.2), "imagenet": (0.15, 0.2, 0.35, 0.45, 0.6)}
 
 # A Poisson count is looked up by its rate (256 of them) and a quantile of this many bits.
-QUANTILE_BITS = 14
+QUANTILE_BITS = 12
 
 
 def draw_noise(keys: Tensor, images: Tensor, parameter: float) -> tuple[Tensor]:
@@ -52,7 +52,8 @@ def draw_counts(keys: Tensor, images: Tensor, photons: float) -> tuple[Tensor]:
 
 
 def shot_noise(images: Tensor, photons: float, counts: Tensor) -> Tensor:
-    # Many counts fall on a whole level, where a rounding error decides: hence doubles, in the published order, by table.
+    # Many counts fall on a whole level, where a rounding error decides: hence doubles, in the published order, by
+    # table.
     levels = torch.arange(int(counts.max()) + 1, dtype=torch.float64, device=images.device) / photons
     return look_up(levels.clamp_(0, 1).mul_(255).to(torch.uint8), counts.int())
 

@@ -2,13 +2,14 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import avg_pool2d, max_pool2d, pad
+from torch.nn.functional import pad
 
 from macs_hf.corruptions.draws import normal
 from macs_hf.corruptions.linear import gaussian_blur, reflect_101, to_uint8
 
 
-# (mean and deviation of the liquid, sigma of its smoothing, threshold, strength (water) or sigma of the splashes (mud), kind)
+# (mean and deviation of the liquid, sigma of its smoothing, threshold, strength (water) or sigma of the splashes
+# (mud), kind)
 SPATTER = {
     "cifar": (
         (0.62, 0.1, 0.7, 0.7, 0.5, "water"),
@@ -26,7 +27,6 @@ SPATTER = {
     ),
 }
 WATER, MUD = (175, 238, 238), (63, 42, 20)
-EMBOSS = ((-2, -1, 0), (-1, 1, 1), (0, 1, 2))
 FARTHEST = 20  # distances to an edge are capped there
 # Lengths of a diagonal and of a knight's move, in the sixteen binary places of the published distance transform.
 DIAGONAL, KNIGHT = round(1.4 * 65536) / 65536, round(2.1969 * 65536) / 65536
@@ -40,33 +40,46 @@ def draw_liquid(keys: Tensor, images: Tensor, parameter: tuple) -> tuple[Tensor]
 def spatter(images: Tensor, parameter: tuple, noise: Tensor) -> Tensor:
     mean, deviation, sigma, threshold, strength, kind = parameter
     liquid = gaussian_blur(noise * deviation + mean, sigma)
-    liquid = torch.where(liquid < threshold, 0, liquid)
+    liquid = liquid * (liquid >= threshold)
     if kind == "water":
         mask, colour = _water(liquid) * strength, torch.tensor(WATER, device=images.device).view(3, 1, 1)
         return to_uint8(images + mask[:, None] * colour)
     mask = gaussian_blur((liquid > threshold).float(), strength)
-    mask = torch.where(mask < 0.8, 0, mask)[:, None]
+    mask = (mask * (mask >= 0.8))[:, None]
     colour = torch.tensor(MUD, device=images.device).view(3, 1, 1)
     return to_uint8(images * (1 - mask) + mask * colour)
 
 
 def _water(liquid: Tensor) -> Tensor:
-    """The liquid, modelled by an embossed map of the distance from its edges; the brightest point of each image is 1."""
+    """The liquid, embossed by the distance from its edges; the brightest point of each image is 1."""
     levels = ((liquid * 255).int() & 255).float()  # above 1 the published code wraps around
     relief = _equalize(_box(edge_distance(canny(levels))).floor())
-    kernel = torch.tensor(EMBOSS, dtype=torch.float32, device=liquid.device)[None, None]
-    relief = torch.nn.functional.conv2d(reflect_101(relief[:, None], 1), kernel)[:, 0].clamp(0, 255)
-    mask = levels * _box(relief).round()
+    mask = levels * _box(_emboss(relief)).round_()
     # Without any liquid the published code divides by zero; here the image is left as it is.
     return mask / mask.amax((1, 2), keepdim=True).clamp(min=1)
 
 
 def _box(layer: Tensor) -> Tensor:
-    return avg_pool2d(reflect_101(layer[:, None], 1), 3, stride=1)[:, 0]
+    """The mean of 3 x 3 pixels."""
+    p = reflect_101(layer[:, None], 1)[:, 0]
+    p = p[:, :-2] + p[:, 1:-1] + p[:, 2:]
+    return (p[..., :-2] + p[..., 1:-1] + p[..., 2:]).div_(9)
+
+
+def _emboss(layer: Tensor) -> Tensor:
+    """Correlates with the kernel (-2 -1 0; -1 1 1; 0 1 2) and clips to whole levels."""
+    p = reflect_101(layer[:, None], 1)[:, 0]
+    height, width = layer.shape[1:]
+
+    def at(y: int, x: int) -> Tensor:
+        return p[:, y : y + height, x : x + width]
+
+    relief = at(1, 1) + at(1, 2) + at(2, 1) - at(0, 1) - at(1, 0)
+    return (at(2, 2) - at(0, 0)).mul_(2).add_(relief).clamp_(0, 255)
 
 
 def _equalize(layer: Tensor) -> Tensor:
-    """Histogram equalisation of whole levels `(N, H, W)`: the darkest level present goes to 0, the brightest to 255."""
+    """Equalises the histogram of whole levels `(N, H, W)`: the darkest present goes to 0, the brightest to 255."""
     count, area = len(layer), layer[0].numel()
     levels = layer.long().flatten(1)
     histogram = torch.zeros(count, 256, device=layer.device).scatter_add_(1, levels, torch.ones_like(layer).flatten(1))
@@ -89,7 +102,7 @@ def canny(layer: Tensor, low: float = 50, high: float = 150) -> Tensor:
     centre = slice(1, -1)
     before, after = slice(None, -2), slice(2, None)
     # An exact comparison of slopes in whole numbers, tan 22.5 degrees in 15 binary places.
-    across, along = dx.abs().long(), dy.abs().long() << 15
+    across, along = dx.abs().int(), dy.abs().int() << 15
     flat = along < across * 13573
     steep = along > across * (13573 + (2 << 15))
     west_east = (size > m[:, centre, before]) & (size >= m[:, centre, after])
@@ -98,25 +111,36 @@ def canny(layer: Tensor, low: float = 50, high: float = 150) -> Tensor:
     rising = (size > m[:, before, after]) & (size > m[:, after, before])
     diagonal = torch.where((dx < 0) ^ (dy < 0), rising, falling)
     peak = torch.where(flat, west_east, torch.where(steep, north_south, diagonal)) & (size > low)
-    edges, weak = (peak & (size > high)).float(), peak.float()
+    edges = peak & (size > high)
     while True:
-        grown = max_pool2d(edges[:, None], 3, stride=1, padding=1)[:, 0] * weak
+        grown = _dilate(edges) & peak
         if torch.equal(grown, edges):
             return edges
         edges = grown
 
 
+def _dilate(mask: Tensor) -> Tensor:
+    """Adds the eight neighbours."""
+    wide = mask.clone()
+    wide[..., 1:] |= mask[..., :-1]
+    wide[..., :-1] |= mask[..., 1:]
+    tall = wide.clone()
+    tall[:, 1:] |= wide[:, :-1]
+    tall[:, :-1] |= wide[:, 1:]
+    return tall
+
+
 def edge_distance(edges: Tensor) -> Tensor:
     """The 5 x 5 chamfer distance of each pixel of `(N, H, W)` from the nearest edge, at most `FARTHEST`.
 
-    The length of the shortest path of straight, diagonal and knight's moves is a norm, the largest of four linear forms in the
-    distances across and down. So the nearest edge of each row suffices, and rows farther away than the result so far do not
-    matter.
+    The length of the shortest path of straight, diagonal and knight's moves is a norm, the largest of four linear
+    forms in the distances across and down. So the nearest edge of each row suffices, and rows farther away than the
+    result so far do not matter.
     """
     width = edges.shape[-1]
     place = torch.arange(width, dtype=torch.float32, device=edges.device)
-    nearest_left = torch.where(edges > 0, place, -FARTHEST).cummax(-1).values
-    nearest_right = torch.where(edges > 0, place, width + FARTHEST).flip(-1).cummin(-1).values.flip(-1)
+    nearest_left = torch.where(edges, place, float(-FARTHEST)).cummax(-1).values
+    nearest_right = torch.where(edges, place, float(width + FARTHEST)).flip(-1).cummin(-1).values.flip(-1)
     across = torch.minimum(place - nearest_left, nearest_right - place).clamp(max=FARTHEST)
     distance = across.clone()
     for down in range(1, FARTHEST):

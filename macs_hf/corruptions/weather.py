@@ -1,4 +1,4 @@
-"""Weather: snow, frost, fog and brightness. Levels are 0 .. 255; a parameter given for [0, 1] is scaled where it is used."""
+"""Weather: snow, frost, fog and brightness. Levels are 0 .. 255; parameters for [0, 1] are scaled."""
 
 from functools import lru_cache
 
@@ -50,9 +50,9 @@ def snow(images: Tensor, parameter: tuple[float, ...], flakes: Tensor, angles: T
     mean, deviation, zoom, threshold, radius, sigma, kept = parameter
     layer = flakes * deviation + mean
     if zoom != 1:
-        rows = zoom_matrix(layer.shape[-2], zoom, images.device)
-        layer = separable(layer, rows, zoom_matrix(layer.shape[-1], zoom, images.device))
-    layer = to_uint8(torch.where(layer < threshold, 0, layer * 255))
+        rows, columns = (zoom_matrix(side, zoom).to(layer) for side in layer.shape[1:])
+        layer = separable(layer, rows, columns)
+    layer = to_uint8(layer.mul(255).mul_(layer >= threshold))
     layer = motion_blur(layer[:, None], radius, sigma, angles)
     levels = images.float()
     grey = levels[:, :1] * 0.299 + levels[:, 1:2] * 0.587 + levels[:, 2:] * 0.114
@@ -98,8 +98,8 @@ def plasma(numbers: Tensor, decay: float) -> Tensor:
     """A fractal height map by the diamond-square algorithm on a torus, scaled to [0, 1].
 
     Args:
-        numbers (`Tensor`): `(N, n^2)` on (-1, 1), in the order of use: per step the centres of the squares, then the middles of
-            their horizontal and of their vertical edges. (One number is left over.)
+        numbers (`Tensor`): `(N, n^2)` on (-1, 1), in the order of use: per step the centres of the squares, then
+            the middles of their horizontal and of their vertical edges. (One number is left over.)
         decay (`float`): By how much the amplitude shrinks from a step to the next, before it is squared.
     """
     count, side = len(numbers), int(numbers.shape[1] ** 0.5)
@@ -122,7 +122,7 @@ def plasma(numbers: Tensor, decay: float) -> Tensor:
 
 
 def brightness(images: Tensor, shift: float) -> Tensor:
-    """Raises the value V of HSV: every channel grows in proportion to the largest, looked up by that and its own level."""
+    """Raises the value of HSV: every channel grows in proportion to the largest, looked up by both."""
     value = images.amax(1, keepdim=True).int() << 8
     return look_up(_brightness_table(shift, images.device), value + images)
 

@@ -1,0 +1,191 @@
+"""Expected calibration error in its usual variants.
+
+With bins B of confidences, accuracy acc(B), mean confidence conf(B) and n samples:
+
+    ECE = sum over B of |B| / n * |acc(B) - conf(B)|
+
+Bins are right-closed, `(a, b]`; a confidence of 0 falls into the first and one of 1 into the last.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from .classwise import classwise_sums
+from .inputs import checked_chunks, softmax
+from .smooth import smooth_calibration_error
+
+
+Binning = Literal["equal_width", "equal_mass"]
+Norm = Literal["l1", "l2", "max"]
+Variant = Literal["equal_width", "equal_mass", "classwise", "smooth"]
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+class ReliabilityBins(NamedTuple):
+    """Per bin: edges, number of samples, sum of their confidences, number of correct predictions."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+    count: np.ndarray
+    confidence: np.ndarray
+    correct: np.ndarray
+
+
+def expected_calibration_error(
+    predictions: Any,
+    references: Any,
+    *,
+    probabilities: bool = False,
+    n_bins: int = 15,
+    variant: Variant = "equal_width",
+    norm: Norm = "l1",
+    debiased: bool = False,
+) -> float:
+    """
+    Expected calibration error, in [0, 1]; 0 is perfect.
+
+    Args:
+        predictions (`np.ndarray`, `torch.Tensor` or nested `list` of shape `(n, classes)`):
+            Logits, or probabilities if `probabilities=True`.
+        references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`):
+            Class ids.
+        probabilities (`bool`, *optional*, defaults to `False`):
+            Whether `predictions` are probabilities.
+        n_bins (`int`, *optional*, defaults to `15`):
+            Number of bins. The smooth variant has none and ignores it.
+        variant (`str`, *optional*, defaults to `"equal_width"`):
+            `"equal_width"` and `"equal_mass"` bin the confidence of the predicted class; `"classwise"` is the mean
+            over classes of the equal-width error of each class's probability; `"smooth"` has a kernel instead of bins.
+        norm (`str`, *optional*, defaults to `"l1"`):
+            `"l1"` (ECE), `"l2"` (root mean square) or `"max"` (maximum calibration error, MCE).
+        debiased (`bool`, *optional*, defaults to `False`):
+            Whether to subtract the part of an L1 or L2 error that the sampling noise within bins explains.
+
+    Example:
+
+    ```python
+    >>> probabilities = [[0.75, 0.25], [0.75, 0.25], [0.75, 0.25], [0.0, 1.0]]
+    >>> expected_calibration_error(probabilities, [0, 0, 1, 1], probabilities=True)
+    0.0625
+
+    ```
+    """
+    check_options(n_bins, variant, norm, debiased)
+    if variant == "classwise":
+        count, confidence, correct = classwise_sums(predictions, references, probabilities, n_bins)
+        return float(bin_score(count, confidence, correct, norm, debiased).mean())
+    return calibration_error(
+        *confidences(predictions, references, probabilities),
+        n_bins=n_bins,
+        variant=variant,
+        norm=norm,
+        debiased=debiased,
+    )
+
+
+def calibration_error(
+    confidence: np.ndarray,
+    correct: np.ndarray,
+    *,
+    n_bins: int = 15,
+    variant: Literal["equal_width", "equal_mass", "smooth"] = "equal_width",
+    norm: Norm = "l1",
+    debiased: bool = False,
+) -> float:
+    """The same from per-sample confidences and correctness, shape `(n,)` each.
+
+    ```python
+    >>> calibration_error(np.array([0.5, 0.5, 1.0, 1.0]), np.array([True, False, True, True]))
+    0.0
+
+    ```
+    """
+    check_options(n_bins, variant, norm, debiased)
+    if variant == "smooth":
+        return smooth_calibration_error(confidence, correct)
+    bins = reliability_bins(confidence, correct, n_bins, variant)
+    return float(bin_score(bins.count, bins.confidence, bins.correct, norm, debiased))
+
+
+def confidences(predictions: Any, references: Any, probabilities: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Probability of the predicted class (the first of equals), and whether that class is right; shape `(n,)` each."""
+    parts = []
+    for values, labels in checked_chunks(predictions, references, probabilities):
+        predicted = values.argmax(axis=1)  # of the logits: rounding in the softmax may create ties
+        probs = values if probabilities else softmax(values)
+        parts.append((probs[np.arange(len(probs)), predicted], predicted == labels))
+    confidence, correct = zip(*parts, strict=True)
+    return np.concatenate(confidence), np.concatenate(correct)
+
+
+def reliability_bins(
+    confidence: np.ndarray, correct: np.ndarray, n_bins: int = 15, binning: Binning = "equal_width"
+) -> ReliabilityBins:
+    """Sums per bin. Equal-mass bins are `numpy.array_split` of the stably sorted confidences; their edges are the
+    extremes of what they hold."""
+    index = bin_index(confidence, n_bins, binning)
+    count = np.bincount(index, minlength=n_bins).astype(np.float64)
+    if binning == "equal_width":
+        edges = np.linspace(0, 1, n_bins + 1)
+        lower, upper = edges[:-1], edges[1:]
+    else:
+        parts = np.array_split(np.sort(confidence), n_bins)
+        lower = np.array([part[0] if len(part) else 1.0 for part in parts])
+        upper = np.array([part[-1] if len(part) else 1.0 for part in parts])
+    return ReliabilityBins(
+        lower,
+        upper,
+        count,
+        np.bincount(index, weights=confidence, minlength=n_bins),
+        np.bincount(index, weights=correct, minlength=n_bins),
+    )
+
+
+def bin_index(confidence: np.ndarray, n_bins: int = 15, binning: Binning = "equal_width") -> np.ndarray:
+    """The bin of each confidence: `(a, b]` for equal width, by stable rank for equal mass."""
+    if binning == "equal_width":
+        return np.searchsorted(np.linspace(0, 1, n_bins + 1)[1:-1], confidence, side="left")
+    index = np.empty(len(confidence), dtype=np.int64)
+    for i, members in enumerate(np.array_split(np.argsort(confidence, kind="stable"), n_bins)):
+        index[members] = i
+    return index
+
+
+def bin_score(
+    count: np.ndarray, confidence: np.ndarray, correct: np.ndarray, norm: Norm = "l1", debiased: bool = False
+) -> np.ndarray:
+    """The norm of the gaps from sums per bin, over the last axis; empty bins do not count."""
+    filled = np.maximum(count, 1e-300)  # 0 / 0 := 0; resampled counts are whole numbers or zero
+    weight = count / count.sum(axis=-1, keepdims=True)
+    gap = np.abs(correct - confidence) / filled
+    if norm == "max":
+        return gap.max(axis=-1)
+    if not debiased:
+        return (weight * gap).sum(axis=-1) if norm == "l1" else np.sqrt((weight * gap**2).sum(axis=-1))
+    accuracy = correct / filled
+    variance = np.clip(accuracy * (1 - accuracy), 0, None) / np.maximum(count - 1, 1)
+    if norm == "l2":  # Kumar et al. 2019: each squared gap is too large by the variance of the bin's accuracy
+        return np.sqrt(np.clip((weight * (gap**2 - variance)).sum(axis=-1), 0, None))
+    # |gap + noise| is folded normal: its mean, less the gap, estimates by how much the gap was inflated.
+    deviation = np.sqrt(np.maximum(variance, 1e-300))
+    folded = deviation * math.sqrt(2 / math.pi) * np.exp(-((gap / deviation) ** 2) / 2)
+    folded += gap * _erf(gap / (deviation * math.sqrt(2)))
+    return np.clip((weight * (2 * gap - folded)).sum(axis=-1), 0, None)
+
+
+def check_options(n_bins: int, variant: str, norm: str, debiased: bool) -> None:
+    if not isinstance(n_bins, int) or n_bins < 1:
+        raise ValueError(f"n_bins must be a positive whole number, got {n_bins!r}")
+    if variant not in Variant.__args__:
+        raise ValueError(f"variant must be one of {', '.join(Variant.__args__)}, got {variant!r}")
+    if norm not in Norm.__args__:
+        raise ValueError(f"norm must be one of {', '.join(Norm.__args__)}, got {norm!r}")
+    if debiased and norm == "max":
+        raise ValueError("debiased=True is defined for norm='l1' and norm='l2' only")
+    if variant == "smooth" and (norm != "l1" or debiased):
+        raise ValueError("variant='smooth' knows neither norm nor debiased: leave them at their defaults")

@@ -1,0 +1,81 @@
+"""Calibration of an endless stream: sums per bin of confidence, whatever the number of samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from .ece.ece_functions import Norm, ReliabilityBins, bin_index, bin_score
+from .rows import argmax
+
+
+class CalibrationStream:
+    """
+    Accumulates accuracy, NLL and ECE batch by batch in `3 * n_bins + 1` numbers.
+
+    Across processes, sum `state` (`accelerator.reduce(stream.state, "sum")` or `torch.distributed.all_reduce`), or add
+    the streams of shards: `a + b` is the stream of both.
+
+    Args:
+        n_bins (`int`, *optional*, defaults to `15`):
+            Number of equal-width bins.
+
+    Example:
+
+    ```python
+    >>> stream = CalibrationStream()
+    >>> for _ in range(3):
+    ...     stream.update(torch.tensor([[0.0, 0.0], [0.0, 50.0]]), torch.tensor([1, 1]))
+    >>> stream.summary()
+    {'accuracy': 0.5, 'nll': 0.34657358129819226, 'ece': 0.25}
+
+    ```
+    """
+
+    def __init__(self, n_bins: int = 15) -> None:
+        self.n_bins = n_bins
+        self.state = torch.zeros(3 * n_bins + 1, dtype=torch.float64)  # counts, confidences, hits per bin; nll
+
+    def update(self, logits: torch.Tensor, labels: torch.Tensor) -> None:
+        """Adds logits `(n, classes)` and class ids `(n,)`. A batch with NaN is refused as a whole."""
+        if logits.ndim != 2 or labels.shape != logits.shape[:1]:
+            raise ValueError(f"expected (n, classes) and (n,), got {tuple(logits.shape)} and {tuple(labels.shape)}")
+        if not len(labels):
+            return
+        logits = logits.detach()
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        labels = labels.to(logits.device, torch.int64)
+        log_probs = logits.log_softmax(dim=1)
+        predicted = argmax(logits)
+        confidence = log_probs.gather(1, predicted[:, None])[:, 0].exp()
+        nll = -log_probs.gather(1, labels[:, None])[:, 0]
+        confidence, nll, correct = (x.cpu().numpy() for x in (confidence, nll, predicted == labels))
+        bad = np.isnan(confidence)
+        if bad.any():
+            raise ValueError(f"row {int(bad.argmax())} of the batch holds NaN or infinity")
+        confidence = confidence.astype(np.float64)
+        index = bin_index(confidence, self.n_bins)
+        sums = [np.bincount(index, weights=w, minlength=self.n_bins) for w in (None, confidence, correct)]
+        self.state += torch.from_numpy(np.concatenate([*sums, [nll.sum(dtype=np.float64)]]))
+
+    def __add__(self, other: CalibrationStream) -> CalibrationStream:
+        if self.n_bins != other.n_bins:
+            raise ValueError(f"streams of {self.n_bins} and {other.n_bins} bins cannot be added")
+        merged = CalibrationStream(self.n_bins)
+        merged.state = self.state + other.state
+        return merged
+
+    def bins(self) -> ReliabilityBins:
+        if not self.state[: self.n_bins].sum():
+            raise ValueError("the stream is empty: call update first")
+        edges = np.linspace(0, 1, self.n_bins + 1)
+        return ReliabilityBins(edges[:-1], edges[1:], *self.state[:-1].cpu().numpy().reshape(3, self.n_bins))
+
+    def ece(self, norm: Norm = "l1", debiased: bool = False) -> float:
+        bins = self.bins()
+        return float(bin_score(bins.count, bins.confidence, bins.correct, norm, debiased))
+
+    def summary(self) -> dict[str, float]:
+        bins = self.bins()
+        n = bins.count.sum()
+        return {"accuracy": float(bins.correct.sum() / n), "nll": float(self.state[-1] / n), "ece": self.ece()}

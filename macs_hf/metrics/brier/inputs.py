@@ -48,8 +48,9 @@ def checked_chunks(
             f"references must hold one class id for each of the {len(predictions)} rows of predictions, "
             f"got the shape {references.shape}"
         )
-    if not np.issubdtype(references.dtype, np.integer):
-        raise TypeError(f"references must be integer class ids, got {references.dtype}")
+    if references.dtype.kind not in "iub" and not (references.dtype.kind == "f" and (references % 1 == 0).all()):
+        raise TypeError(f"references must be whole class ids, got {references.dtype}")
+    references = references.astype(np.int64)
     classes = predictions.shape[1]
     outside = (references < 0) | (references >= classes)
     if outside.any():

@@ -6,11 +6,13 @@ import datasets
 import evaluate
 
 from .bootstrap import estimate_calibration_error
-from .classwise import classwise_sums  # noqa: F401  (evaluate copies only the siblings which this file imports)
+from .classwise import classwise_sums
 from .ece_functions import expected_calibration_error
 from .inputs import arrow_tables
-from .smooth import smooth_calibration_error  # noqa: F401  (as above)
+from .smooth import smooth_calibration_error
 
+
+_SIBLINGS = (classwise_sums, smooth_calibration_error)  # evaluate copies only the files that this one imports
 
 _DESCRIPTION = """
 Expected calibration error (ECE): how far the confidence of a classifier is from its accuracy, averaged over bins of
@@ -46,13 +48,15 @@ Returns:
 
 Examples:
 
-    >>> metric = evaluate.load(path)
+    >>> import evaluate
+    >>> from macs_hf import metrics
+    >>> metric = evaluate.load(metrics.path("ece"))
     >>> predictions = [[0.75, 0.25], [0.75, 0.25], [0.75, 0.25], [0.0, 1.0]]
     >>> metric.compute(predictions=predictions, references=[0, 0, 1, 1], probabilities=True, n_resamples=0)
     {'ece': 0.0625}
     >>> result = metric.compute(predictions=[[2.0, 0.0], [0.0, 2.0]] * 50, references=[0, 1, 1, 0] + [0, 1] * 48)
     >>> {name: round(value, 3) for name, value in result.items()}
-    {}
+    {'ece': 0.099, 'ece_low': 0.079, 'ece_high': 0.129, 'ece_noise_floor': 0.026}
 """
 
 

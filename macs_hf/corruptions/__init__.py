@@ -1,6 +1,6 @@
 """The 19 common corruptions at 5 severities (CIFAR-C, ImageNet-C) as batched, deterministic tensor functions."""
 
-from macs_hf.corruptions.corrupt import (
+from .corrupt import (
     CORRUPTIONS,
     FAMILIES,
     PARAMETER_SETS,
@@ -9,7 +9,7 @@ from macs_hf.corruptions.corrupt import (
     STOCHASTIC,
     corrupt,
 )
-from macs_hf.corruptions.frost import frost_source
+from .frost import frost_source
 
 
 __all__ = [

@@ -6,11 +6,12 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn.functional import conv2d, interpolate
 
-from macs_hf.corruptions.draws import look_up, uniform, words
-from macs_hf.corruptions.linear import gaussian_blur as gaussian_filter
-from macs_hf.corruptions.linear import reflect_101, to_uint8, zoom_matrix
-from macs_hf.corruptions.motion import motion_blur as motion_filter
+from .draws import look_up, uniform, words
+from .linear import gaussian_blur as gaussian_filter
+from .linear import reflect_101, to_uint8, zoom_geometry, zoom_matrix
+from .motion import motion_blur as motion_filter
 
 
 # (radius, sigma of the kernel's own smoothing)
@@ -33,6 +34,8 @@ ZOOM_BLUR = {
     "cifar": ((7, 0.01), (12, 0.01), (16, 0.01), (21, 0.01), (26, 0.01)),
     "imagenet": ((12, 0.01), (16, 0.01), (11, 0.02), (13, 0.02), (11, 0.03)),
 }
+# Above it, and for oblong images, which come in many sizes, building the matrix of a zoom blur would not pay.
+LARGEST_ZOOM_MATRIX = 256
 GAUSSIAN_BLUR = {"cifar": (0.4, 0.6, 0.7, 0.8, 1), "imagenet": (1, 2, 3, 4, 6)}
 
 
@@ -43,7 +46,7 @@ def gaussian_blur(images: Tensor, sigma: float) -> Tensor:
 def defocus_blur(images: Tensor, parameter: tuple[float, float]) -> Tensor:
     kernel = _disk(*parameter).to(images.device).repeat(3, 1, 1, 1)
     padded = reflect_101(images.float(), kernel.shape[-1] // 2)
-    return to_uint8(torch.nn.functional.conv2d(padded, kernel, groups=3))
+    return to_uint8(conv2d(padded, kernel, groups=3))
 
 
 @lru_cache(maxsize=16)
@@ -54,9 +57,9 @@ def _disk(radius: float, sigma: float) -> Tensor:
     disk = (axis**2 + axis[:, None] ** 2 <= radius**2).float()
     window = torch.exp(-0.5 * (torch.arange(-reach, reach + 1).double() / sigma) ** 2)
     window = (window / window.sum()).float()
-    smoothed = torch.nn.functional.conv2d(
-        reflect_101((disk / disk.sum())[None, None], reach), window[:, None].mul(window)[None, None]
-    )[0, 0]
+    smoothed = conv2d(reflect_101((disk / disk.sum())[None, None], reach), window[:, None].mul(window)[None, None])[
+        0, 0
+    ]
     support = max(1, int(axis[(smoothed > 1e-9).any(0)].max()))
     return smoothed[half - support : half + support + 1, half - support : half + support + 1].contiguous()
 
@@ -71,23 +74,31 @@ def motion_blur(images: Tensor, parameter: tuple[int, float], angles: Tensor) ->
 
 
 def zoom_blur(images: Tensor, parameter: tuple[int, float]) -> Tensor:
-    """The mean of the image and of zoomed copies: one sparse matrix for all of them, applied to the pixels as rows."""
+    """The mean of the image and of copies zoomed about its centre."""
+    number, step = parameter
+    # The floats that numpy.arange gives: at 1.25 the last bit decides a rounding.
+    factors = tuple(1 + i * ((1 + step) - 1) for i in range(number))
     height, width = images.shape[2:]
-    matrix = _zoom_mean(height, width, *parameter, images.device)
-    rows = torch.sparse.mm(matrix, images.flatten(0, 1).flatten(1).T.float().contiguous())
-    return to_uint8(rows.T.reshape(images.shape))
+    if height == width <= LARGEST_ZOOM_MATRIX:
+        pixels = images.flatten(2).flatten(0, 1).T.float().contiguous()
+        return to_uint8(torch.sparse.mm(_zoom_mean(width, factors, images.device), pixels).T.reshape(images.shape))
+    levels = images.float()
+    total = levels.clone()
+    for factor in factors:
+        y, x = zoom_geometry(height, factor), zoom_geometry(width, factor)
+        crop = levels[:, :, y.start : y.start + y.crop, x.start : x.start + x.crop]
+        zoomed = interpolate(crop, size=(y.zoomed, x.zoomed), mode="bilinear", align_corners=True)
+        total += zoomed[:, :, y.trim : y.trim + height, x.trim : x.trim + width]
+    return to_uint8(total / (number + 1))
 
 
 @lru_cache(maxsize=5)
-def _zoom_mean(height: int, width: int, number: int, step: float, device: torch.device) -> Tensor:
-    """`(H W, H W)`, sparse: a few hundred thousandths of its entries are not zero."""
-    entries = [_kronecker(torch.eye(height), torch.eye(width))]
-    for i in range(number):
-        factor = 1 + i * ((1 + step) - 1)  # the float that numpy.arange gives: at 1.25 it decides a rounding
-        entries.append(_kronecker(zoom_matrix(height, factor), zoom_matrix(width, factor)))
-    places, values = (torch.cat(parts, dim=-1) for parts in zip(*entries, strict=True))
-    shape = (height * width, height * width)
-    matrix = torch.sparse_coo_tensor(places, values / len(entries), shape, check_invariants=True)
+def _zoom_mean(size: int, factors: tuple[float, ...], device: torch.device) -> Tensor:
+    """All of it as one sparse matrix on the pixels of a square image, which takes a tenth of the time."""
+    matrices = [torch.eye(size, dtype=torch.float64)] + [zoom_matrix(size, factor) for factor in factors]
+    places, values = (torch.cat(parts, dim=-1) for parts in zip(*map(_kronecker_square, matrices), strict=True))
+    shape = (size * size, size * size)
+    matrix = torch.sparse_coo_tensor(places, values / len(matrices), shape, check_invariants=True)
     matrix = matrix.coalesce().float().to(device)
     if device.type != "cpu" or not torch.backends.mkl.is_available():
         return matrix
@@ -96,12 +107,10 @@ def _zoom_mean(height: int, width: int, number: int, step: float, device: torch.
         return matrix.to_sparse_csr()
 
 
-def _kronecker(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """The entries of the Kronecker product that are not zero: their places `(2, n)` and values."""
-    height, width = len(rows), len(columns)
-    (y_to, y_from), (x_to, x_from) = rows.nonzero(as_tuple=True), columns.nonzero(as_tuple=True)
-    places = torch.stack(((y_to[:, None] * width + x_to).flatten(), (y_from[:, None] * width + x_from).flatten()))
-    return places, (rows[y_to, y_from].double()[:, None] * columns[x_to, x_from].double()).flatten()
+def _kronecker_square(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The entries of its Kronecker product with itself that are not zero: their places `(2, n)` and values."""
+    places, values, size = matrix.nonzero().T, matrix[matrix != 0], len(matrix)
+    return (places[:, :, None] * size + places[:, None]).flatten(1), (values[:, None] * values).flatten()
 
 
 def draw_shifts(keys: Tensor, images: Tensor, parameter: tuple[float, int, int]) -> tuple[Tensor, Tensor]:

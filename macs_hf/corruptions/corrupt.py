@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from macs_hf.corruptions import blur, digital, noise, spatter, weather
-from macs_hf.corruptions.draws import image_keys
-from macs_hf.corruptions.frost import frost_textures as load_frost_textures
+from . import blur, digital, noise, spatter, weather
+from .draws import image_keys
+from .frost import frost_textures as load_frost_textures
 
 
 class Corruption(NamedTuple):
@@ -75,8 +75,8 @@ def corrupt(
 
     Random numbers come from a counter-based generator (see `macs_hf.corruptions.draws`): those of an image depend
     only on (`seed`, `name`, `severity`, its index), never on the batch it is in, the order, the process or the
-    device. Float images are rounded to 8 bits first and the result is a multiple of 1/255, so `images` and `images
-    / 255` give the same pixels. The input is not modified.
+    device. Float images are rounded to 8 bits first and the result is a multiple of 1/255, so uint8
+    images and the same divided by 255 give the same pixels. The input is not modified.
 
     Args:
         images (`Tensor`): `(N, 3, H, W)`, RGB, uint8 or float in [0, 1], each side at least 32.
@@ -87,8 +87,9 @@ def corrupt(
             images; only the elastic transform, published in units of the image, scales with it.
         seed (`int`, *optional*, defaults to 0): Seed of the random corruptions.
         indices (`Sequence[int]` or `Tensor`, *optional*, defaults to `0 .. N-1`): The images' positions in their
-        dataset. frost_textures (`str` or `Path`, *optional*): A folder with the original frost photographs; see
-        `frost_source`.
+            dataset.
+        frost_textures (`str` or `Path`, *optional*): A folder with the original frost photographs, or `"procedural"`;
+            see `frost_source`.
 
     Returns:
         `Tensor`: Of the shape, dtype and device of `images`.
@@ -97,7 +98,7 @@ def corrupt(
 
     ```python
     >>> import torch
-    >>> from macs_hf.corruptions import corrupt
+    >>> from . import corrupt
     >>> images = torch.full((2, 3, 32, 32), 128, dtype=torch.uint8)
     >>> corrupt(images, "brightness", 3).unique()
     tensor([166], dtype=torch.uint8)
@@ -107,11 +108,11 @@ def corrupt(
     ```
     """
     check_cell(name, severity, params)
-    _check_images(images)
+    check_images(images)
     positions = _positions(indices, len(images), images.device)
     if len(images) == 0:
         return images.clone()
-    levels = images if images.dtype == torch.uint8 else (images.float() * 255).round().to(torch.uint8)
+    levels = to_levels(images)
     corruption = TABLE[name]
     parameter = corruption.parameters[params][severity - 1]
     extra = ()
@@ -142,7 +143,8 @@ def check_cell(name: str, severity: int, params: str) -> None:
         raise ValueError(f"params={params!r} is not a parameter set: choose 'cifar' or 'imagenet'.")
 
 
-def _check_images(images: Tensor) -> None:
+def check_images(images: Tensor) -> None:
+    """Raises an error that says what to do unless `images` is a batch that can be corrupted."""
     if not isinstance(images, Tensor):
         raise TypeError(f"images must be a torch.Tensor (N, 3, H, W), got {type(images).__name__}: convert it first.")
     shape = tuple(images.shape)
@@ -165,6 +167,11 @@ def _check_images(images: Tensor) -> None:
     if not (low >= 0 and high <= 1):  # also true of NaN
         found = "NaN" if low != low or high != high else f"values from {low:g} to {high:g}"
         raise ValueError(f"float images must lie in [0, 1], found {found}: undo the normalisation, or pass uint8.")
+
+
+def to_levels(images: Tensor) -> Tensor:
+    """Whole levels, uint8, of uint8 images or of float images in [0, 1]."""
+    return images if images.dtype == torch.uint8 else (images.float() * 255).round().to(torch.uint8)
 
 
 def _positions(indices: Sequence[int] | Tensor | None, count: int, device: torch.device) -> Tensor:

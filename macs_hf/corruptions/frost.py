@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torchvision.io import ImageReadMode, decode_image
 
-from macs_hf.corruptions.draws import image_keys, normal
+from .draws import image_keys, normal
 
 
 # The published code draws among the first five files; a sixth is never used, and the second and third are equal.
@@ -54,7 +54,8 @@ def frost_source(folder: str | Path | None = None) -> str:
     """Where the frost textures come from.
 
     Args:
-        folder (`str` or `Path`, *optional*): A folder with the original files; an error if they are not there.
+        folder (`str` or `Path`, *optional*): A folder with the original files (an error if they are not there), or
+            `"procedural"` for the stand-in even where the files could be found.
 
     Returns:
         `str`: `"original"`, or `"procedural (approximate)"` when no photographs were found.
@@ -71,6 +72,8 @@ def frost_textures(
 
 
 def _folder(folder: str | Path | None) -> Path | None:
+    if folder == "procedural":
+        return None
     if folder is not None:
         missing = [name for name in FILES if not (Path(folder) / name).is_file()]
         if missing:

@@ -6,7 +6,7 @@ times faster than a convolution, and the borders are part of the matrix. Large o
 
 import math
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -65,12 +65,25 @@ def _gaussian_matrix(size: int, sigma: float, radius: int, border: str) -> Tenso
     return torch.zeros(size, size, dtype=torch.float64).scatter_add_(1, sources, weights)
 
 
+class ZoomGeometry(NamedTuple):
+    """A centred zoom of one axis: `crop` pixels from `start` become `zoomed`, of which `trim` are cut at the start."""
+
+    start: int
+    crop: int
+    zoomed: int
+    trim: int
+
+
+def zoom_geometry(size: int, factor: float) -> ZoomGeometry:
+    crop = math.ceil(size / factor)
+    zoomed = round(crop * factor)
+    return ZoomGeometry((size - crop) // 2, crop, zoomed, (zoomed - size) // 2)
+
+
 @lru_cache(maxsize=64)
 def zoom_matrix(size: int, factor: float) -> Tensor:
     """`(size, size)` float64: crops the centre of one axis and enlarges it linearly, end points on end points."""
-    crop = math.ceil(size / factor)
-    zoomed = round(crop * factor)
-    start, trim = (size - crop) // 2, (zoomed - size) // 2
+    start, crop, zoomed, trim = zoom_geometry(size, factor)
     position = (torch.arange(size, dtype=torch.float64) + trim) * ((crop - 1) / max(zoomed - 1, 1))
     left = position.floor().clamp(0, crop - 1)
     fraction = (position - left)[:, None]

@@ -9,8 +9,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from macs_hf.corruptions.draws import half_words, look_up, normal, uniform
-from macs_hf.corruptions.linear import to_uint8
+from .draws import half_words, look_up, normal, uniform
+from .linear import to_uint8
 
 
 GAUSSIAN_NOISE = {"cifar": (0.04, 0.06, 0.08, 0.09, 0.10), "imagenet": (0.08, 0.12, 0.18, 0.26, 0.38)}
@@ -58,7 +58,7 @@ def shot_noise(images: Tensor, photons: float, counts: Tensor) -> Tensor:
     return look_up(levels.clamp_(0, 1).mul_(255).to(torch.uint8), counts.int())
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _poisson_table(photons: float, device: torch.device) -> Tensor:
     """`(256 * 2^QUANTILE_BITS,)` int16: the count at each quantile (row: the pixel's level)."""
     cells = 1 << QUANTILE_BITS

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from macs_hf.corruptions.draws import normal
-from macs_hf.corruptions.linear import gaussian_blur, reflect_101, to_uint8
+from .draws import normal
+from .linear import gaussian_blur, reflect_101, to_uint8
 
 
 # (mean and deviation of the liquid, sigma of its smoothing, threshold, strength (water) or sigma of the splashes

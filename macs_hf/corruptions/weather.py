@@ -5,10 +5,10 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from macs_hf.corruptions.draws import half_words, look_up, normal, uniform
-from macs_hf.corruptions.frost import Textures
-from macs_hf.corruptions.linear import separable, to_uint8, zoom_matrix
-from macs_hf.corruptions.motion import motion_blur
+from .draws import half_words, look_up, normal, uniform
+from .frost import Textures
+from .linear import separable, to_uint8, zoom_matrix
+from .motion import motion_blur
 
 
 # (mean and deviation of the flakes, their zoom, threshold, motion radius and sigma, weight of the unwhitened image)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from macs_hf.folding import fold_temperature, folded_temperature, unfold_temperature
+from .folding import fold_temperature, folded_temperature, unfold_temperature
 
 
 __all__ = [

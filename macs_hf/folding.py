@@ -58,7 +58,7 @@ def unfold_temperature(model: nn.Module, pixel_values: Tensor | None = None) -> 
     """
     Take back every temperature folded so far, in place, and forget the record; returns their product (1.0 if none).
 
-    Weights come back to float rounding (one unit in the last place or two), not bit for bit.
+    Weights come back to float rounding (a few units in the last place), not bit for bit.
     """
     model = extract_model_from_parallel(model, keep_torch_compile=False)
     temperature = folded_temperature(model)
@@ -81,8 +81,12 @@ def _divide_logits(model: nn.Module, temperature: float, pixel_values: Tensor | 
         images = _noise_images(model) if pixel_values is None else pixel_values
         images = images.to(next(p for p in model.parameters() if p.is_floating_point()))  # its device and dtype
         layers, logits = _layers_by_last_call(model, images)
-        if not logits.isfinite().all() or not logits.any():
-            raise ValueError("the logits of the checking images are not finite or all zero; pass real `pixel_values`.")
+        if logits.ndim != 2:
+            raise ValueError(f"a classifier of images gives (batch, classes) logits, not shape {tuple(logits.shape)}.")
+        if not logits.isfinite().all() or logits.abs().amax() < torch.finfo(logits.dtype).smallest_normal:
+            raise ValueError(
+                "the logits are not finite, or all zero: train the model first, or pass real `pixel_values`."
+            )
         candidates = [(name, layer) for name, layer in layers.items() if layer.weight.shape[0] == logits.shape[1]]
         for count in range(1, min(len(candidates), _MAX_HEADS) + 1):
             head = dict(candidates[-count:])

@@ -20,7 +20,7 @@ from timm.models._pretrained import filter_pretrained_cfg
 from transformers import TimmWrapperForImageClassification
 
 
-PREFIX = "timm_model."
+_PREFIX = "timm_model."
 
 # These describe the weights a backbone started from, not the ones being saved. Two of them do harm: `label_offset`
 # makes timm cut classes off the head, `custom_load` sends it to a loader of foreign file formats.
@@ -45,7 +45,8 @@ def timm_state_dict(
         `dict[str, torch.Tensor]`: loads into `timm.create_model(...)` with `strict=True`. Tensors are not copied.
     """
     _check_wrapped(model)
-    return {key.removeprefix(PREFIX): tensor for key, tensor in (state_dict or model.state_dict()).items()}
+    state_dict = model.state_dict() if state_dict is None else state_dict
+    return {key.removeprefix(_PREFIX): tensor for key, tensor in state_dict.items()}
 
 
 def timm_pretrained_cfg(

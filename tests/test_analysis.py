@@ -138,7 +138,8 @@ def test_pixel_space_measures_in_pixels_and_stays_within_them() -> None:
         seen.append(stats.mean[0] + stats.std[0] * x)
         return x.flatten(1) @ weight.T
 
-    analyze_margins(forward, [((torch.rand(10, *SHAPE) - 0.5) / 0.25, labels)], sigma=0.5, pixel_stats=stats)
+    bright = torch.full((10, *SHAPE), 2.0)  # white
+    analyze_margins(forward, [(bright, labels)], sigma=0.5, pixel_stats=stats)
     assert all(pixels.min() >= -1e-6 and pixels.max() <= 1 + 1e-6 for pixels in seen)
 
 

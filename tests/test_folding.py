@@ -175,6 +175,8 @@ def test_impossible_temperatures_are_refused(temperature: float) -> None:
 def test_images_the_check_cannot_use_are_refused() -> None:
     with pytest.raises(ValueError, match=r"shape \(4, 3, 5, 5\)"):
         fold_temperature(Head(), TEMPERATURE, torch.zeros(4, 3, 5, 5))
+    with pytest.raises(ValueError, match=r"not shape \(4, 3, 2, 2\)"):
+        fold_temperature(nn.Conv2d(3, 3, 1), TEMPERATURE, SMALL)
     blank = Head()
     nn.init.zeros_(blank.linear.weight), nn.init.zeros_(blank.linear.bias)
     with pytest.raises(ValueError, match="all zero"):

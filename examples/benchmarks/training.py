@@ -5,8 +5,8 @@
 All contestants train the same model in one process and take turns step by step, so that whatever else the machine does
 hits them alike; each ratio is the median over rounds of (step of the method / step of `Trainer` in the same round),
 with an interval that holds the true median in about 95 of 100 runs. A step is `training_step`, gradient clipping,
-optimizer step and `zero_grad`, on a batch that is in memory. AugMix views are in the batch too: making them is the data
-loader's work. `perturbation_share` is the time of noise and blur alone over that of the `macs` step it is part of.
+optimizer step and `zero_grad`, on a batch that is in memory. AugMix views are in the batch too: making them is work of
+the data loader. `perturbation_share` is the time of noise and blur alone over that of the `macs` step it is part of.
 
 Memory is counted by torch's profiler, so it is the same in every run: the most that one step holds at once of the
 tensors it allocates (activations, gradients, temporaries), plus weights, buffers and optimizer state, which are there

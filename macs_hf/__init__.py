@@ -1,7 +1,7 @@
 """Margin and Consistency Supervision for Hugging Face image classifiers."""
 
 from .losses import MaCSLoss, consistency_loss, focal_loss, jensen_shannon, logit_margin, macs_loss, margin_loss
-from .objective import METHODS, Objective
+from .objective import METHODS, Objective, objective_of
 from .perturbations import PixelStats, perturb
 from .supervision import supervise
 from .trainer import MaCSTrainer
@@ -23,6 +23,7 @@ __all__ = [
     "logit_margin",
     "macs_loss",
     "margin_loss",
+    "objective_of",
     "perturb",
     "supervise",
 ]

@@ -2,13 +2,21 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import torch
+from torch import nn
 from transformers import PreTrainedModel
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import logging
 
+
+logger = logging.get_logger(__name__)
 
 # The trainer writes this file last, so a checkpoint without it was cut off while being written.
 STATE_FILE = "trainer_state.json"
+# What a run was asked to do, beside its checkpoints.
+IDENTITY_FILE = "run.json"
 
 
 def checkpoints(output_dir: str | Path) -> list[Path]:
@@ -36,6 +44,10 @@ def last_complete_checkpoint(output_dir: str | Path, up_to_step: int | None = No
         if (up_to_step is None or step <= up_to_step) and is_complete(path):
             return path
     return None
+
+
+def weights_are_finite(model: nn.Module) -> bool:
+    return bool(torch.stack([parameter.detach().isfinite().all() for parameter in model.parameters()]).all())
 
 
 def restore_weights(model: PreTrainedModel, checkpoint: str | Path) -> None:
@@ -67,3 +79,30 @@ def restore_weights(model: PreTrainedModel, checkpoint: str | Path) -> None:
             "model or with another number of labels; resume with the same model, or choose another output_dir."
         )
     model.load_state_dict(loaded.state_dict())
+
+
+def claim_output_dir(output_dir: str | Path, identity: dict[str, Any]) -> str | None:
+    """
+    Make `output_dir` the folder of the run that `identity` describes, and return the checkpoint to go on from.
+
+    Starting the same run again continues it; a folder with checkpoints of another run is refused, so that neither is
+    lost or mixed up.
+    """
+    record = Path(output_dir) / IDENTITY_FILE
+    if checkpoints(output_dir):
+        earlier = json.loads(record.read_text()) if record.exists() else None
+        if earlier != identity:
+            differences = "it has no record of what made it"
+            if earlier is not None:
+                names = [name for name in identity if earlier.get(name) != identity[name]]
+                differences = ", ".join(f"{name}: {earlier.get(name)!r}, now {identity[name]!r}" for name in names)
+            raise FileExistsError(
+                f"{str(output_dir)!r} holds checkpoints of another run ({differences}). Choose another --output_dir, "
+                "delete this one, or name the checkpoint to go on from with --resume_from_checkpoint."
+            )
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps(identity, indent=2) + "\n")
+    found = last_complete_checkpoint(output_dir)
+    if found is not None:
+        logger.warning(f"Continuing from {found}.")
+    return str(found) if found else None

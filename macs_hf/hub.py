@@ -27,7 +27,7 @@ def require_hub(what: str) -> None:
         get_session().head(constants.ENDPOINT, timeout=TIMEOUT_SECONDS)
     except httpx2.HTTPError as error:
         raise ConnectionError(
-            f"{what} has to come from {constants.ENDPOINT}, which cannot be reached ({error}). Connect to the network; "
-            "or set HF_HUB_OFFLINE=1 if it was downloaded before; or give the path of a local folder; or run without "
-            "arguments, on embedded data."
+            f"{what} has to come from {constants.ENDPOINT}, which cannot be reached ({error}). Connect to the "
+            "network; or set HF_HUB_OFFLINE=1 if it was downloaded before; or give the path of a local folder; or run "
+            "without arguments, on embedded data."
         ) from None

@@ -3,33 +3,28 @@
 The objective is in `supervision.py`; here is only what ties it to `Trainer`, and what makes runs repeatable.
 """
 
+from contextlib import contextmanager
 from typing import Any
 
 import datasets
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PreTrainedModel, Trainer
+from transformers import EvalPrediction, PreTrainedModel, TimmWrapperForImageClassification, Trainer
 from transformers.utils import logging
 
-from .checkpoints import last_complete_checkpoint, restore_weights
+from .calibration import TemperatureFit, fit_temperature_report, fold_temperature
+from .checkpoints import last_complete_checkpoint, restore_weights, weights_are_finite
+from .loss_log import LossLog
+from .metrics import SampleRows, sample_rows
 from .objective import Objective, objective_of
 from .perturbations import PixelStats
 from .randomness import KeyedDataset, global_rng_preserved, mix_seed
 from .supervision import supervise
+from .timm_layout import save_in_timm_layout
 
 
 logger = logging.get_logger(__name__)
-
-# What is logged beside `loss`, where the objective has it.
-LOGGED_PARTS = (
-    "cross_entropy_loss",
-    "margin_loss",
-    "consistency_loss",
-    "jensen_shannon_loss",
-    "mbls_loss",
-    "logit_margin",
-)
 
 
 class MaCSTrainer(Trainer):
@@ -50,8 +45,7 @@ class MaCSTrainer(Trainer):
 
     def __init__(self, *args: Any, pixel_stats: PixelStats | None = None, **kwargs: Any) -> None:
         self.pixel_stats = pixel_stats
-        self._part_sums: dict[str, Tensor] = {}
-        self._diverged: Tensor | None = None
+        self._loss_log = LossLog()
         self._last_finite_step = 0
         self._micro_step = (-1, 0)
         self._keyed_dataset: KeyedDataset | None = None
@@ -132,8 +126,8 @@ class MaCSTrainer(Trainer):
         def forward(pixel_values: Tensor) -> Any:
             return model(pixel_values=pixel_values)
 
-        # Reading labels on an accelerator waits for it, so there only the first batch is checked.
-        if labels.device.type == "cpu" or (self.state.global_step == 0 and not self._part_sums):
+        # Reading labels on an accelerator waits for it, so there only one batch between two log entries is checked.
+        if labels.device.type == "cpu" or not self._loss_log.sums:
             self._check_labels(labels, "a batch")
         if model.training:
             parts = supervise(
@@ -146,7 +140,8 @@ class MaCSTrainer(Trainer):
                 num_labels=getattr(getattr(self.model, "config", None), "num_labels", None),
                 seed=self._next_batch_seed(),
             )
-            self._record(parts._asdict())
+            # Each micro-batch weighs as much as in Trainer's own `loss`, so that the logged parts add up to it.
+            self._loss_log.add(parts, 1 / getattr(self, "current_gradient_accumulation_steps", 1))
             loss, logits = parts.loss, parts.logits
         else:
             # A bfloat16 checkpoint gives bfloat16 logits outside of autocast.
@@ -163,42 +158,86 @@ class MaCSTrainer(Trainer):
 
     # ---- Logging ----
 
-    def _record(self, parts: dict[str, Tensor | None]) -> None:
-        # Each micro-batch weighs as much as in Trainer's own `loss`, so that the logged parts add up to it.
-        weight = 1 / getattr(self, "current_gradient_accumulation_steps", 1)
-        parts["steps"] = torch.ones((), device=parts["loss"].device)
-        for name in (*LOGGED_PARTS, "steps"):
-            if parts[name] is not None:
-                self._part_sums[name] = self._part_sums.get(name, 0) + parts[name].detach() * weight
-        diverged = ~parts["loss"].detach().isfinite()
-        self._diverged = diverged if self._diverged is None else self._diverged | diverged
-
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         self._stop_if_diverged()
-        if "loss" in logs and self._part_sums:
-            # The only place where the sums leave the device, once for all of them.
-            names = list(self._part_sums)
-            sums = self.accelerator.reduce(torch.stack([self._part_sums[name] for name in names]), "sum").tolist()
-            totals = dict(zip(names, sums, strict=True))
-            logs.update({name: totals[name] / totals["steps"] for name in names if name != "steps"})
-            self._part_sums = {}
+        if "loss" in logs:
+            logs.update(self._loss_log.means(self.accelerator))
         super().log(logs, start_time)
 
-    def _stop_if_diverged(self) -> None:
-        if self._diverged is None:
-            return
-        diverged = self.accelerator.reduce(self._diverged.float(), "sum").item() > 0
-        self._diverged = None
-        if not diverged:
+    def _stop_if_diverged(self, weights: bool = False) -> None:
+        diverged = self._loss_log.diverged(self.accelerator)
+        if weights and self._is_plain_model():
+            # A finite loss may still have had a gradient that was not.
+            diverged = diverged or not weights_are_finite(self.model)
+        if diverged is False:
             self._last_finite_step = self.state.global_step
+        if not diverged:
             return
         checkpoint = last_complete_checkpoint(self.args.output_dir, up_to_step=self._last_finite_step)
+        resume = f" with resume_from_checkpoint={str(checkpoint)!r}" if checkpoint else ""
         raise FloatingPointError(
             f"The loss became nan or infinite between steps {self._last_finite_step} and {self.state.global_step}. "
             f"Last good checkpoint: {checkpoint or 'none was saved'}. Lower learning_rate, set max_grad_norm, or use "
-            "bf16 in place of fp16, then train again"
-            + (f" with resume_from_checkpoint={str(checkpoint)!r}." if checkpoint else ".")
+            f"bf16 in place of fp16, then train again{resume}."
         )
+
+    # ---- Evaluation and calibration ----
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """
+        As in `Trainer`; without a `compute_metrics` of yours it reports accuracy, nll, ece, brier and the mean logit
+        margin. Logits are reduced to a few numbers per sample on the device, so no process ever holds all of them.
+        """
+        if self.compute_metrics or self.preprocess_logits_for_metrics or self.args.batch_eval_metrics:
+            return super().evaluate(*args, **kwargs)
+        with self._reducing_to_rows():
+            return super().evaluate(*args, **kwargs)
+
+    @contextmanager
+    def _reducing_to_rows(self):
+        def rows(logits: Tensor, labels: Tensor | None) -> Tensor:
+            return logits if labels is None else sample_rows(logits, labels)
+
+        def summary(prediction: EvalPrediction) -> dict[str, float]:
+            return SampleRows.from_array(prediction.predictions).summary()
+
+        self.preprocess_logits_for_metrics, self.compute_metrics = rows, summary
+        try:
+            yield
+        finally:
+            self.preprocess_logits_for_metrics = self.compute_metrics = None
+
+    def predict_rows(self, dataset: Any) -> SampleRows:
+        """One row per sample of `dataset`: label, prediction, confidence, nll, brier score and margin."""
+        with self._reducing_to_rows():
+            return SampleRows.from_array(self.predict(dataset).predictions)
+
+    def calibrate(self, dataset: Any) -> TemperatureFit:
+        """
+        Fit a temperature on held-out data and fold it into the classifier head, once training is over.
+
+        Whoever loads the saved model then gets calibrated probabilities without any code of this package. Checkpoints
+        written during training stay as they are.
+
+        Args:
+            dataset: Labelled samples that neither train the model nor test it.
+        """
+        same_data = _fingerprint(dataset) is not None and _fingerprint(dataset) == _fingerprint(self.train_dataset)
+        if dataset is self.train_dataset or same_data:
+            raise ValueError(
+                "calibrate() was given the training set, on which the model is more confident than anywhere else. "
+                "Pass a validation split that was held out."
+            )
+        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            raise ValueError(
+                "A sharded model cannot be folded while it is spread over processes. Save it, then run "
+                "`macs-hf calibrate` on the saved folder."
+            )
+        prediction = self.predict(dataset)
+        fit = fit_temperature_report(prediction.predictions, prediction.label_ids)
+        batch = self.data_collator([dataset[index] for index in range(min(4, len(dataset)))])
+        fold_temperature(self.model, fit.temperature, batch["pixel_values"].to(self.model.device))
+        return fit
 
     # ---- Repeatable runs ----
 
@@ -215,7 +254,10 @@ class MaCSTrainer(Trainer):
             if resume_from_checkpoint is None:
                 raise ValueError(f"No complete checkpoint in {self.args.output_dir!r} to resume from.")
             resume_from_checkpoint = str(resume_from_checkpoint)
-        self._part_sums, self._diverged, self._last_finite_step = {}, None, 0
+        self._loss_log, self._last_finite_step = LossLog(), 0
+        if hasattr(getattr(self.model, "config", None), "calibration_temperature"):
+            # Folded into the weights that training starts from; it says nothing of those it ends with.
+            del self.model.config.calibration_temperature
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _get_dataloader(self, dataset: Any, description: str, *args: Any, is_training: bool = False, **kwargs: Any):
@@ -250,7 +292,7 @@ class MaCSTrainer(Trainer):
     # ---- Checkpoints ----
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        self._stop_if_diverged()
+        self._stop_if_diverged(weights=True)
         super()._save_checkpoint(model, trial)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
@@ -265,6 +307,19 @@ class MaCSTrainer(Trainer):
         with global_rng_preserved():
             restore_weights(self.model, self.state.best_model_checkpoint)
 
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
+        super()._save(output_dir, state_dict)
+        model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        if isinstance(model, TimmWrapperForImageClassification):
+            # A wrapper built from a config saves keys that timm cannot read.
+            data_config = getattr(self.processing_class, "data_config", None)
+            save_in_timm_layout(model, output_dir or self.args.output_dir, data_config, state_dict)
+
     def _is_plain_model(self) -> bool:
         """Whether this process holds the whole model and saved it with `save_pretrained` (no adapters, no shards)."""
         return isinstance(self.model, PreTrainedModel) and not (self.is_deepspeed_enabled or self.is_fsdp_enabled)
+
+
+def _fingerprint(dataset: Any) -> str | None:
+    """Which data a dataset holds, if it tells (`datasets.Dataset` does)."""
+    return getattr(dataset, "_fingerprint", None)

@@ -1,0 +1,158 @@
+"""Train an image classifier with Margin and Consistency Supervision, calibrate it, and measure it.
+
+python examples/train.py                                      # embedded data, a small network, no download
+python examples/train.py --dataset cifar10 --model resnet50   # Hub ids, short names and local folders
+python examples/train.py config.yaml --learning_rate 1e-3     # JSON or YAML, flags win
+accelerate launch --num_processes 8 examples/train.py ...     # one process per GPU
+"""
+
+import dataclasses
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import yaml
+from transformers import HfArgumentParser, set_seed
+from transformers.utils import logging
+
+from macs_hf import METHODS, MaCSTrainer, MaCSTrainingArguments, objective_of
+from macs_hf.checkpoints import claim_output_dir
+from macs_hf.data import class_balanced_subset, load_splits, source_of
+from macs_hf.images import EvalTransform, ImageDataset, TrainTransform, drop_unreadable
+from macs_hf.models import load_classifier
+
+
+@dataclass
+class ScriptArguments:
+    """What to train, on what."""
+
+    dataset: str = field(default="digits", metadata={"help": "Benchmark name, Hub id or local folder."})
+    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of a Hub dataset."})
+    image_column: str | None = field(default=None, metadata={"help": "Found if there is only one image column."})
+    label_column: str | None = field(default=None, metadata={"help": "Found if there is only one class label."})
+    train_split: str | None = field(default=None, metadata={"help": "Split to train on."})
+    calibration_split: str | None = field(
+        default=None, metadata={"help": "Split that fits the temperature; carved from train if there is none."}
+    )
+    split: str | None = field(default=None, metadata={"help": "Split to test on."})
+    model: str = field(default="tiny", metadata={"help": "`tiny`, a backbone, timm or Hub id, or a local folder."})
+    model_revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of the model."})
+    image_size: int | None = field(default=None, metadata={"help": "Input size of `tiny`; others bring their own."})
+    method: str = field(default="macs", metadata={"help": f"Sets the objective: {', '.join(METHODS)}."})
+    data_fraction: float = field(default=1.0, metadata={"help": "Class-balanced share of the training set."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "At most so many training images."})
+    skip_bad_images: bool = field(default=False, metadata={"help": "Leave out images that cannot be read."})
+    horizontal_flip: bool | None = field(default=None, metadata={"help": "Mirror at random; off for digits."})
+
+
+def script_defaults(script: ScriptArguments) -> dict:
+    """What this script sets differently from `TrainingArguments`; flags and config files win."""
+    on_gpu = torch.cuda.is_available()
+    has_bf16 = on_gpu and torch.cuda.is_bf16_supported()
+    names = (Path(script.dataset).name, Path(script.model).name, script.method)
+    return {
+        "output_dir": str(Path("runs", "-".join(names))),
+        "num_train_epochs": 30,
+        "per_device_train_batch_size": 64,
+        "per_device_eval_batch_size": 256,
+        # From scratch a large step, for fine-tuning a small one.
+        "learning_rate": 5e-3 if script.model == "tiny" else 1e-4,
+        "weight_decay": 0.05,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": 0.1,
+        "bf16": has_bf16,
+        "fp16": on_gpu and not has_bf16,
+        "logging_steps": 10,
+        "eval_strategy": "epoch",
+        "save_strategy": "epoch",
+        "save_total_limit": 1,
+        "seed": 0,
+        "dataloader_pin_memory": on_gpu,
+        "log_level": "warning",
+    }
+
+
+def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
+    settings = {}
+    if argv and argv[0].endswith((".json", ".yaml", ".yml")):
+        settings = yaml.safe_load(Path(argv[0]).read_text())  # JSON is YAML
+        argv = argv[1:]
+    known = {f.name for cls in (ScriptArguments, MaCSTrainingArguments) for f in dataclasses.fields(cls)}
+    if unknown := set(settings) - known:
+        raise ValueError(f"Unknown settings {sorted(unknown)} in the configuration file.")
+
+    # The method and the dataset decide the defaults of the rest, so they are parsed first.
+    first = HfArgumentParser(ScriptArguments, add_help=False, allow_abbrev=False)
+    first.set_defaults(**{name: value for name, value in settings.items() if hasattr(ScriptArguments, name)})
+    script = first.parse_args_into_dataclasses(argv, return_remaining_strings=True)[0]
+    if script.method not in METHODS:
+        raise ValueError(f"method={script.method!r} is not one of {', '.join(METHODS)}.")
+    parser = HfArgumentParser((ScriptArguments, MaCSTrainingArguments), allow_abbrev=False, description=__doc__)
+    parser.set_defaults(**script_defaults(script) | METHODS[script.method] | settings)
+    return parser.parse_args_into_dataclasses(argv)
+
+
+def main(argv: list[str]) -> None:
+    script, args = parse(argv)
+    logging.set_verbosity(args.get_process_log_level())
+
+    # ---- Data ----
+    source = source_of(script.dataset, script.dataset_config)
+    chosen = {
+        "image_column": script.image_column,
+        "label_column": script.label_column,
+        "train_split": script.train_split,
+        "validation_split": script.calibration_split,
+        "test_split": script.split,
+        "horizontal_flip": script.horizontal_flip,
+    }
+    source = dataclasses.replace(source, **{name: value for name, value in chosen.items() if value is not None})
+    with args.main_process_first(desc="loading the dataset"):
+        splits = load_splits(source)
+        if script.skip_bad_images:
+            readable = {
+                name: drop_unreadable(getattr(splits, name), splits.image_column, name)
+                for name in ("train", "validation", "test")
+            }
+            splits = splits._replace(**readable)
+    size = round(len(splits.train) * script.data_fraction)
+    size = min(size, script.max_train_samples or size)
+    if size != len(splits.train):
+        subset = class_balanced_subset(splits.train, splits.label_column, size, args.seed)
+        splits = splits._replace(train=subset)
+
+    # ---- Model: a fresh head, or a whole network, is drawn from the seed ----
+    set_seed(args.seed)
+    model, processor = load_classifier(script.model, splits.label_names, script.model_revision, script.image_size)
+
+    def prepared(name: str, transform: TrainTransform | EvalTransform) -> ImageDataset:
+        return ImageDataset(getattr(splits, name), splits.image_column, splits.label_column, transform, name)
+
+    objective = objective_of(args)
+    augment = TrainTransform(processor, source.horizontal_flip, augmix=objective.lambda_jsd > 0)
+    train, validation = prepared("train", augment), prepared("validation", EvalTransform(processor))
+    test = prepared("test", EvalTransform(processor))
+
+    # ---- Train ----
+    identity = dataclasses.asdict(script) | dataclasses.asdict(objective) | {"seed": args.seed}
+    with args.main_process_first(desc="looking into the output folder"):
+        checkpoint = args.resume_from_checkpoint or claim_output_dir(args.output_dir, identity)
+    trainer = MaCSTrainer(
+        model=model, args=args, train_dataset=train, eval_dataset=validation, processing_class=processor
+    )
+    result = trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.save_metrics("train", result.metrics)
+    trainer.save_state()
+
+    # ---- Test ----
+    metrics = trainer.evaluate(test, metric_key_prefix="test")
+    trainer.save_metrics("test", metrics)
+    trainer.save_model()
+    if trainer.is_world_process_zero():
+        print(json.dumps(metrics, indent=2))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

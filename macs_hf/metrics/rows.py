@@ -48,7 +48,7 @@ def sample_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     label_prob = label_log_prob.exp()
     brier = (1 - label_prob) ** 2 + probs.square_().scatter_(1, index, 0.0).sum(dim=1)
     margin = label_logit - logits.scatter(1, index, -torch.inf).amax(dim=1)
-    columns = (labels, prediction, confidence, -label_log_prob, brier, margin)
+    columns = (labels, prediction, confidence, label_log_prob.abs(), brier, margin)  # abs: no negative zero
     return torch.stack([column.to(logits.device, torch.float32) for column in columns], dim=1)
 
 

@@ -26,8 +26,8 @@ class CalibrationStream:
     >>> stream = CalibrationStream()
     >>> for _ in range(3):
     ...     stream.update(torch.tensor([[0.0, 0.0], [0.0, 50.0]]), torch.tensor([1, 1]))
-    >>> stream.summary()
-    {'accuracy': 0.5, 'nll': 0.34657358129819226, 'ece': 0.25}
+    >>> {name: round(value, 6) for name, value in stream.summary().items()}
+    {'accuracy': 0.5, 'nll': 0.346574, 'ece': 0.25}
 
     ```
     """
@@ -48,7 +48,7 @@ class CalibrationStream:
         log_probs = logits.log_softmax(dim=1)
         predicted = argmax(logits)
         confidence = log_probs.gather(1, predicted[:, None])[:, 0].exp()
-        nll = -log_probs.gather(1, labels[:, None])[:, 0]
+        nll = log_probs.gather(1, labels[:, None])[:, 0].abs()
         confidence, nll, correct = (x.cpu().numpy() for x in (confidence, nll, predicted == labels))
         bad = np.isnan(confidence)
         if bad.any():

@@ -146,10 +146,12 @@ def noise_scores(
     count = np.diff(starts, append=n).astype(np.float64)
     total = np.add.reduceat(confidence, starts)
     threshold, scores = confidence.astype(np.float32), []
-    for _ in range(n_simulations(n)):
-        correct = np.add.reduceat(rng.random(n, dtype=np.float32) < threshold, starts, dtype=np.float64)
+    block = max(1, 2**18 // n)
+    for start in range(0, n_simulations(n), block):
+        draws = rng.random((min(block, n_simulations(n) - start), n), dtype=np.float32)
+        correct = np.add.reduceat(draws < threshold, starts, axis=1, dtype=np.float64)
         scores.append(bin_score(count, total, correct, norm, debiased))
-    return np.array(scores)
+    return np.concatenate(scores)
 
 
 def n_simulations(n: int) -> int:

@@ -1,0 +1,233 @@
+"""Expected calibration error: closed forms, bin edges, properties, and other implementations."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchmetrics.classification import MulticlassCalibrationError
+
+from macs_hf.metrics import calibration_error, expected_calibration_error, reliability_bins, smooth_calibration_error
+from macs_hf.metrics.ece.ece_functions import bin_index, bin_score
+
+
+def two_classes(first: list[float]) -> list[list[float]]:
+    return [[p, 1 - p] for p in first]
+
+
+def random_logits(seed: int, n: int = 300, classes: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return 3 * rng.standard_normal((n, classes)), rng.integers(0, classes, n)
+
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+# Edges that are exact in binary, so that only the convention matters; then confidences of exactly 1.
+@pytest.mark.parametrize(
+    ("first", "labels", "expected"),
+    [
+        (
+            [0.5, 0.5, 0.625, 0.75, 0.75, 0.75, 0.875, 0.9375, 1.0, 1.0, 1.0],
+            [0, 1, 0, 0, 1, 0, 1, 1, 0, 0, 0],
+            0.17613636363636365,
+        ),
+        ([0.8, 0.8, 0.8, 1.0, 1.0, 1.0], [0, 0, 0, 1, 0, 0], 0.06666666666666665),
+    ],
+)
+def test_bins_are_right_closed_and_one_is_in_the_last(first: list[float], labels: list[int], expected: float) -> None:
+    ece = expected_calibration_error(two_classes(first), labels, probabilities=True, n_bins=4)
+    assert ece == pytest.approx(expected, abs=1e-12)
+
+
+def test_bin_index_at_every_edge() -> None:
+    edges = np.linspace(0, 1, 16)
+    np.testing.assert_array_equal(bin_index(edges), [0, *range(15)])
+    np.testing.assert_array_equal(bin_index(np.nextafter(edges[:-1], 2)), range(15))
+
+
+def test_perfect_calibration_is_zero() -> None:
+    confidence = np.repeat([0.5, 0.75, 1.0], 4)
+    correct = np.array([1, 0, 1, 0, 1, 1, 1, 0, 1, 1, 1, 1])
+    for variant in ("equal_width", "smooth"):
+        assert calibration_error(confidence, correct, variant=variant) == pytest.approx(0, abs=1e-12)
+    for norm in ("l1", "l2", "max"):
+        assert calibration_error(confidence, correct, norm=norm) == 0
+
+
+def test_norms_and_debiasing_in_closed_form() -> None:
+    # Two bins: 8 samples at 0.5 with accuracy 0.75, 2 samples at 1.0 with accuracy 0.5.
+    confidence, correct = np.repeat([0.5, 1.0], [8, 2]), np.array([1] * 6 + [0] * 2 + [1, 0])
+    assert calibration_error(confidence, correct) == pytest.approx(0.8 * 0.25 + 0.2 * 0.5)
+    assert calibration_error(confidence, correct, norm="l2") == pytest.approx(np.sqrt(0.8 * 0.0625 + 0.2 * 0.25))
+    assert calibration_error(confidence, correct, norm="max") == pytest.approx(0.5)
+    noise = 0.8 * 0.75 * 0.25 / 7 + 0.2 * 0.5 * 0.5 / 1
+    expected = np.sqrt(0.8 * 0.0625 + 0.2 * 0.25 - noise)
+    assert calibration_error(confidence, correct, norm="l2", debiased=True) == pytest.approx(expected)
+
+
+def test_debiasing_removes_most_of_the_noise_and_keeps_a_large_gap() -> None:
+    rng = np.random.default_rng(0)
+    plain, debiased, shifted = [], [], []
+    for _ in range(50):
+        confidence = rng.uniform(0.5, 1, 1000)
+        correct = rng.random(1000) < confidence
+        plain.append(calibration_error(confidence, correct))
+        debiased.append(calibration_error(confidence, correct, debiased=True))
+        shifted.append(calibration_error(confidence, rng.random(1000) < confidence - 0.3, debiased=True))
+    assert np.mean(debiased) < 0.6 * np.mean(plain)
+    assert np.mean(shifted) == pytest.approx(0.3, abs=0.01)
+
+
+def test_equal_mass_is_array_split_of_the_sorted_confidences() -> None:
+    confidence, correct = np.array([0.9, 0.2, 0.6, 0.4, 0.8]), np.array([1, 0, 1, 0, 0])
+    bins = reliability_bins(confidence, correct, 2, "equal_mass")
+    np.testing.assert_array_equal(bins.count, [3, 2])
+    np.testing.assert_allclose(bins.confidence, [1.2, 1.7])
+    np.testing.assert_array_equal(bins.correct, [1, 1])
+    np.testing.assert_array_equal([bins.lower, bins.upper], [[0.2, 0.8], [0.6, 0.9]])
+    assert calibration_error(confidence, correct, n_bins=2, variant="equal_mass") == pytest.approx(0.9 / 5)
+
+
+def test_classwise_is_the_mean_of_binary_errors() -> None:
+    logits, labels = random_logits(0)
+    probs = torch.from_numpy(logits).softmax(1).numpy()
+    expected = np.mean([calibration_error(probs[:, k], labels == k) for k in range(5)])
+    assert expected_calibration_error(logits, labels, variant="classwise") == pytest.approx(expected, abs=1e-12)
+
+
+def brute_force_smooth(confidence: np.ndarray, residual: np.ndarray, bandwidth: float, points: int = 20_000) -> float:
+    """The definition: images of the Gaussian at 2m + f and 2m - f, midpoint rule."""
+    t = (np.arange(points) + 0.5) / points
+    images = np.concatenate([2 * m + sign * confidence for m in range(-3, 4) for sign in (1, -1)])
+    kernel = np.exp(-(((t[:, None] - images) / bandwidth) ** 2) / 2) / (bandwidth * np.sqrt(2 * np.pi))
+    return float(np.abs(kernel @ np.tile(residual, 14) / len(confidence)).mean())
+
+
+@pytest.mark.parametrize("pile", [0.0, 0.5])
+def test_smooth_error_is_the_fixed_point_of_its_definition(pile: float) -> None:
+    rng = np.random.default_rng(1)
+    confidence = np.where(rng.random(40) < pile, 1.0, rng.beta(5, 1, 40))
+    correct = rng.random(40) < confidence**3
+    score = smooth_calibration_error(confidence, correct)
+    assert brute_force_smooth(confidence, correct - confidence, score) == pytest.approx(score, abs=1e-6)
+
+
+@pytest.mark.parametrize("confidence", [0.0, 0.3, 0.9, 1.0])
+def test_smooth_error_of_one_confidence_is_the_plain_gap(confidence: float) -> None:
+    score = smooth_calibration_error(np.full(10, confidence), np.arange(10) < 6)
+    assert score == pytest.approx(abs(0.6 - confidence), abs=1e-8)
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=seeds, scale=st.sampled_from([0.1, 1.0, 10.0]))
+def test_bounds_permutation_and_shift(seed: int, scale: float) -> None:
+    logits, labels = random_logits(seed)
+    logits *= scale
+    order = np.random.default_rng(seed).permutation(len(labels))
+    for variant in ("equal_width", "equal_mass", "classwise", "smooth"):
+        ece = expected_calibration_error(logits, labels, variant=variant)
+        assert 0 <= ece <= 1
+        if variant != "equal_mass" or len(np.unique(logits.max(axis=1))) == len(logits):
+            permuted = expected_calibration_error(logits[order], labels[order], variant=variant)
+            assert permuted == pytest.approx(ece, abs=1e-9)
+        assert expected_calibration_error(logits + 7.0, labels, variant=variant) == pytest.approx(ece, abs=1e-6)
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=seeds, cut=st.integers(1, 299))
+def test_bins_of_shards_add_up(seed: int, cut: int) -> None:
+    rng = np.random.default_rng(seed)
+    confidence, correct = rng.random(300), rng.random(300) < 0.5
+    whole, first, second = (
+        reliability_bins(confidence[part], correct[part]) for part in (slice(None), slice(cut), slice(cut, None))
+    )
+    merged = (first.count + second.count, first.confidence + second.confidence, first.correct + second.correct)
+    assert bin_score(*merged) == pytest.approx(bin_score(whole.count, whole.confidence, whole.correct), abs=1e-12)
+
+
+@settings(deadline=None, max_examples=10)
+@given(seed=seeds)
+def test_agrees_with_torchmetrics_away_from_edges(seed: int) -> None:
+    logits, labels = random_logits(seed, n=2000)
+    for norm in ("l1", "l2", "max"):
+        other = MulticlassCalibrationError(5, n_bins=15, norm=norm)
+        expected = float(other(torch.from_numpy(logits).softmax(1), torch.from_numpy(labels)))
+        assert expected_calibration_error(logits, labels, norm=norm) == pytest.approx(expected, abs=1e-5)
+
+
+def test_numpy_torch_lists_and_half_precision_agree() -> None:
+    logits, labels = random_logits(3)
+    half = logits.astype(np.float16)
+    expected = expected_calibration_error(half.astype(np.float64), labels)
+    tensor = torch.from_numpy(half).requires_grad_()
+    for predictions in (half, half.astype(np.float32), half.tolist(), tensor):
+        assert expected_calibration_error(predictions, torch.from_numpy(labels)) == expected
+    brain = torch.from_numpy(logits).bfloat16()
+    assert expected_calibration_error(brain, labels) == expected_calibration_error(brain.double(), labels)
+
+
+def test_one_sample_one_class_and_empty_bins() -> None:
+    assert expected_calibration_error([[3.0]], [0]) == 0
+    assert expected_calibration_error([[0.25, 0.75]], [0], probabilities=True) == 0.75
+    assert expected_calibration_error([[0.25, 0.75]], [1], probabilities=True, variant="equal_mass") == 0.25
+    assert expected_calibration_error([[800.0, -800.0]], [0]) == 0
+    assert expected_calibration_error([[0.0, -np.inf]], [1]) == 1  # a masked class is a probability of zero
+    np.testing.assert_array_equal(reliability_bins(np.array([1.0]), np.array([True])).count, [0] * 14 + [1])
+
+
+def test_inputs_are_not_modified() -> None:
+    logits, labels = random_logits(4)
+    kept = logits.copy()
+    expected_calibration_error(logits, labels, variant="classwise")
+    np.testing.assert_array_equal(logits, kept)
+
+
+@pytest.mark.parametrize(
+    ("predictions", "references", "options", "message"),
+    [
+        ([[0.1, 0.2], [float("nan"), 0.0]], [0, 1], {}, r"predictions\[1\] holds nan"),
+        ([[0.1, 0.2], [float("inf"), 0.0]], [0, 1], {}, r"predictions\[1\] holds inf"),
+        ([[0.5, 0.6]], [0], {"probabilities": True}, r"predictions\[0\] are not probabilities.*sum 1.1"),
+        ([[1.5, -0.5]], [0], {"probabilities": True}, "not probabilities: smallest -0.5"),
+        ([[0.1, 0.2]], [2], {}, r"references\[0\] is 2"),
+        ([[0.1, 0.2]], [-100], {}, r"references\[0\] is -100"),
+        ([[0.1, 0.2]], [0, 1], {}, "one class id for each of the 1 rows"),
+        ([0.1, 0.2], [0, 1], {}, r"shape \(n, classes\)"),
+        (np.zeros((0, 3)), [], {}, "not be empty"),
+        ([[0.1, 0.2]], [0], {"n_bins": 0}, "n_bins must be a positive whole number, got 0"),
+        ([[0.1, 0.2]], [0], {"variant": "adaptive"}, "variant must be one of"),
+        ([[0.1, 0.2]], [0], {"norm": "l3"}, "norm must be one of"),
+        ([[0.1, 0.2]], [0], {"norm": "max", "debiased": True}, "debiased"),
+        ([[0.1, 0.2]], [0], {"variant": "smooth", "norm": "l2"}, "smooth"),
+    ],
+)
+def test_errors_name_the_value(predictions: list, references: list, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        expected_calibration_error(predictions, references, **options)
+
+
+def test_nan_row_is_counted_over_chunks() -> None:
+    logits = np.zeros((3000, 1000), dtype=np.float32)
+    logits[2345, 6] = np.nan
+    with pytest.raises(ValueError, match=r"predictions\[2345\]"):
+        expected_calibration_error(logits, np.zeros(3000, dtype=int))
+
+
+def test_fractional_class_ids_are_refused() -> None:
+    with pytest.raises(TypeError, match="whole class ids"):
+        expected_calibration_error([[0.1, 0.2]], [0.5])
+
+
+def test_memory_does_not_grow_with_the_number_of_samples() -> None:
+    peaks = []
+    for n in (2000, 8000):
+        logits, labels = np.zeros((n, 500), dtype=np.float32), np.zeros(n, dtype=np.int64)
+        tracemalloc.start()
+        expected_calibration_error(logits, labels, variant="classwise")
+        expected_calibration_error(logits, labels)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 2**20  # a float64 copy of the second would take 32 MB

@@ -1,0 +1,210 @@
+"""The `evaluate` modules: loading, adding, cards, doctests, and folders that stand on their own."""
+
+import ast
+import doctest
+import importlib
+import shutil
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import evaluate
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from macs_hf import metrics
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate.config, "HF_METRICS_CACHE", tmp_path / "cache")
+
+
+def random_logits(n: int = 200, classes: int = 7) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return 3 * rng.standard_normal((n, classes), dtype=np.float32), rng.integers(0, classes, n)
+
+
+def plain(name: str, logits: np.ndarray, labels: np.ndarray) -> float:
+    functions = {
+        "ece": metrics.expected_calibration_error,
+        "nll": metrics.negative_log_likelihood,
+        "brier": metrics.brier_score,
+    }
+    return functions[name](logits, labels)
+
+
+@pytest.mark.parametrize("name", ["ece", "nll", "brier"])
+@pytest.mark.parametrize("keep_in_memory", [True, False])
+def test_compute_add_batch_and_add_agree_with_the_function(name: str, keep_in_memory: bool) -> None:
+    logits, labels = random_logits()
+    metric = evaluate.load(metrics.path(name), keep_in_memory=keep_in_memory)
+    expected = plain(name, logits, labels)
+    assert metric.compute(predictions=logits, references=labels)[name] == expected
+    assert metric.compute(predictions=torch.from_numpy(logits), references=labels.tolist())[name] == expected
+    metric.add_batch(predictions=logits[:150], references=labels[:150])
+    metric.add_batch(predictions=torch.from_numpy(logits[150:180]), references=torch.from_numpy(labels[150:180]))
+    for row, label in zip(logits[180:190], labels[180:190], strict=True):
+        metric.add(prediction=row, reference=label)
+    metric.add_batch(predictions=logits[190:195].tolist(), references=labels[190:195].tolist())
+    # What is given to compute joins what was added before.
+    assert metric.compute(predictions=logits[195:], references=labels[195:])[name] == pytest.approx(expected, abs=1e-9)
+    assert len(metric) == 0
+    metric.add_batch(predictions=logits[:10], references=labels[:10])  # and the module can be used again
+    assert metric.compute()[name] == pytest.approx(plain(name, logits[:10], labels[:10]), abs=1e-9)
+
+
+def test_ece_comes_with_its_interval_and_noise_floor() -> None:
+    logits, labels = random_logits()
+    result = evaluate.load(metrics.path("ece")).compute(predictions=logits, references=labels, n_resamples=100)
+    assert list(result) == ["ece", "ece_low", "ece_high", "ece_noise_floor"]
+    assert all(type(value) is float for value in result.values())
+    assert result["ece_low"] <= result["ece"] <= result["ece_high"]
+
+
+@pytest.mark.parametrize("name", ["ece", "nll", "brier"])
+def test_module_errors(name: str) -> None:
+    metric = evaluate.load(metrics.path(name))
+    with pytest.raises(ValueError, match=r"predictions\[0\] holds nan"):
+        metric.compute(predictions=[[0.0, float("nan")]], references=[0])
+    with pytest.raises(ValueError, match="Mismatch"):
+        metric.add_batch(predictions=[[0.0, 1.0]], references=[0, 1])
+    with pytest.raises(ValueError, match="Bad inputs"):
+        metric.add_batch(predictions=[[0.0, 1.0]], references=[0], weights=[1])
+
+
+@pytest.mark.slow  # two interpreters that import evaluate
+def test_distributed_processes_are_gathered(tmp_path: Path) -> None:
+    # As evaluate prescribes: each process adds its share, process 0 computes over all of them.
+    logits, labels = random_logits()
+    script = (
+        "import sys, time, numpy as np, evaluate\n"
+        "rank, path, cache = int(sys.argv[1]), sys.argv[2], sys.argv[3]\n"
+        "metric = evaluate.load(path, num_process=2, process_id=rank, experiment_id='x', cache_dir=cache)\n"
+        "data = np.load(cache + '/data.npz')\n"
+        "result = metric.compute(predictions=data['z'][rank::2], references=data['y'][rank::2])\n"
+        "assert (result is None) == (rank == 1)\n"
+        "sys.stdout.write(repr(result['nll']) if rank == 0 else '')\n"
+    )
+    np.savez(tmp_path / "data.npz", z=logits, y=labels)
+    command = [sys.executable, "-c", script]
+    processes = [
+        subprocess.Popen([*command, str(rank), metrics.path("nll"), str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for rank in (0, 1)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert float(outputs[0]) == pytest.approx(plain("nll", logits, labels), abs=1e-9)
+
+
+def test_rows_do_not_become_python_objects() -> None:
+    logits, labels = random_logits(2000, 500)  # 4 MB; as Python floats at least 32 MB
+    metric = evaluate.load(metrics.path("ece"))
+    tracemalloc.start()
+    metric.add_batch(predictions=logits, references=labels)
+    metric.compute(n_resamples=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 24 * 2**20
+
+
+def test_loading_is_fast_and_offline() -> None:
+    evaluate.load(metrics.path("ece"))  # the first load imports libraries
+    start = time.perf_counter()
+    for name in metrics.NAMES:
+        evaluate.load(metrics.path(name))
+    assert time.perf_counter() - start < 4
+
+
+def test_corruption_accuracy_module() -> None:
+    metric = evaluate.load(metrics.path("corruption_accuracy"))
+    for severity in (1, 2):
+        metric.add_batch(
+            predictions=[0, severity], references=[0, 1], corruption=["fog", "snow"], severity=[severity, severity]
+        )
+    result = metric.compute()
+    assert result["corruption_accuracy"] == 0.75
+    assert result["per_corruption"] == {"snow": 0.5, "fog": 1.0}
+
+
+@pytest.mark.slow  # a fresh interpreter that imports evaluate
+def test_folders_stand_on_their_own(tmp_path: Path) -> None:
+    # As a Space: copied elsewhere and loaded by file name, where macs_hf cannot be imported.
+    for name in metrics.NAMES:
+        shutil.copytree(metrics.path(name), tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    script = (
+        "import os, sys; sys.modules['macs_hf'] = None\n"
+        "import evaluate\n"
+        "for name in sys.argv[1:]:\n"
+        "    os.chdir(name); metric = evaluate.load(name + '.py'); os.chdir('..')\n"
+        "    columns = {'predictions': [0], 'references': [0], 'corruption': ['fog'], 'severity': [1]}\n"
+        "    if len(metric.features) == 2: columns = {'predictions': [[0.5, 0.5]], 'references': [0]}\n"
+        "    assert metric.compute(**columns)[name] >= 0\n"
+    )
+    environment = {"HF_HUB_OFFLINE": "1", "HOME": str(tmp_path), "PATH": "", "HF_MODULES_CACHE": str(tmp_path / "m")}
+    command = [sys.executable, "-c", script, *metrics.NAMES]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=300)
+
+
+@pytest.mark.parametrize("name", metrics.NAMES)
+def test_space_files(name: str) -> None:
+    folder = Path(metrics.path(name))
+    front, card = (folder / "README.md").read_text().split("---\n")[1:3]
+    front = yaml.safe_load(front)
+    assert front["sdk"] == "gradio" and front["app_file"] == "app.py" and front["tags"] == ["evaluate", "metric"]
+    for heading in ("Description", "How to use", "Inputs", "Output values", "Limits", "Citation"):
+        assert f"## {heading}\n" in card
+    assert "better" in card
+    assert f'evaluate.load("{name}.py")' in (folder / "app.py").read_text()
+    assert "evaluate" in (folder / "requirements.txt").read_text()
+    assert (folder / "inputs.py").read_bytes() == (Path(metrics.path("ece")) / "inputs.py").read_bytes()
+
+
+@pytest.mark.parametrize("name", metrics.NAMES)
+def test_examples_of_module_and_card(name: str) -> None:
+    module = importlib.import_module(f"macs_hf.metrics.{name}.{name}")
+    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()
+    for text in (module._KWARGS_DESCRIPTION, (Path(metrics.path(name)) / "README.md").read_text()):
+        test = parser.get_doctest(text, {}, name, None, 0)
+        assert test.examples
+        assert runner.run(test).failed == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "macs_hf.metrics",
+        "macs_hf.metrics.rows",
+        "macs_hf.metrics.stream",
+        "macs_hf.metrics.verdict",
+        "macs_hf.metrics.ece.ece_functions",
+        "macs_hf.metrics.ece.smooth",
+        "macs_hf.metrics.nll.nll_functions",
+        "macs_hf.metrics.brier.brier_functions",
+        "macs_hf.metrics.corruption_accuracy.corruption_accuracy_functions",
+    ],
+)
+def test_examples_of_functions(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0 and result.failed == 0
+
+
+def test_functions_do_not_import_evaluate() -> None:
+    scripts = {f"{name}.py" for name in metrics.NAMES} | {"app.py"}
+    for file in Path(metrics.__file__).parent.rglob("*.py"):
+        imported = set()
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported.add(node.module.split(".")[0])
+        assert ("evaluate" in imported) == (file.name in scripts), file
+
+
+def test_unknown_metric() -> None:
+    with pytest.raises(ValueError, match="no metric 'mce'; there are brier"):
+        metrics.path("mce")

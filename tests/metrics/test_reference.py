@@ -1,0 +1,74 @@
+"""Agreement to 1e-6 with the values of several public implementations on the logits of a real model.
+
+Set MACS_HF_ASSETS to the folder with `calibration_reference.json` and the logits.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from macs_hf.metrics import (
+    CalibrationStream,
+    SampleRows,
+    brier_score,
+    expected_calibration_error,
+    measure,
+    negative_log_likelihood,
+    reliability_bins,
+)
+from macs_hf.metrics.ece.ece_functions import confidences
+
+
+ASSETS = os.environ.get("MACS_HF_ASSETS")
+
+pytestmark = pytest.mark.skipif(ASSETS is None, reason="MACS_HF_ASSETS is not set")
+
+
+@pytest.fixture(scope="module")
+def reference() -> dict:
+    return json.loads((Path(ASSETS) / "calibration_reference.json").read_text())
+
+
+def real_logits(part: str, temperature: float) -> tuple[np.ndarray, np.ndarray]:
+    with np.load(Path(ASSETS) / "cifar10_resnet20_test_logits.npz") as file:
+        logits, labels = file["logits"], file["labels"]
+    rows = slice(None) if part == "all_10000" else slice(5000, None)
+    return (logits[rows] / temperature).astype(np.float32) if part.endswith("after") else logits[rows], labels[rows]
+
+
+@pytest.mark.parametrize("part", ["all_10000", "last_5000_before", "last_5000_after"])
+def test_real_logits(reference: dict, part: str) -> None:
+    expected = reference["models"]["resnet20"][part]
+    logits, labels = real_logits(part, reference["models"]["resnet20"]["temperature_first_5000"]["value"])
+    rows, stream = SampleRows.from_logits(logits, labels), CalibrationStream()
+    for start in range(0, len(labels), 700):
+        stream.update(torch.from_numpy(logits[start : start + 700]), torch.from_numpy(labels[start : start + 700]))
+    ours = {
+        "nll": [negative_log_likelihood(logits, labels), rows.summary()["nll"], stream.summary()["nll"]],
+        "brier_sum": [brier_score(logits, labels), rows.summary()["brier"]],
+        "ece_15_equal_width": [expected_calibration_error(logits, labels), rows.summary()["ece"], stream.ece()],
+        "mce_15_equal_width": [expected_calibration_error(logits, labels, norm="max"), stream.ece("max")],
+        "ece_15_equal_mass": [expected_calibration_error(logits, labels, variant="equal_mass")],
+        "classwise_ece_15_equal_width": [expected_calibration_error(logits, labels, variant="classwise")],
+        "accuracy": [rows.summary()["accuracy"], stream.summary()["accuracy"]],
+    }
+    for name, values in ours.items():
+        assert values == pytest.approx([expected[name]["value"]] * len(values), abs=1e-6), name
+    bins = reliability_bins(*confidences(logits, labels))
+    np.testing.assert_array_equal(bins.count, expected["bins_15_equal_width"]["count"])
+    gaps = np.abs(bins.correct - bins.confidence) / np.maximum(bins.count, 1)
+    np.testing.assert_allclose(gaps, expected["bins_15_equal_width"]["gap"], atol=1e-6)
+    measured = measure(rows, n_resamples=200)
+    assert measured.metrics["ece"].value == pytest.approx(expected["ece_15_equal_width"]["value"], abs=1e-6)
+
+
+@pytest.mark.parametrize("case", ["dyadic_edges", "confidence_one", "decimal_edges"])
+def test_edge_cases(reference: dict, case: str) -> None:
+    data = reference["edge_cases"][case]
+    predictions = [[p, 1 - p] for p in data["probabilities_of_class_0"]]
+    ece = expected_calibration_error(predictions, data["labels"], probabilities=True, n_bins=data["bins"])
+    assert ece == pytest.approx(data["ece"]["reference_right_closed"], abs=1e-9)

@@ -1,0 +1,145 @@
+"""Per-sample rows and the streaming accumulator."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from macs_hf.metrics import (
+    CalibrationStream,
+    SampleRows,
+    brier_score,
+    expected_calibration_error,
+    negative_log_likelihood,
+    sample_rows,
+)
+
+
+def random_batch(seed: int, n: int = 64, classes: int = 5, scale: float = 3.0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return scale * torch.randn(n, classes, generator=generator), torch.randint(0, classes, (n,), generator=generator)
+
+
+def test_rows_by_hand() -> None:
+    logits = torch.tensor([[0.0, np.log(3)], [np.log(3), 0.0]])
+    expected = [[0, 1, 0.75, np.log(4), 1.125, -np.log(3)], [0, 0, 0.75, np.log(4 / 3), 0.125, np.log(3)]]
+    rows = sample_rows(logits, torch.tensor([0, 0]))
+    assert rows.dtype == torch.float32
+    np.testing.assert_allclose(rows, expected, rtol=1e-6)
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**31), scale=st.sampled_from([0.1, 3.0, 30.0]))
+def test_summary_agrees_with_the_plain_functions(seed: int, scale: float) -> None:
+    logits, labels = random_batch(seed, scale=scale)
+    summary = SampleRows.from_logits(logits, labels).summary()
+    others = logits.scatter(1, labels[:, None], -torch.inf).amax(1)
+    assert summary == pytest.approx(
+        {
+            "accuracy": float((logits.argmax(1) == labels).float().mean()),
+            "nll": negative_log_likelihood(logits, labels),
+            "ece": expected_calibration_error(logits, labels),
+            "brier": brier_score(logits, labels),
+            "logit_margin": float((logits[torch.arange(64), labels] - others).double().mean()),
+        },
+        rel=1e-5,
+        abs=1e-6,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_any_precision_and_untouched_inputs(dtype: torch.dtype) -> None:
+    logits, labels = random_batch(0)
+    logits = logits.to(dtype).requires_grad_()
+    kept = logits.detach().clone()
+    rows = sample_rows(logits, labels)
+    torch.testing.assert_close(rows, sample_rows(kept.double(), labels), rtol=1e-5, atol=1e-6)
+    assert torch.equal(logits, kept) and not rows.requires_grad
+
+
+def test_the_first_of_equal_logits_is_predicted() -> None:
+    assert sample_rows(torch.zeros(1, 3), torch.tensor([2]))[0, 1] == 0
+    stream = CalibrationStream()
+    stream.update(torch.zeros(1, 3), torch.tensor([2]))
+    assert stream.summary()["accuracy"] == 0
+
+
+def test_a_confident_right_prediction() -> None:
+    rows = SampleRows.from_logits(torch.tensor([[12.0, 0.0], [300.0, 0.0]]), torch.tensor([0, 0]))
+    assert rows.brier[0] == pytest.approx(2 * np.exp(-24), rel=0.02)  # 1 - 2 p + p^2 would be lost in rounding
+    assert (rows.confidence[1], rows.nll[1], rows.brier[1]) == (1, 0, 0)
+    assert not np.signbit(rows.nll[1])
+
+
+def test_nan_names_the_row() -> None:
+    logits, labels = random_batch(0)
+    logits[7, 2] = torch.nan
+    with pytest.raises(ValueError, match=r"row 7 has confidence NaN"):
+        SampleRows.from_logits(logits, labels)
+    stream = CalibrationStream()
+    with pytest.raises(ValueError, match="row 7 of the batch"):
+        stream.update(logits, labels)
+    assert stream.state.sum() == 0
+
+
+@pytest.mark.parametrize(("logits", "labels"), [((3, 1), 3), ((3, 2), 2), ((3,), 3)])
+def test_shapes_are_checked(logits: tuple[int, ...], labels: int) -> None:
+    with pytest.raises(ValueError, match="at least two classes"):
+        sample_rows(torch.zeros(logits), torch.zeros(labels, dtype=torch.int64))
+
+
+def test_columns_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"\(n, 6\), got \(3, 5\)"):
+        SampleRows.from_array(np.zeros((3, 5)))
+    with pytest.raises(ValueError, match="n > 0"):
+        SampleRows.from_array(np.zeros((0, 6)))
+
+
+def test_save_and_load(tmp_path) -> None:
+    rows = SampleRows.from_logits(*random_batch(0, n=50_000, classes=100))
+    path = tmp_path / "run.samples.npz"
+    rows.save(path)
+    loaded = SampleRows.load(path)
+    for name in ("label", "prediction", "confidence", "nll", "brier", "margin"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(rows, name))
+        assert getattr(loaded, name).dtype == getattr(rows, name).dtype
+    assert path.stat().st_size < 1.25e6
+    rows.save(tmp_path / "again.samples.npz")
+    assert path.read_bytes() == (tmp_path / "again.samples.npz").read_bytes()
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**31), cuts=st.lists(st.integers(1, 63), max_size=3, unique=True))
+def test_stream_of_shards_is_the_stream_of_all(seed: int, cuts: list[int]) -> None:
+    logits, labels = random_batch(seed)
+    merged, sequential = CalibrationStream(), CalibrationStream()
+    for z, y in zip(logits.tensor_split(sorted(cuts)), labels.tensor_split(sorted(cuts)), strict=True):
+        shard = CalibrationStream()
+        shard.update(z, y)
+        sequential.update(z, y)
+        merged = merged + shard
+    torch.testing.assert_close(merged.state, sequential.state)
+    assert merged.summary()["ece"] == pytest.approx(expected_calibration_error(logits, labels), abs=1e-6)
+    assert merged.summary()["nll"] == pytest.approx(negative_log_likelihood(logits, labels), abs=1e-6)
+    assert merged.ece("max") == pytest.approx(expected_calibration_error(logits, labels, norm="max"), abs=1e-5)
+
+
+def test_stream_state_is_small_and_additive() -> None:
+    stream = CalibrationStream(n_bins=10)
+    for seed in range(5):
+        stream.update(*random_batch(seed))
+        assert stream.state.shape == (31,)
+    doubled = CalibrationStream(n_bins=10)
+    doubled.state = 2 * stream.state  # what a sum over two equal processes gives
+    assert doubled.summary() == pytest.approx(stream.summary())
+    np.testing.assert_array_equal(doubled.bins().count, 2 * stream.bins().count)
+
+
+def test_stream_errors() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        CalibrationStream().summary()
+    with pytest.raises(ValueError, match="15 and 10 bins"):
+        CalibrationStream() + CalibrationStream(10)
+    with pytest.raises(ValueError, match="expected"):
+        CalibrationStream().update(torch.zeros(3, 2), torch.zeros(2, dtype=torch.int64))

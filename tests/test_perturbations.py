@@ -138,8 +138,9 @@ def test_a_whole_pixel_shift_moves_right_and_down() -> None:
     images = torch.randn(1, 3, 8, 10, generator=seeded(), dtype=torch.float64)
     moved = rotate_translate(images, torch.zeros(1), torch.tensor([[2.0, 1.0]]))
     torch.testing.assert_close(moved[..., 1:, 2:], images[..., :-1, :-2])
-    # What comes in is the mirror image: the first row repeats.
+    # What comes in is the mirror image.
     torch.testing.assert_close(moved[..., 0, 2:], images[..., 0, :-2])
+    torch.testing.assert_close(moved[..., 1:, :2], images[..., :-1, :2].flip(-1))
 
 
 def test_no_rotation_and_no_shift_is_the_identity() -> None:

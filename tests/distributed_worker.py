@@ -1,0 +1,46 @@
+"""Run under `accelerate launch` by test_distributed.py: trains, and each process writes what it logged and drew."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tiny import Images, arguments, build, logged
+
+from macs_hf import MaCSTrainer
+
+
+class Spy(MaCSTrainer):
+    """Keeps the seeds of the perturbations."""
+
+    seeds: list[int]
+
+    def _next_batch_seed(self) -> int:
+        self.seeds.append(super()._next_batch_seed())
+        return self.seeds[-1]
+
+
+def main(output_dir: str, settings: dict[str, Any]) -> None:
+    resume = settings.pop("resume", None)
+    args = arguments(output_dir, **settings)
+    run = Spy(model=build(settings_model), args=args, train_dataset=Images(24), eval_dataset=Images(10, seed=1))
+    run.seeds = []
+    run.train(resume_from_checkpoint=resume)
+    prediction = run.predict(Images(13, seed=2))
+    calibration = run.calibrate(Images(101, seed=3))
+    result = {
+        "losses": {key: logged(run, key) for key in ("loss", "cross_entropy_loss", "margin_loss", "consistency_loss")},
+        "grad_norm": logged(run, "grad_norm"),
+        "seeds": run.seeds,
+        "rows": len(prediction.predictions),
+        "predictions": prediction.predictions.tolist(),
+        "temperature": calibration.temperature,
+        "weights": float(sum(p.double().sum() for p in run.model.state_dict().values())),
+    }
+    Path(output_dir, f"rank{args.process_index}.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    settings = json.loads(sys.argv[2])
+    settings_model = settings.pop("model", "vit")
+    main(sys.argv[1], settings)

@@ -7,7 +7,6 @@ accelerate launch --num_processes 8 examples/train.py ...     # one process per 
 """
 
 import dataclasses
-import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +19,10 @@ from transformers.utils import logging
 from macs_hf import METHODS, MaCSTrainer, MaCSTrainingArguments, objective_of
 from macs_hf.checkpoints import claim_output_dir
 from macs_hf.data import class_balanced_subset, load_splits, source_of
+from macs_hf.evaluation import command_line, default_corruptions, evaluate_checkpoint, told_arguments, write_report
 from macs_hf.images import EvalTransform, ImageDataset, TrainTransform, drop_unreadable
 from macs_hf.models import load_classifier
+from macs_hf.summary import summary_table
 
 
 @dataclass
@@ -45,6 +46,8 @@ class ScriptArguments:
     max_train_samples: int | None = field(default=None, metadata={"help": "At most so many training images."})
     skip_bad_images: bool = field(default=False, metadata={"help": "Leave out images that cannot be read."})
     horizontal_flip: bool | None = field(default=None, metadata={"help": "Mirror at random; off for digits."})
+    corruptions: str = field(default="auto", metadata={"help": "Benchmark at the end: auto, cifar, imagenet, none."})
+    corruption_samples: int | None = field(default=2000, metadata={"help": "Fixed subset of test images for it."})
 
 
 def script_defaults(script: ScriptArguments) -> dict:
@@ -54,7 +57,7 @@ def script_defaults(script: ScriptArguments) -> dict:
     names = (Path(script.dataset).name, Path(script.model).name, script.method)
     return {
         "output_dir": str(Path("runs", "-".join(names))),
-        "num_train_epochs": 30,
+        "num_train_epochs": 20,
         "per_device_train_batch_size": 64,
         "per_device_eval_batch_size": 256,
         # From scratch a large step, for fine-tuning a small one.
@@ -99,16 +102,16 @@ def main(argv: list[str]) -> None:
     logging.set_verbosity(args.get_process_log_level())
 
     # ---- Data ----
-    source = source_of(script.dataset, script.dataset_config)
-    chosen = {
-        "image_column": script.image_column,
-        "label_column": script.label_column,
-        "train_split": script.train_split,
-        "validation_split": script.calibration_split,
-        "test_split": script.split,
-        "horizontal_flip": script.horizontal_flip,
-    }
-    source = dataclasses.replace(source, **{name: value for name, value in chosen.items() if value is not None})
+    source = source_of(
+        script.dataset,
+        script.dataset_config,
+        script.image_column,
+        script.label_column,
+        train_split=script.train_split,
+        validation_split=script.calibration_split,
+        test_split=script.split,
+        horizontal_flip=script.horizontal_flip,
+    )
     with args.main_process_first(desc="loading the dataset"):
         splits = load_splits(source)
         if script.skip_bad_images:
@@ -146,12 +149,30 @@ def main(argv: list[str]) -> None:
     trainer.save_metrics("train", result.metrics)
     trainer.save_state()
 
-    # ---- Test ----
-    metrics = trainer.evaluate(test, metric_key_prefix="test")
-    trainer.save_metrics("test", metrics)
+    # ---- Measure, with a temperature that test never saw, and fold it into the head that is saved ----
+    params = {"auto": default_corruptions(processor), "none": None}.get(script.corruptions, script.corruptions)
+    report, rows = evaluate_checkpoint(
+        trainer,
+        test,
+        calibration=validation,
+        corruptions=params,
+        corruption_samples=script.corruption_samples,
+        model=script.model,
+        model_revision=script.model_revision,
+        dataset=source.path,
+        dataset_config=source.config,
+        split=source.test_split,
+        training_arguments=told_arguments(script) | told_arguments(args),
+        command=command_line("python examples/train.py"),
+        seeds={"seed": args.seed},
+    )
+    trainer.fold_temperature(report.temperature.value, validation)
     trainer.save_model()
     if trainer.is_world_process_zero():
-        print(json.dumps(metrics, indent=2))
+        written = write_report(report, rows, args.output_dir, run=Path(args.output_dir).name)
+        print(
+            f"\n{summary_table(report)}\n\nThe calibrated model is in {args.output_dir}, beside", *written, sep="\n  "
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A Hub, local or embedded dataset as seeded train, validation and test splits with one image and one label column."""
 
 import os
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -61,11 +61,13 @@ class ImageSplits(NamedTuple):
     label_names: list[str]
 
 
-def source_of(dataset: str, config: str | None = None) -> DatasetSource:
-    """A benchmark dataset by name; anything else is a Hub id or a local folder, laid out as found."""
-    if dataset in DATASETS and not is_local(dataset):
-        return DATASETS[dataset]
-    return DatasetSource(dataset, config)
+def source_of(
+    dataset: str, config: str | None = None, image_column: str | None = None, label_column: str | None = None, **splits
+) -> DatasetSource:
+    """A benchmark dataset by name, or a Hub id or local folder laid out as found; what is given here wins."""
+    source = DATASETS[dataset] if dataset in DATASETS and not is_local(dataset) else DatasetSource(dataset)
+    chosen = {"config": config, "image_column": image_column, "label_column": label_column, **splits}
+    return replace(source, **{name: value for name, value in chosen.items() if value is not None})
 
 
 def load_splits(source: DatasetSource) -> ImageSplits:
@@ -101,6 +103,42 @@ def load_splits(source: DatasetSource) -> ImageSplits:
     for name, split in (("train", train), ("validation", validation), ("test", test)):
         check_labels(split, label_column, len(label_names), f"split {name!r} of {source.path!r}")
     return ImageSplits(train, validation, test, image_column, label_column, label_names)
+
+
+def load_split(source: DatasetSource, split: str) -> tuple[Dataset, str, str, list[str]]:
+    """One split, its image and label columns and its label names; a missing `validation` is carved from train."""
+    raw = _load(source)
+    if split not in raw:
+        splits = load_splits(source)
+        if split not in splits._fields[:3]:
+            raise ValueError(f"Dataset {source.path!r} has no split {split!r}, only {sorted(raw)}.")
+        return getattr(splits, split), splits.image_column, splits.label_column, splits.label_names
+    source = replace(source, train_split=split)
+    image_column, label_column = find_columns(raw[split].features, source)
+    raw, label_names = with_class_labels(DatasetDict({split: raw[split]}), label_column, source)
+    check_labels(raw[split], label_column, len(label_names), f"split {split!r} of {source.path!r}")
+    return raw[split], image_column, label_column, label_names
+
+
+def align_labels(dataset: Dataset, label_column: str, label_names: list[str], config: Any) -> Dataset:
+    """The dataset with the class numbers of a model that knows the same classes, perhaps in another order."""
+    known = {str(name).lower(): int(index) for name, index in config.label2id.items()}
+    names = [name.lower() for name in label_names]
+    if names == sorted(known, key=known.get):
+        return dataset
+    if set(names) == set(known):
+        label2id = {name: known[name.lower()] for name in label_names}
+        return dataset.align_labels_with_mapping(label2id, label_column)
+    if len(names) == config.num_labels:
+        logger.warning(
+            f"The model calls its classes {list(known)[:3]}..., the dataset {label_names[:3]}...; they are taken to "
+            "be in the same order."
+        )
+        return dataset
+    raise ValueError(
+        f"The model has {config.num_labels} classes ({', '.join(list(known)[:3])}, ...), the dataset {len(names)} "
+        f"({', '.join(label_names[:3])}, ...). Choose a dataset of the model's classes, or train it on this one."
+    )
 
 
 def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:

@@ -62,6 +62,15 @@ def load_classifier(
     return model, processor
 
 
+def load_pretrained(name: str, revision: str | None = None) -> tuple[PreTrainedModel, Any]:
+    """A classifier as it was saved, head and all, and its image processor."""
+    path = model_id(name)
+    if not is_local(path):
+        require_hub(f"Model {path!r}")
+    processor = AutoImageProcessor.from_pretrained(path, revision=revision)
+    return AutoModelForImageClassification.from_pretrained(path, revision=revision), processor
+
+
 def _tiny(naming: dict[str, dict], image_size: int) -> tuple[PreTrainedModel, Any]:
     """About 0.1 million parameters; its stem reduces the image four times."""
     config = ResNetConfig(embedding_size=16, hidden_sizes=[16, 32, 64], depths=[1, 1, 1], layer_type="basic", **naming)

@@ -3,10 +3,12 @@
 The objective is in `supervision.py`; here is only what ties it to `Trainer`, and what makes runs repeatable.
 """
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import datasets
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -194,12 +196,14 @@ class MaCSTrainer(Trainer):
             return super().evaluate(*args, **kwargs)
 
     @contextmanager
-    def _reducing_to_rows(self):
+    def _reducing_to_rows(self, temperatures: Sequence[float] = (1.0,)) -> Iterator[None]:
         def rows(logits: Tensor, labels: Tensor | None) -> Tensor:
-            return logits if labels is None else sample_rows(logits, labels)
+            if labels is None:
+                return logits
+            return torch.cat([sample_rows(logits / temperature, labels) for temperature in temperatures], dim=1)
 
         def summary(prediction: EvalPrediction) -> dict[str, float]:
-            return SampleRows.from_array(prediction.predictions).summary()
+            return SampleRows.from_array(prediction.predictions[:, :6]).summary()
 
         self.preprocess_logits_for_metrics, self.compute_metrics = rows, summary
         try:
@@ -207,10 +211,22 @@ class MaCSTrainer(Trainer):
         finally:
             self.preprocess_logits_for_metrics = self.compute_metrics = None
 
-    def predict_rows(self, dataset: Any) -> SampleRows:
-        """One row per sample of `dataset`: label, prediction, confidence, nll, brier score and margin."""
-        with self._reducing_to_rows():
-            return SampleRows.from_array(self.predict(dataset).predictions)
+    def predict_rows(self, dataset: Any, temperatures: Sequence[float] = (1.0,)) -> list[SampleRows]:
+        """For each temperature, one row per sample: label, prediction, confidence, nll, brier score and margin."""
+        with self._reducing_to_rows(temperatures):
+            rows = self.predict(dataset).predictions
+        return [SampleRows.from_array(part) for part in np.split(rows, len(temperatures), axis=1)]
+
+    def fit_temperature(self, dataset: Any) -> TemperatureFit:
+        """Fit a temperature on labelled samples that neither train the model nor test it; the model stays as it is."""
+        same_data = _fingerprint(dataset) is not None and _fingerprint(dataset) == _fingerprint(self.train_dataset)
+        if dataset is self.train_dataset or same_data:
+            raise ValueError(
+                "A temperature was to be fitted on the training set, where the model is more confident than anywhere "
+                "else. Pass a validation split that was held out."
+            )
+        prediction = self.predict(dataset)
+        return fit_temperature_report(prediction.predictions, prediction.label_ids)
 
     def calibrate(self, dataset: Any) -> TemperatureFit:
         """
@@ -218,26 +234,20 @@ class MaCSTrainer(Trainer):
 
         Whoever loads the saved model then gets calibrated probabilities without any code of this package. Checkpoints
         written during training stay as they are.
-
-        Args:
-            dataset: Labelled samples that neither train the model nor test it.
         """
-        same_data = _fingerprint(dataset) is not None and _fingerprint(dataset) == _fingerprint(self.train_dataset)
-        if dataset is self.train_dataset or same_data:
-            raise ValueError(
-                "calibrate() was given the training set, on which the model is more confident than anywhere else. "
-                "Pass a validation split that was held out."
-            )
+        fit = self.fit_temperature(dataset)
+        self.fold_temperature(fit.temperature, dataset)
+        return fit
+
+    def fold_temperature(self, temperature: float, dataset: Any) -> None:
+        """Divide the logits by `temperature` for good, checked on a few samples of `dataset`."""
         if self.is_deepspeed_enabled or self.is_fsdp_enabled:
             raise ValueError(
-                "A sharded model cannot be folded while it is spread over processes. Save it, then run "
-                "`macs-hf calibrate` on the saved folder."
+                "A model that is spread over processes cannot be folded. Save it, then run `macs-hf calibrate` on the "
+                "saved folder."
             )
-        prediction = self.predict(dataset)
-        fit = fit_temperature_report(prediction.predictions, prediction.label_ids)
         batch = self.data_collator([dataset[index] for index in range(min(4, len(dataset)))])
-        fold_temperature(self.model, fit.temperature, batch["pixel_values"].to(self.model.device))
-        return fit
+        fold_temperature(self.model, temperature, batch["pixel_values"].to(self.model.device))
 
     # ---- Repeatable runs ----
 

@@ -137,5 +137,5 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
 def test_calibrate_refuses_the_training_set(tmp_path: Path) -> None:
     data = Images()
     run = trainer(tmp_path, build("vit"), data)
-    with pytest.raises(ValueError, match="was given the training set"):
+    with pytest.raises(ValueError, match="fitted on the training set"):
         run.calibrate(data)

@@ -1,0 +1,111 @@
+"""`macs-hf evaluate|calibrate MODEL --dataset D`: audit or mend any Hub or local image classifier, without training.
+
+macs-hf evaluate google/vit-base-patch16-224 --dataset user/photos --split test --corruptions imagenet
+macs-hf calibrate user/model --dataset user/photos --calibration_split validation --split test --push_to_hub user/new
+"""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from transformers import TrainingArguments
+
+from .data import align_labels, load_split, source_of
+from .evaluation import evaluate_checkpoint, write_report
+from .images import EvalTransform, ImageDataset
+from .models import load_pretrained, model_id
+from .summary import summary_table
+from .trainer import MaCSTrainer
+
+
+def main(argv: list[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    options = _parser().parse_args(argv)
+    try:
+        _run(options, command=shlex.join(["macs-hf", *argv]))
+    except (ValueError, OSError) as error:
+        # What the user can mend is told in a line; anything else is a bug and keeps its traceback.
+        print(f"macs-hf: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _run(options: argparse.Namespace, command: str) -> None:
+    source = source_of(options.dataset, options.dataset_config, options.image_column, options.label_column)
+    model, processor = load_pretrained(options.model, options.model_revision)
+
+    def prepared(split: str) -> ImageDataset:
+        dataset, image_column, label_column, label_names = load_split(source, split)
+        dataset = align_labels(dataset, label_column, label_names, model.config)
+        return ImageDataset(dataset, image_column, label_column, EvalTransform(processor), split)
+
+    calibrating = options.action == "calibrate"
+    test = prepared(options.split)
+    calibration = prepared(options.calibration_split) if calibrating else None
+    if calibrating and calibration._fingerprint == test._fingerprint:
+        raise ValueError(
+            f"--calibration_split {options.calibration_split} and --split {options.split} are the same data: a "
+            "temperature fitted on the test set says nothing. Name two splits."
+        )
+
+    run = Path(options.model).name
+    output_dir = Path(options.output_dir or Path("runs", f"{run}-{options.action}"))
+    args = TrainingArguments(
+        str(output_dir), per_device_eval_batch_size=options.batch_size, report_to="none", use_cpu=options.cpu
+    )
+    trainer = MaCSTrainer(model=model, args=args, processing_class=processor)
+    report, rows = evaluate_checkpoint(
+        trainer,
+        test,
+        calibration,
+        corruptions=options.corruptions,
+        corruption_samples=options.corruption_samples,
+        model=model_id(options.model),
+        model_revision=getattr(model.config, "_commit_hash", None) or options.model_revision,
+        dataset=source.path,
+        dataset_config=source.config,
+        split=options.split,
+        command=command,
+    )
+    if calibrating:
+        trainer.fold_temperature(report.temperature.value, test)
+        trainer.save_model()
+    if trainer.is_world_process_zero():
+        written = write_report(report, rows, output_dir, run)
+        print(summary_table(report))
+        print("\nwritten:", *written, *([output_dir / "model.safetensors"] if calibrating else []), sep="\n  ")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="macs-hf", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    actions = parser.add_subparsers(dest="action", required=True)
+    helps = {
+        "evaluate": "measure accuracy, calibration, margins and, if asked, accuracy under corruption",
+        "calibrate": "fit a temperature on held-out data, fold it into the head and save the model",
+    }
+    for action, text in helps.items():
+        command = actions.add_parser(action, help=text, description=text)
+        command.add_argument("model", help="Hub id, timm name or local folder")
+        command.add_argument("--dataset", required=True, help="benchmark name, Hub id or local folder")
+        command.add_argument("--dataset_config", help="configuration of a Hub dataset")
+        command.add_argument("--split", default="test", help="split to measure on (default: test)")
+        command.add_argument("--image_column", help="found if there is only one image column")
+        command.add_argument("--label_column", help="found if there is only one class label")
+        command.add_argument("--model_revision", help="branch, tag or commit of the model")
+        command.add_argument("--corruptions", choices=("cifar", "imagenet"), help="parameter set of the benchmark")
+        command.add_argument("--corruption_samples", type=int, help="fixed subset for it (default: all)")
+        command.add_argument("--batch_size", type=int, default=64)
+        command.add_argument("--cpu", action="store_true", help="leave accelerators alone")
+        command.add_argument("--output_dir", help="where report and pictures go (default: runs/MODEL-ACTION)")
+        if action == "calibrate":
+            command.add_argument(
+                "--calibration_split", default="validation", help="held-out split; carved from train if missing"
+            )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

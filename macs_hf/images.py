@@ -6,12 +6,13 @@ from typing import Any
 
 import datasets
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 from torch.utils.data import Dataset
+from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 from transformers.utils import logging
 
-from .perturbations import PixelStats
+from .processors import preparation
 
 
 logger = logging.get_logger(__name__)
@@ -27,14 +28,15 @@ def decode(stored: Any) -> Image.Image:
     image = ImageOps.exif_transpose(stored)
     if image.mode.startswith("I"):
         # 16 bits a pixel, which PIL would clip at 255.
-        image = image.point(lambda value: value / 256).convert("L")
+        image = image.convert("I").point(lambda value: value / 256).convert("L")
     return image.convert("RGB")
 
 
 def is_readable(stored: Any) -> bool:
     try:
         decode(stored)
-    except (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError):
+    except Exception:
+        # Broken files make decoders raise nearly anything; `ImageDataset` refuses whatever is refused here.
         return False
     return True
 
@@ -56,18 +58,13 @@ def drop_unreadable(dataset: datasets.Dataset, image_column: str, split: str) ->
 
 def input_size(processor: Any) -> tuple[int, int]:
     """Height and width that an image processor gives to the network."""
-    data_config = getattr(processor, "data_config", None)
-    if data_config is not None:
-        return tuple(data_config["input_size"][-2:])
-    for size in (processor.crop_size if getattr(processor, "do_center_crop", False) else None, processor.size):
-        if size is None:
-            continue
-        size = dict(size)
-        if size.get("height") and size.get("width"):
-            return size["height"], size["width"]
-        if size.get("shortest_edge"):
-            return size["shortest_edge"], size["shortest_edge"]
-    raise ValueError(f"The image processor {type(processor).__name__} does not tell its size: {processor.size}.")
+    size = preparation(processor).size
+    if size is None:
+        raise ValueError(
+            f"The image processor {type(processor).__name__} gives each image another size ({processor.size}), so "
+            "that images cannot be batched. Set its `size` to a height and a width, or let it crop to them."
+        )
+    return size
 
 
 class EvalTransform:
@@ -97,16 +94,20 @@ class TrainTransform:
         self.augment = v2.Compose([v2.ToImage(), *crop, *flip])
         # Without the operations that overlap with the corruption benchmark, as AugMix was published.
         self.augmix = v2.AugMix(all_ops=False) if augmix else None
-        stats = PixelStats.from_processor(processor) or PixelStats((0.0,), (1.0,))
-        self.normalize = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(stats.mean, stats.std)])
+        prepared = preparation(processor)
+        self.channels = list(prepared.channels)
+        self.to_float = v2.ToDtype(torch.float32, scale=True)
+        self.stats = v2.Normalize(prepared.mean, prepared.std)
 
     def __call__(self, image: Image.Image) -> dict[str, torch.Tensor]:
         view = self.augment(image)
-        item = {"pixel_values": self.normalize(view).as_subclass(torch.Tensor)}
+        item = {"pixel_values": self._normalize(view)}
         if self.augmix is not None:
-            views = [self.normalize(self.augmix(view)).as_subclass(torch.Tensor) for _ in range(2)]
-            item["augmix_pixel_values"] = torch.stack(views)
+            item["augmix_pixel_values"] = torch.stack([self._normalize(self.augmix(view)) for _ in range(2)])
         return item
+
+    def _normalize(self, view: tv_tensors.Image) -> torch.Tensor:
+        return self.stats(self.to_float(view)[self.channels].as_subclass(torch.Tensor))
 
 
 class ImageDataset(Dataset):

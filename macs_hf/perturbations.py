@@ -13,6 +13,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as TF
 
 from .objective import Objective
+from .processors import preparation
 
 
 class PixelStats(NamedTuple):
@@ -23,17 +24,12 @@ class PixelStats(NamedTuple):
 
     @classmethod
     def from_processor(cls, processor: object) -> "PixelStats | None":
-        """Of a transformers image processor or timm's wrapper; `None` if it does not say."""
-        # timm keeps them in its data configuration.
-        data_config = getattr(processor, "data_config", None)
-        if data_config is not None:
-            return cls(tuple(data_config["mean"]), tuple(data_config["std"]))
-        if getattr(processor, "do_normalize", None) is False:
-            return cls((0.0,), (1.0,)) if getattr(processor, "do_rescale", False) else None
-        mean, std = getattr(processor, "image_mean", None), getattr(processor, "image_std", None)
-        if mean is None or std is None:
+        """Of a transformers image processor or timm's wrapper, as measured; `None` if it is no image processor."""
+        try:
+            prepared = preparation(processor)
+        except ValueError:
             return None
-        return cls(tuple(mean), tuple(std))
+        return cls(prepared.mean, prepared.std)
 
     def to_pixels(self, images: Tensor) -> Tensor:
         """Normalised images as valid pixels in [0, 1]."""

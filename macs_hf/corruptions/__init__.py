@@ -9,7 +9,10 @@ from .corrupt import (
     STOCHASTIC,
     corrupt,
 )
+from .evaluation import evaluate_corruptions, forward_of
 from .frost import frost_source
+from .published import evaluate_published
+from .table import Cell, CorruptionTable
 
 
 __all__ = [
@@ -19,6 +22,11 @@ __all__ = [
     "SEVERITIES",
     "STANDARD_15",
     "STOCHASTIC",
+    "Cell",
+    "CorruptionTable",
     "corrupt",
+    "evaluate_corruptions",
+    "evaluate_published",
+    "forward_of",
     "frost_source",
 ]

@@ -132,9 +132,9 @@ def corrupt(
 def check_cell(name: str, severity: int, params: str) -> None:
     """Raises a `ValueError` unless there is such a corruption, severity and parameter set."""
     if name not in TABLE:
-        near = difflib.get_close_matches(
-            str(name).lower().replace(" ", "_").replace("-", "_"), CORRUPTIONS, n=1, cutoff=0.5
-        )
+        wanted = str(name).lower().replace(" ", "_").replace("-", "_")
+        near = [known for known in CORRUPTIONS if wanted and wanted in known]
+        near = near or difflib.get_close_matches(wanted, CORRUPTIONS, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(CORRUPTIONS)}."
         raise ValueError(f"Unknown corruption {name!r}: {hint}")
     if isinstance(severity, bool) or severity not in SEVERITIES:

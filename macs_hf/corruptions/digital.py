@@ -100,9 +100,12 @@ def pixelate(images: Tensor, factor: float) -> Tensor:
 def _boxes(size: int, small: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Which pixels each small one averages `(small, size)`, how many they are, and where each pixel returns to."""
     scale = size / small
-    centre = (torch.arange(small, dtype=torch.float64)[:, None] + 0.5) * scale
     pixel = torch.arange(size)
-    member = ((pixel >= (centre - scale / 2 + 0.5).floor()) & (pixel < (centre + scale / 2 + 0.5).floor())).float()
+    centre = (torch.arange(small, dtype=torch.float64)[:, None] + 0.5) * scale
+    # Pillow tests a pixel twice, in doubles; where its centre falls on the edge of a box both tests matter.
+    window = (pixel >= (centre - scale / 2 + 0.5).floor()) & (pixel < (centre + scale / 2 + 0.5).floor())
+    offset = (pixel - centre + 0.5) * (1 / scale)
+    member = (window & (offset > -0.5) & (offset <= 0.5)).float()
     back = ((pixel.double() + 0.5) * (small / size)).long()
     return member.to(device), member.sum(1).to(device), back.to(device)
 

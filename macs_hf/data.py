@@ -9,7 +9,7 @@ import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, Features
 from transformers.utils import logging
 
-from .hub import is_local, require_hub
+from .hub import hub_needed, is_local
 
 
 logger = logging.get_logger(__name__)
@@ -76,19 +76,31 @@ def load_splits(source: DatasetSource) -> ImageSplits:
     model ever sees test. A validation or test split that is missing is carved out of train, stratified and seeded.
     """
     raw = _load(source)
-    if not isinstance(raw, DatasetDict):
-        raise ValueError(f"{source.path!r} is not a dataset with splits, but a {type(raw).__name__}.")
     if source.train_split not in raw:
         raise ValueError(f"Dataset {source.path!r} has no split {source.train_split!r}, only {sorted(raw)}.")
-    image_column, label_column = find_columns(raw[source.train_split].features, source)
+    test_split = source.test_split if source.test_split in raw else None
+    if test_split is None and source.test_split != "test":
+        raise ValueError(f"Dataset {source.path!r} has no split {source.test_split!r} to test on, only {sorted(raw)}.")
+    validation_split = source.validation_split
+    if validation_split not in (None, *raw):
+        raise ValueError(f"Dataset {source.path!r} has no split {validation_split!r}, only {sorted(raw)}.")
+    if len({source.train_split, test_split, validation_split}) < 3 - (validation_split is None):
+        raise ValueError(
+            f"Dataset {source.path!r}: train_split={source.train_split!r}, calibration_split={validation_split!r} and "
+            f"split={test_split!r} must differ, or the model is tested on what it has seen. Choose other splits, or "
+            "leave the calibration split out to have it carved from train."
+        )
+    if validation_split is None and "validation" in raw and "validation" not in (source.train_split, test_split):
+        validation_split = "validation"
     # Splits that are not wanted (SVHN has 531,131 `extra` images) are left alone.
-    names = {source.train_split, source.validation_split, source.test_split, "validation", "test"}
-    raw = DatasetDict({name: split for name, split in raw.items() if name in names})
+    raw = DatasetDict({name: raw[name] for name in (source.train_split, validation_split, test_split) if name})
+
+    image_column, label_column = find_columns(raw[source.train_split].features, source)
     raw, label_names = with_class_labels(raw, label_column, source)
+    for name, split in raw.items():
+        check_labels(split, label_column, len(label_names), f"split {name!r} of {source.path!r}")
 
     train = raw[source.train_split]
-    test_split = source.test_split if source.test_split in raw else None
-    validation_split = source.validation_split or ("validation" if "validation" in raw else None)
     if test_split is None:
         logger.warning(
             f"Dataset {source.path!r} has no split {source.test_split!r}; a tenth of train is the test set."
@@ -96,12 +108,10 @@ def load_splits(source: DatasetSource) -> ImageSplits:
         train, test = carve(train, label_column, VALIDATION_SHARE)
     else:
         test = raw[test_split]
-    if validation_split is None or validation_split == test_split or validation_split not in raw:
+    if validation_split is None:
         train, validation = carve(train, label_column, VALIDATION_SHARE)
     else:
         validation = raw[validation_split]
-    for name, split in (("train", train), ("validation", validation), ("test", test)):
-        check_labels(split, label_column, len(label_names), f"split {name!r} of {source.path!r}")
     return ImageSplits(train, validation, test, image_column, label_column, label_names)
 
 
@@ -161,8 +171,9 @@ def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:
     label = label or (classes[0] if len(classes) == 1 else None)
     if label is None or label not in features:
         raise ValueError(
-            f"Dataset {source.path!r} has no label column {label!r}; its columns are {sorted(features)}"
-            f" and its class labels {classes or 'none'}. Name one with --label_column."
+            f"Dataset {source.path!r} has no label column{f' {label!r}' if label else ''}; its columns are "
+            f"{sorted(features)}, {len(classes)} of them class labels ({', '.join(classes) or 'none'}). Name one with "
+            "--label_column."
         )
     return image, label
 
@@ -177,6 +188,13 @@ def with_class_labels(raw: DatasetDict, label_column: str, source: DatasetSource
                 f"Column {label_column!r} of dataset {source.path!r} holds {kind}, not one class per image. "
                 "Name another with --label_column."
             )
+        for name, split in raw.items():
+            wrong = [value for value in split.unique(label_column) if value is None or value == -1]
+            if wrong:
+                raise ValueError(
+                    f"Label {wrong[0]} in column {label_column!r}, split {name!r} of dataset {source.path!r}, marks "
+                    "rows without a label. Leave them out, or choose another split."
+                )
         values = sorted(set().union(*(split.unique(label_column) for split in raw.values())))
         names = [str(value) for value in values]
         feature = ClassLabel(names=names)
@@ -231,7 +249,7 @@ def check_labels(dataset: Dataset, label_column: str, num_classes: int, where: s
     labels = labels_of(dataset, label_column)
     if len(labels) == 0:
         raise ValueError(f"{where} is empty.")
-    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    wrong = np.flatnonzero(~((labels >= 0) & (labels < num_classes)))  # a missing label is nan
     if len(wrong):
         raise ValueError(
             f"Label {labels[wrong[0]]} of row {wrong[0]} in {where} is outside [0, {num_classes}) ({len(wrong)} such "
@@ -240,13 +258,13 @@ def check_labels(dataset: Dataset, label_column: str, num_classes: int, where: s
 
 
 def _load(source: DatasetSource) -> DatasetDict:
-    if source.path == "digits":
+    if source.path == "digits" and not is_local(source.path):
         return _digits()
-    if not is_local(source.path):
-        require_hub(f"Dataset {source.path!r}")
-    elif os.path.exists(os.path.join(source.path, "dataset_dict.json")):
-        return datasets.load_from_disk(source.path)
-    return datasets.load_dataset(source.path, source.config)
+    if any(os.path.exists(os.path.join(source.path, name)) for name in ("dataset_dict.json", "state.json")):
+        saved = datasets.load_from_disk(source.path)
+        return saved if isinstance(saved, DatasetDict) else DatasetDict(train=saved)
+    with hub_needed(f"Dataset {source.path!r}", source.path):
+        return datasets.load_dataset(source.path, source.config)
 
 
 def _digits() -> DatasetDict:

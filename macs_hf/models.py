@@ -12,7 +12,7 @@ from transformers import (
     ViTImageProcessor,
 )
 
-from .hub import is_local, require_hub
+from .hub import hub_needed, is_local
 
 
 # The benchmark's seven backbones, as ImageNet-pretrained timm checkpoints on the Hub.
@@ -52,23 +52,28 @@ def load_classifier(
         return _tiny(naming, image_size or 32)
     if image_size is not None:
         raise ValueError(f"image_size={image_size} is for the model `tiny`; {name!r} brings its own image size.")
-    path = model_id(name)
-    if not is_local(path):
-        require_hub(f"Model {path!r}")
-    processor = AutoImageProcessor.from_pretrained(path, revision=revision)
-    model = AutoModelForImageClassification.from_pretrained(
-        path, revision=revision, num_labels=len(labels), ignore_mismatched_sizes=True, **naming
-    )
+    model, processor, info = _load(name, revision, num_labels=len(labels), ignore_mismatched_sizes=True, **naming)
+    fresh_head = info["missing_keys"] or info["mismatched_keys"]
+    if fresh_head and hasattr(model.config, "calibration_temperature"):
+        # It was fitted to, and folded into, the head that is gone.
+        del model.config.calibration_temperature
     return model, processor
 
 
 def load_pretrained(name: str, revision: str | None = None) -> tuple[PreTrainedModel, Any]:
     """A classifier as it was saved, head and all, and its image processor."""
+    model, processor, _ = _load(name, revision)
+    return model, processor
+
+
+def _load(name: str, revision: str | None, **kwargs: Any) -> tuple[PreTrainedModel, Any, dict[str, Any]]:
     path = model_id(name)
-    if not is_local(path):
-        require_hub(f"Model {path!r}")
-    processor = AutoImageProcessor.from_pretrained(path, revision=revision)
-    return AutoModelForImageClassification.from_pretrained(path, revision=revision), processor
+    with hub_needed(f"Model {path!r}", path):
+        processor = AutoImageProcessor.from_pretrained(path, revision=revision)
+        model, info = AutoModelForImageClassification.from_pretrained(
+            path, revision=revision, output_loading_info=True, **kwargs
+        )
+    return model, processor, info
 
 
 def _tiny(naming: dict[str, dict], image_size: int) -> tuple[PreTrainedModel, Any]:

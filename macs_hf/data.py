@@ -84,7 +84,8 @@ def load_splits(source: DatasetSource) -> ImageSplits:
     validation_split = source.validation_split
     if validation_split not in (None, *raw):
         raise ValueError(f"Dataset {source.path!r} has no split {validation_split!r}, only {sorted(raw)}.")
-    if len({source.train_split, test_split, validation_split}) < 3 - (validation_split is None):
+    named = [split for split in (source.train_split, validation_split, test_split) if split is not None]
+    if len(set(named)) < len(named):
         raise ValueError(
             f"Dataset {source.path!r}: train_split={source.train_split!r}, calibration_split={validation_split!r} and "
             f"split={test_split!r} must differ, or the model is tested on what it has seen. Choose other splits, or "

@@ -9,6 +9,9 @@ from .ece.ece_functions import Norm, ReliabilityBins, bin_index, bin_score
 from .rows import argmax
 
 
+CHUNK = 2**18  # logits at a time: they stay in the cache, and memory does not depend on the size of a batch
+
+
 class CalibrationStream:
     """
     Accumulates accuracy, NLL and ECE batch by batch in `3 * n_bins + 1` numbers.
@@ -40,11 +43,14 @@ class CalibrationStream:
         """Adds logits `(n, classes)` and class ids `(n,)`. A batch with NaN is refused as a whole."""
         if logits.ndim != 2 or labels.shape != logits.shape[:1]:
             raise ValueError(f"expected (n, classes) and (n,), got {tuple(logits.shape)} and {tuple(labels.shape)}")
-        if not len(labels):
-            return
-        logits = logits.detach()
+        state, labels = self.state.clone(), labels.to(logits.device, torch.int64)
+        rows = max(1, CHUNK // max(1, logits.shape[1]))
+        for i, (part, ids) in enumerate(zip(logits.detach().split(rows), labels.split(rows), strict=True)):
+            state += self._sums(part, ids, i * rows)
+        self.state = state
+
+    def _sums(self, logits: torch.Tensor, labels: torch.Tensor, start: int) -> torch.Tensor:
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        labels = labels.to(logits.device, torch.int64)
         log_probs = logits.log_softmax(dim=1)
         predicted = argmax(logits)
         confidence = log_probs.gather(1, predicted[:, None])[:, 0].exp()
@@ -52,11 +58,11 @@ class CalibrationStream:
         confidence, nll, correct = (x.cpu().numpy() for x in (confidence, nll, predicted == labels))
         bad = np.isnan(confidence)
         if bad.any():
-            raise ValueError(f"row {int(bad.argmax())} of the batch holds NaN or infinity")
+            raise ValueError(f"row {start + int(bad.argmax())} of the batch holds NaN or infinity")
         confidence = confidence.astype(np.float64)
         index = bin_index(confidence, self.n_bins)
         sums = [np.bincount(index, weights=w, minlength=self.n_bins) for w in (None, confidence, correct)]
-        self.state += torch.from_numpy(np.concatenate([*sums, [nll.sum(dtype=np.float64)]]))
+        return torch.from_numpy(np.concatenate([*sums, [nll.sum(dtype=np.float64)]]))
 
     def __add__(self, other: CalibrationStream) -> CalibrationStream:
         if self.n_bins != other.n_bins:

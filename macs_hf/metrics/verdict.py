@@ -67,7 +67,11 @@ def measure(
     metrics = {}
     for name, value in values.items():
         scores = np.concatenate([block[name] for block in resamples])
-        low, high = interval(float(value[0]), scores, level, noise if name == "ece" else None)
+        if name == "ece":
+            low, high = interval(float(value[0]), scores, level, noise)
+        else:
+            # Means are unbiased, so plain quantiles serve, and they never leave the range of the metric.
+            low, high = (float(q) for q in np.quantile(scores, [(1 - level) / 2, (1 + level) / 2]))
         metrics[name] = Interval(float(value[0]), low, high)
     bins = reliability_bins(confidence, rows.correct, n_bins)
     filled = np.maximum(bins.count, 1)

@@ -149,7 +149,12 @@ def reliability_bins(
 def bin_index(confidence: np.ndarray, n_bins: int = 15, binning: Binning = "equal_width") -> np.ndarray:
     """The bin of each confidence: `(a, b]` for equal width, by stable rank for equal mass."""
     if binning == "equal_width":
-        return np.searchsorted(np.linspace(0, 1, n_bins + 1)[1:-1], confidence, side="left")
+        edges = np.linspace(0, 1, n_bins + 1)
+        index = np.clip(np.ceil(confidence * n_bins).astype(np.int64) - 1, 0, n_bins - 1)
+        # The product may be rounded across an edge, so the edges themselves decide; quicker than a binary search.
+        index += confidence > edges[index + 1]
+        index -= confidence <= edges[index]
+        return np.clip(index, 0, n_bins - 1)
     index = np.empty(len(confidence), dtype=np.int64)
     for i, members in enumerate(np.array_split(np.argsort(confidence, kind="stable"), n_bins)):
         index[members] = i

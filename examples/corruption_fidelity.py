@@ -149,11 +149,12 @@ def render(report: dict) -> str:
     clean = report["clean"]
     lines += [
         "",
-        f"Clean {clean['ours']:.1f} ({clean['reference']:.1f}), mean15 {report['mean15']:.2f} ({means['mean15']:.2f}), "
-        f"mean19 {report['mean19']:.2f} ({means['mean19']:.2f}); mean difference over all cells "
-        f"{report['overall_difference']:+.2f}.",
+        f"Clean {clean['ours']:.1f} ({clean['reference']:.1f}), "
+        f"mean15 {report['mean15']:.2f} ({means['mean15']:.2f}), "
+        f"mean19 {report['mean19']:.2f} ({means['mean19']:.2f}); "
+        f"mean difference over all cells {report['overall_difference']:+.2f}.",
         "",
-        "Tolerances in points: deterministic 0.5 per cell; stochastic 3 per cell and 1.5 per corruption; 0.7 over all. "
+        "Tolerances in points: deterministic 0.5 per cell; stochastic 3 per cell, 1.5 per corruption; 0.7 over all. "
         f"All within: {'yes' if report['within'] else 'no'}.",
         "",
     ]

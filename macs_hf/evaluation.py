@@ -12,9 +12,10 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from transformers.utils import logging
 
 from .analysis import analyze_margins
-from .corruptions import evaluate_corruptions, forward_of
+from .corruptions import CorruptionTable, evaluate_corruptions, forward_of
 from .images import input_size
 from .metrics import SampleRows, measure
+from .plots.corruptions import plot_corruption_heat_map, plot_severity_curves
 from .plots.reliability import save_reliability
 from .report import EvaluationReport, Temperature
 from .trainer import MaCSTrainer
@@ -83,11 +84,10 @@ def write_report(report: EvaluationReport, rows: SampleRows, folder: str | Path,
     written = [folder / f"{run}.json", folder / report.samples, folder / f"{run}.reliability.png"]
     save_reliability(report, written[-1])
     if report.corruptions is not None:
-        from .plots.corruptions import save_heat_map, save_severity_curves
-
         written += [folder / f"{run}.corruptions.png", folder / f"{run}.severity.png"]
-        save_heat_map(report.corruptions, written[-2])
-        save_severity_curves(report.corruptions, written[-1])
+        table = CorruptionTable.from_dict(report.corruptions)
+        plot_corruption_heat_map(table).savefig(written[-2])
+        plot_severity_curves({run: table}).savefig(written[-1])
     return written
 
 

@@ -7,8 +7,9 @@ from torch import Tensor
 from .losses import MaCSLoss
 
 
-# What is logged beside `loss`, where the objective has it.
+# What is logged, where the objective has it. A loss that is not finite shows in the sum.
 LOGGED_PARTS = (
+    "loss",
     "cross_entropy_loss",
     "margin_loss",
     "consistency_loss",
@@ -19,34 +20,23 @@ LOGGED_PARTS = (
 
 
 class LossLog:
-    """Weighted sums of the parts of the loss, and whether any loss was not finite."""
+    """Weighted means of the parts of the loss."""
 
     def __init__(self) -> None:
-        self.sums: dict[str, Tensor] = {}
-        self.not_finite: Tensor | None = None
+        self.names: list[str] = []
+        self.sums: Tensor | None = None
+        self.weight = 0.0
 
     def add(self, parts: MaCSLoss, weight: float) -> None:
-        values = {name: getattr(parts, name) for name in LOGGED_PARTS}
-        values["weight"] = torch.ones_like(parts.loss)
-        for name, value in values.items():
-            if value is not None:
-                self.sums[name] = self.sums.get(name, 0) + value.detach() * weight
-        not_finite = ~parts.loss.detach().isfinite()
-        self.not_finite = not_finite if self.not_finite is None else self.not_finite | not_finite
+        values = {name: value.detach() for name in LOGGED_PARTS if (value := getattr(parts, name)) is not None}
+        added = torch.stack(list(values.values())) * weight
+        self.names = list(values)
+        self.sums = added if self.sums is None else self.sums + added
+        self.weight += weight
 
     def means(self, accelerator: Accelerator) -> dict[str, float]:
-        """Means over everything added since the last call, on all processes; the one place that reads the device."""
-        if not self.sums:
+        """Means over all that was added, on all processes; the one place that waits for the device."""
+        if self.sums is None:
             return {}
-        totals = accelerator.reduce(torch.stack(list(self.sums.values())), "sum").tolist()
-        totals = dict(zip(self.sums, totals, strict=True))
-        self.sums = {}
-        weight = totals.pop("weight")
-        return {name: total / weight for name, total in totals.items()}
-
-    def diverged(self, accelerator: Accelerator) -> bool | None:
-        """Whether any process met a loss that is not finite since the last call; `None` if there was no loss."""
-        if self.not_finite is None:
-            return None
-        flag, self.not_finite = self.not_finite, None
-        return bool(accelerator.reduce(flag.float(), "sum").item() > 0)
+        means = accelerator.reduce(self.sums / self.weight, "mean").tolist()
+        return dict(zip(self.names, means, strict=True))

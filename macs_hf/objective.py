@@ -124,10 +124,6 @@ class Objective:
         )
         return self.uses_perturbation and through_pixels
 
-    @property
-    def needs_hard_labels(self) -> bool:
-        return self.lambda_margin > 0 or self.focal_gamma > 0 or self.mixup_alpha > 0
-
 
 PLAIN = {"lambda_margin": 0.0, "lambda_consistency": 0.0}
 AUGMIX = {"lambda_jsd": 12.0}

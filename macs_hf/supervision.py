@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 from .losses import MaCSLoss, macs_loss
 from .objective import Objective
 from .perturbations import PixelStats, perturb
-from .randomness import cpu_rng_seeded
+from .randomness import cpu_rng_seeded, mix_seed
 
 
 def supervise(
@@ -102,6 +102,6 @@ def _random_rows(size: int, fraction: float, generator: torch.Generator) -> Tens
 def _mix_up(images: Tensor, labels: Tensor, alpha: float, num_labels: int | None, seed: int) -> tuple[Tensor, Tensor]:
     if num_labels is None:
         raise ValueError(f"mixup_alpha={alpha} turns labels into class probabilities; pass `num_labels`.")
-    # torchvision draws from the global CPU generator.
-    with cpu_rng_seeded(seed):
+    # torchvision draws from the global CPU generator; the perturbation starts from `seed` itself.
+    with cpu_rng_seeded(mix_seed(seed, 1)):
         return v2.MixUp(alpha=alpha, num_classes=num_labels)(images, labels)

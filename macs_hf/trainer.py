@@ -47,6 +47,7 @@ class MaCSTrainer(Trainer):
 
     def __init__(self, *args: Any, pixel_stats: PixelStats | None = None, **kwargs: Any) -> None:
         self.pixel_stats = pixel_stats
+        self._objective: Objective | None = None
         self._loss_log = LossLog()
         self._last_finite_step = 0
         self._micro_step = (-1, 0)
@@ -129,14 +130,14 @@ class MaCSTrainer(Trainer):
             return model(pixel_values=pixel_values)
 
         # Reading labels on an accelerator waits for it, so there only one batch between two log entries is checked.
-        if labels.device.type == "cpu" or not self._loss_log.sums:
+        if labels.device.type == "cpu" or self._loss_log.sums is None:
             self._check_labels(labels, "a batch")
         if model.training:
             parts = supervise(
                 forward,
                 images,
                 labels,
-                self.training_objective,
+                self._objective or self.training_objective,
                 pixel_stats=self.pixel_stats,
                 augmix_images=inputs.get("augmix_pixel_values"),
                 num_labels=getattr(getattr(self.model, "config", None), "num_labels", None),
@@ -161,20 +162,21 @@ class MaCSTrainer(Trainer):
     # ---- Logging ----
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        self._stop_if_diverged()
+        means = self._stop_if_diverged()
         if "loss" in logs:
-            logs.update(self._loss_log.means(self.accelerator))
+            logs.update({name: mean for name, mean in means.items() if name != "loss"})
+            self._loss_log = LossLog()
         super().log(logs, start_time)
 
-    def _stop_if_diverged(self, weights: bool = False) -> None:
-        diverged = self._loss_log.diverged(self.accelerator)
-        if weights and self._is_plain_model():
-            # A finite loss may still have had a gradient that was not.
-            diverged = diverged or not weights_are_finite(self.model)
-        if diverged is False:
-            self._last_finite_step = self.state.global_step
-        if not diverged:
-            return
+    def _stop_if_diverged(self) -> dict[str, float]:
+        """The means of the parts since the last log entry, if the loss was finite all along."""
+        means = self._loss_log.means(self.accelerator)
+        if not np.isfinite(means.get("loss", 0.0)):
+            self._raise_diverged()
+        self._last_finite_step = self.state.global_step
+        return means
+
+    def _raise_diverged(self) -> None:
         checkpoint = last_complete_checkpoint(self.args.output_dir, up_to_step=self._last_finite_step)
         resume = f" with resume_from_checkpoint={str(checkpoint)!r}" if checkpoint else ""
         raise FloatingPointError(
@@ -283,6 +285,7 @@ class MaCSTrainer(Trainer):
             # A finished run was resumed; Trainer would take one more step before it notices.
             self.control.should_training_stop = True
             return
+        self._objective = self.training_objective
         # accelerate's set_epoch reaches neither the dataset in a distributed run, nor the sampler when the first
         # batches of a resumed epoch are skipped.
         if self._keyed_dataset is not None:
@@ -302,7 +305,10 @@ class MaCSTrainer(Trainer):
     # ---- Checkpoints ----
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        self._stop_if_diverged(weights=True)
+        # A finite loss may still have had a gradient that was not.
+        if self._is_plain_model() and not weights_are_finite(self.model):
+            self._raise_diverged()
+        self._stop_if_diverged()
         super()._save_checkpoint(model, trial)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ..report import Interval, Measurement, ReliabilityTable
-from .ece.bootstrap import group_sums, interval, noise_scores, random_groups, resampled_sums
+from .ece.bootstrap import check_resamples, group_sums, interval, noise_scores, random_groups, resampled_sums
 from .ece.ece_functions import bin_index, bin_score, reliability_bins
 from .rows import SampleRows
 
@@ -59,6 +59,7 @@ def measure(
         seed (`int`, *optional*, defaults to `0`):
             Seed of all draws.
     """
+    check_resamples(n_resamples)
     confidence = rows.confidence.astype(np.float64)
     noise = noise_scores(confidence, n_bins=n_bins, seed=seed)
     columns = _columns(rows, random_groups(len(rows), 4 * n_bins, seed), n_bins)
@@ -105,6 +106,7 @@ def compare(
 
     ```
     """
+    check_resamples(n_resamples)
     if len(a) != len(b) or not np.array_equal(a.label, b.label):
         raise ValueError(
             f"the labels differ ({len(a)} and {len(b)} rows): compare needs the same samples in one order"

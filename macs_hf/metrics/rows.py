@@ -90,9 +90,10 @@ class SampleRows:
         if len(shapes) > 1 or len(self.label.shape) != 1 or not len(self.label):
             raise ValueError(f"rows need columns of one shape (n,) with n > 0, got {sorted(shapes)}")
         for name in ("confidence", "nll", "brier", "margin"):
-            bad = np.isnan(getattr(self, name))
+            bad = ~np.isfinite(getattr(self, name))
             if bad.any():
-                raise ValueError(f"row {int(bad.argmax())} has {name} NaN: its logits hold NaN or infinity")
+                row = int(bad.argmax())
+                raise ValueError(f"row {row} has {name} {getattr(self, name)[row]}: its logits hold NaN or infinity")
 
     @classmethod
     def from_array(cls, rows: np.ndarray) -> SampleRows:

@@ -16,8 +16,8 @@ class CalibrationStream:
     """
     Accumulates accuracy, NLL and ECE batch by batch in `3 * n_bins + 1` numbers.
 
-    Across processes, sum `state` (`accelerator.reduce(stream.state, "sum")` or `torch.distributed.all_reduce`), or add
-    the streams of shards: `a + b` is the stream of both.
+    `a + b` is the stream of both. Across processes sum `state`, a float64 tensor on the CPU:
+    `stream.state = accelerator.reduce(stream.state.to(accelerator.device), "sum").cpu()`.
 
     Args:
         n_bins (`int`, *optional*, defaults to `15`):

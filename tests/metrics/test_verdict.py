@@ -1,5 +1,7 @@
 """Intervals, noise floor and paired comparisons."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -94,11 +96,11 @@ def test_interval_reflects_and_begins_at_zero_if_noise_explains_the_score() -> N
 def test_interval_covers_the_truth(shift: float) -> None:
     rng = np.random.default_rng(3)
     hits = 0
-    for _ in range(100):
+    for _ in range(60):
         confidence = rng.uniform(0.4, 1, 800)
         estimate = estimate_from_confidences(confidence, rng.random(800) < confidence - shift, n_resamples=100)
         hits += estimate.low <= shift <= estimate.high
-    assert hits >= 85
+    assert hits >= 50
 
 
 def test_measure_agrees_with_the_summary() -> None:
@@ -160,3 +162,24 @@ def test_compare_refuses_other_samples() -> None:
         compare(sampled_rows(0), sampled_rows(5))
     with pytest.raises(ValueError, match="1000 and 10 rows"):
         compare(sampled_rows(0), sampled_rows(0, n=10))
+
+
+def test_estimate_errors() -> None:
+    for variant in ("equal_width", "classwise"):
+        with pytest.raises(ValueError, match=r"shape \(n, classes\)"):
+            estimate_calibration_error([0.1, 0.9], [0, 1], variant=variant)
+        with pytest.raises(ValueError, match="n_resamples must be positive, got -1"):
+            estimate_calibration_error([[0.1, 0.9]], [0], variant=variant, n_resamples=-1)
+    with pytest.raises(ValueError, match="n_resamples must be positive, got 0"):
+        measure(sampled_rows(0), n_resamples=0)
+
+
+def test_classwise_intervals_of_many_classes_are_made_in_blocks() -> None:
+    rng = np.random.default_rng(0)
+    logits, labels = rng.standard_normal((300, 400)), rng.integers(0, 400, 300)
+    tracemalloc.start()
+    estimate = estimate_calibration_error(logits, labels, variant="classwise", n_resamples=300)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert estimate.low <= estimate.ece <= estimate.high
+    assert peak < 200 * 2**20

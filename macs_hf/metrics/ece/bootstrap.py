@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController
 
 from .classwise import classwise_sums, simulated_label_counts
 from .ece_functions import bin_index, bin_score, check_options, confidences
-from .inputs import as_array
+from .inputs import as_array, checked_chunks
 from .smooth import fixed_point, integral, modes, smooth_calibration_error
 
 
@@ -67,12 +67,14 @@ def estimate_calibration_error(
             Seed of all draws.
     """
     check_options(n_bins, variant, norm, debiased)
+    check_resamples(n_resamples)
     if variant != "classwise":
         confidence, correct = confidences(predictions, references, probabilities)
         return estimate_from_confidences(
             confidence, correct, n_bins=n_bins, variant=variant, norm=norm, debiased=debiased,
             n_resamples=n_resamples, level=level, seed=seed,
         )  # fmt: skip
+    next(checked_chunks(predictions, references, probabilities))  # shapes and class ids
     n, classes = as_array(predictions).shape
     group = random_groups(n, 3 * classes * n_bins, seed)
     columns = classwise_sums(predictions, references, probabilities, n_bins, group)
@@ -105,6 +107,7 @@ def estimate_from_confidences(
 ) -> CalibrationEstimate:
     """The same from per-sample confidences and correctness, shape `(n,)` each."""
     check_options(n_bins, variant, norm, debiased)
+    check_resamples(n_resamples)
     if variant == "smooth":
         ece = smooth_calibration_error(confidence, correct)
         scores = _smooth_scores(confidence, correct, ece, n_resamples, seed)
@@ -154,6 +157,11 @@ def noise_scores(
     return np.concatenate(scores)
 
 
+def check_resamples(n_resamples: int) -> None:
+    if n_resamples < 1:
+        raise ValueError(f"n_resamples must be positive, got {n_resamples}")
+
+
 def n_simulations(n: int) -> int:
     """Enough for a mean within about 1 %: large n is steadier, so it needs fewer."""
     return int(np.clip(20_000_000 // n, 100, 1000))
@@ -184,7 +192,7 @@ def resampled_sums(columns: np.ndarray, n_resamples: int, seed: int = 0) -> Iter
     """Yields blocks `(resamples, columns)` of column sums over rows drawn with replacement."""
     rng, n = np.random.default_rng(seed), len(columns)
     libraries = ThreadpoolController()
-    block = max(1, 2**19 // n)
+    block = max(1, 2**19 // max(columns.shape))
     for start in range(0, n_resamples, block):
         rows = min(block, n_resamples - start)
         drawn = rng.integers(0, n, size=(rows, n), dtype=np.int32)

@@ -10,7 +10,7 @@ Bins are right-closed, `(a, b]`; a confidence of 0 falls into the first and one 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -186,10 +186,10 @@ def bin_score(
 def check_options(n_bins: int, variant: str, norm: str, debiased: bool) -> None:
     if not isinstance(n_bins, int) or n_bins < 1:
         raise ValueError(f"n_bins must be a positive whole number, got {n_bins!r}")
-    if variant not in Variant.__args__:
-        raise ValueError(f"variant must be one of {', '.join(Variant.__args__)}, got {variant!r}")
-    if norm not in Norm.__args__:
-        raise ValueError(f"norm must be one of {', '.join(Norm.__args__)}, got {norm!r}")
+    if variant not in get_args(Variant):
+        raise ValueError(f"variant must be one of {', '.join(get_args(Variant))}, got {variant!r}")
+    if norm not in get_args(Norm):
+        raise ValueError(f"norm must be one of {', '.join(get_args(Norm))}, got {norm!r}")
     if debiased and norm == "max":
         raise ValueError("debiased=True is defined for norm='l1' and norm='l2' only")
     if variant == "smooth" and (norm != "l1" or debiased):

@@ -9,7 +9,7 @@ from .ece.ece_functions import Norm, ReliabilityBins, bin_index, bin_score
 from .rows import argmax
 
 
-CHUNK = 2**18  # logits at a time: they stay in the cache, and memory does not depend on the size of a batch
+CHUNK = 2**19  # logits at a time, so that memory does not depend on the size of a batch
 
 
 class CalibrationStream:

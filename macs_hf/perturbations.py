@@ -24,11 +24,15 @@ class PixelStats(NamedTuple):
 
     @classmethod
     def from_processor(cls, processor: object) -> "PixelStats | None":
-        """Of a transformers image processor or timm's wrapper, as measured; `None` if it is no image processor."""
+        """Of a transformers image processor or timm's wrapper, as measured; `None` if it does not give scaled RGB."""
         try:
             prepared = preparation(processor)
         except ValueError:
             return None
+        if max(prepared.std) < 0.01:
+            return None  # left in bytes, up to 255
+        if set(prepared.mean) == {0.0} and set(prepared.std) == {1.0}:
+            return cls((0.0,), (1.0,))
         return cls(prepared.mean, prepared.std)
 
     def to_pixels(self, images: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """`MaCSTrainer`: a `transformers.Trainer` that trains with Margin and Consistency Supervision.
 
-The objective is in `supervision.py`; here is only what ties it to `Trainer`, and what makes runs repeatable.
+The objective is in `supervision.py`, what makes runs repeatable in `repeatable.py`; here is what ties them together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,24 +12,24 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import EvalPrediction, PreTrainedModel, TimmWrapperForImageClassification, Trainer
+from transformers import EvalPrediction
 from transformers.utils import logging
 
 from .calibration import TemperatureFit, fit_temperature_report, fold_temperature
-from .checkpoints import last_complete_checkpoint, restore_weights, weights_are_finite
+from .checkpoints import last_complete_checkpoint, weights_are_finite
 from .loss_log import LossLog
 from .metrics import SampleRows, sample_rows
 from .objective import Objective, objective_of
 from .perturbations import PixelStats
-from .randomness import KeyedDataset, global_rng_preserved, mix_seed
+from .randomness import mix_seed
+from .repeatable import RepeatableTrainer
 from .supervision import supervise
-from .timm_layout import save_in_timm_layout
 
 
 logger = logging.get_logger(__name__)
 
 
-class MaCSTrainer(Trainer):
+class MaCSTrainer(RepeatableTrainer):
     """
     Drop-in replacement for [`~transformers.Trainer`], for classifiers that take `pixel_values` and return `.logits`.
 
@@ -51,7 +51,6 @@ class MaCSTrainer(Trainer):
         self._loss_log = LossLog()
         self._last_finite_step = 0
         self._micro_step = (-1, 0)
-        self._keyed_dataset: KeyedDataset | None = None
         super().__init__(*args, **kwargs)
         # The model never sees labels; this also saves a count of them, gathered over processes, at each step.
         self.model_accepts_loss_kwargs = False
@@ -106,7 +105,24 @@ class MaCSTrainer(Trainer):
                 "Load the model with num_labels of the dataset, or map the labels to 0 .. num_labels - 1."
             )
 
-    # ---- The loss ----
+    # ---- Training ----
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        # Objective() validates; a search may have set values that the arguments' own check has not seen.
+        logger.info(f"Training with {self.training_objective}")
+        if isinstance(self.train_dataset, datasets.Dataset):
+            for name in {"label", *self.label_names} & set(self.train_dataset.column_names):
+                column = self.train_dataset.with_format("torch", columns=[name])[:][name]
+                self._check_labels(torch.as_tensor(column), f"column {name!r} of the training set")
+        if hasattr(getattr(self.model, "config", None), "calibration_temperature"):
+            # Folded into the weights that training starts from; it says nothing of those it ends with.
+            del self.model.config.calibration_temperature
+        self._loss_log, self._last_finite_step = LossLog(), 0
+        return super().train(*args, **kwargs)
+
+    def _run_epoch(self, **kwargs: Any) -> None:
+        self._objective = self.training_objective
+        super()._run_epoch(**kwargs)
 
     def compute_loss(
         self,
@@ -162,11 +178,19 @@ class MaCSTrainer(Trainer):
     # ---- Logging ----
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        means = self._stop_if_diverged()
-        if "loss" in logs:
-            logs.update({name: mean for name, mean in means.items() if name != "loss"})
+        # Only for Trainer's own entries about training, which all processes make together.
+        if "loss" in logs or "train_loss" in logs:
+            means = self._stop_if_diverged()
+            logs.update({name: mean for name, mean in means.items() if name != "loss" and "loss" in logs})
             self._loss_log = LossLog()
         super().log(logs, start_time)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        # A finite loss may still have had a gradient that was not.
+        if self._is_whole_model() and not weights_are_finite(self.model):
+            self._raise_diverged()
+        self._stop_if_diverged()
+        super()._save_checkpoint(model, trial)
 
     def _stop_if_diverged(self) -> dict[str, float]:
         """The means of the parts since the last log entry, if the loss was finite all along."""
@@ -248,92 +272,8 @@ class MaCSTrainer(Trainer):
                 "A model that is spread over processes cannot be folded. Save it, then run `macs-hf calibrate` on the "
                 "saved folder."
             )
-        batch = self.data_collator([dataset[index] for index in range(min(4, len(dataset)))])
-        fold_temperature(self.model, temperature, batch["pixel_values"].to(self.model.device))
-
-    # ---- Repeatable runs ----
-
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        # Objective() validates; a search may have set values that the arguments' own check has not seen.
-        logger.info(f"Training with {self.training_objective}")
-        if isinstance(self.train_dataset, datasets.Dataset):
-            for name in {"label", *self.label_names} & set(self.train_dataset.column_names):
-                column = self.train_dataset.with_format("torch", columns=[name])[:][name]
-                self._check_labels(torch.as_tensor(column), f"column {name!r} of the training set")
-        if resume_from_checkpoint is True:
-            # The newest folder may have been cut off while it was written.
-            resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir)
-            if resume_from_checkpoint is None:
-                raise ValueError(f"No complete checkpoint in {self.args.output_dir!r} to resume from.")
-            resume_from_checkpoint = str(resume_from_checkpoint)
-        self._loss_log, self._last_finite_step = LossLog(), 0
-        if hasattr(getattr(self.model, "config", None), "calibration_temperature"):
-            # Folded into the weights that training starts from; it says nothing of those it ends with.
-            del self.model.config.calibration_temperature
-        return super().train(resume_from_checkpoint, *args, **kwargs)
-
-    def _get_dataloader(self, dataset: Any, description: str, *args: Any, is_training: bool = False, **kwargs: Any):
-        if is_training and not isinstance(dataset, torch.utils.data.IterableDataset):
-            if isinstance(dataset, datasets.Dataset):
-                dataset = self._remove_unused_columns(dataset, description=description)
-            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-            self._keyed_dataset = dataset = KeyedDataset(dataset, seed)
-        return super()._get_dataloader(dataset, description, *args, is_training=is_training, **kwargs)
-
-    def _run_epoch(self, *, epoch: int, train_dataloader: Any, **kwargs: Any) -> None:
-        if self.state.global_step >= self.state.max_steps:
-            # A finished run was resumed; Trainer would take one more step before it notices.
-            self.control.should_training_stop = True
-            return
-        self._objective = self.training_objective
-        # accelerate's set_epoch reaches neither the dataset in a distributed run, nor the sampler when the first
-        # batches of a resumed epoch are skipped.
-        if self._keyed_dataset is not None:
-            self._keyed_dataset.set_epoch(epoch)
-        sampler = getattr(train_dataloader, "batch_sampler", None)
-        while sampler is not None:
-            if hasattr(getattr(sampler, "sampler", None), "set_epoch"):
-                sampler.sampler.set_epoch(epoch)
-            sampler = getattr(sampler, "batch_sampler", None)
-        super()._run_epoch(epoch=epoch, train_dataloader=train_dataloader, **kwargs)
-
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        # Each evaluation loader draws from the global generator, which dropout and drop-path share on a CPU.
-        with global_rng_preserved():
-            return super().evaluation_loop(*args, **kwargs)
-
-    # ---- Checkpoints ----
-
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        # A finite loss may still have had a gradient that was not.
-        if self._is_plain_model() and not weights_are_finite(self.model):
-            self._raise_diverged()
-        self._stop_if_diverged()
-        super()._save_checkpoint(model, trial)
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        if not self._is_plain_model():
-            return super()._load_from_checkpoint(resume_from_checkpoint, model)
-        restore_weights(self.model, resume_from_checkpoint)
-
-    def _load_best_model(self) -> None:
-        if not self._is_plain_model():
-            return super()._load_best_model()
-        logger.info(f"Loading best model from {self.state.best_model_checkpoint} (score: {self.state.best_metric}).")
-        with global_rng_preserved():
-            restore_weights(self.model, self.state.best_model_checkpoint)
-
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        super()._save(output_dir, state_dict)
-        model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-        if isinstance(model, TimmWrapperForImageClassification):
-            # A wrapper built from a config saves keys that timm cannot read.
-            data_config = getattr(self.processing_class, "data_config", None)
-            save_in_timm_layout(model, output_dir or self.args.output_dir, data_config, state_dict)
-
-    def _is_plain_model(self) -> bool:
-        """Whether this process holds the whole model and saved it with `save_pretrained` (no adapters, no shards)."""
-        return isinstance(self.model, PreTrainedModel) and not (self.is_deepspeed_enabled or self.is_fsdp_enabled)
+        batch = next(iter(self.get_test_dataloader(dataset)))
+        fold_temperature(self.model, temperature, batch["pixel_values"][:4].to(self.model.device))
 
 
 def _fingerprint(dataset: Any) -> str | None:

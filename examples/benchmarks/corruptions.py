@@ -10,6 +10,7 @@ timed in this run.
 
 import argparse
 import json
+import os
 import platform
 import time
 import warnings
@@ -138,7 +139,13 @@ def main() -> None:
     full = 10_000 * sum(sum(values) for values in small.values())
     mean_large = fmean(fmean(values) for values in large.values())
     report = {
-        "machine": {"processor": platform.machine(), "threads": 1, "torch": torch.__version__},
+        "machine": {
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+            "load_average": [round(load, 1) for load in os.getloadavg()],
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+        },
         "clock": "CPU seconds of the process, best of repeats",
         "frost": frost_source(),
         "32": {"params": "cifar"} | beside(small, REFERENCE_32),

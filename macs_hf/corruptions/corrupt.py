@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -105,6 +106,7 @@ def corrupt(
     >>> alone = corrupt(images[1:], "gaussian_noise", 3, indices=[1])
     >>> torch.equal(alone, corrupt(images, "gaussian_noise", 3)[1:])
     True
+
     ```
     """
     check_cell(name, severity, params)
@@ -137,7 +139,7 @@ def check_cell(name: str, severity: int, params: str) -> None:
         near = near or difflib.get_close_matches(wanted, CORRUPTIONS, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(CORRUPTIONS)}."
         raise ValueError(f"Unknown corruption {name!r}: {hint}")
-    if isinstance(severity, bool) or severity not in SEVERITIES:
+    if isinstance(severity, bool) or not isinstance(severity, Integral) or severity not in SEVERITIES:
         raise ValueError(f"severity={severity!r} is not one of 1, 2, 3, 4, 5.")
     if params not in PARAMETER_SETS:
         raise ValueError(f"params={params!r} is not a parameter set: choose 'cifar' or 'imagenet'.")

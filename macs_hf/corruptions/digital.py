@@ -44,7 +44,7 @@ SATURATE = {
 def contrast(images: Tensor, factor: float) -> Tensor:
     """Pulls each channel towards its own mean."""
     area = images.shape[2] * images.shape[3]
-    mean = (images.sum((2, 3), keepdim=True, dtype=torch.int64).double() / area).float()
+    mean = images.sum((2, 3), keepdim=True, dtype=torch.int64).float() / area
     return to_uint8((images - mean).mul_(factor).add_(mean))
 
 
@@ -60,7 +60,8 @@ def elastic_transform(images: Tensor, parameter: tuple[float, ...], points: Tens
     amplitude, sigma, shift = (length * unit * min(height, width) for length in lengths)
     x = torch.arange(width, dtype=torch.float32, device=images.device)
     y = torch.arange(height, dtype=torch.float32, device=images.device)[:, None]
-    inverse = _inverse_affine(points.double() * shift, height, width).float()[:, :, :, None, None]
+    inverse = _inverse_affine(points.cpu().double() * shift, height, width).to(images.device, torch.float32)
+    inverse = inverse[..., None, None]
     source_x = inverse[:, 0, 0] * x + inverse[:, 0, 1] * y + inverse[:, 0, 2]
     source_y = inverse[:, 1, 0] * x + inverse[:, 1, 1] * y + inverse[:, 1, 2]
     grid = torch.stack((source_x * (2 / (width - 1)) - 1, source_y * (2 / (height - 1)) - 1), dim=-1)
@@ -80,7 +81,6 @@ def _inverse_affine(shifts: Tensor, height: int, width: int) -> Tensor:
     corners = torch.tensor(
         [[x + reach, y + reach], [x + reach, y - reach], [x - reach, y - reach]],
         dtype=torch.float64,
-        device=shifts.device,
     )
     moved = torch.cat((corners + shifts, torch.ones_like(shifts[..., :1])), dim=-1)
     return torch.linalg.solve(moved, corners.expand_as(shifts)).mT

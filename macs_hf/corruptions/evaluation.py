@@ -136,14 +136,15 @@ def forward_of(model: nn.Module, stats: PixelStats, device: torch.device | str |
         stats (`PixelStats`): With what to normalise them.
         device (`torch.device`, *optional*): Where the model is; by default where its parameters are.
     """
-    device = torch.device(device) if device is not None else next(model.parameters()).device
+    parameter = next(model.parameters())
+    device, dtype = torch.device(device or parameter.device), parameter.dtype
 
     @torch.inference_mode()
     def forward(images: Tensor) -> Tensor:
         training = model.training
         model.eval()
         try:
-            output = model(stats.normalize(images.to(device).float() / 255))
+            output = model(stats.normalize(images.to(device).float() / 255).to(dtype))
         finally:
             model.train(training)
         return getattr(output, "logits", output)

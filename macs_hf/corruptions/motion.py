@@ -25,7 +25,7 @@ def motion_blur(images: Tensor, radius: int, sigma: float, angles: Tensor) -> Te
     weights = weights / weights.sum()
     kept = weights > NEGLIGIBLE_WEIGHT
 
-    angles, order = angles.double().cpu().sort()
+    angles, order = angles.cpu().double().sort()
     order = order.to(images.device)
     radians = torch.deg2rad(angles)
     right = torch.ceil(taps[kept, None] * torch.cos(radians) - 0.5).int()

@@ -50,7 +50,8 @@ def plot_contact_sheet(
     for column, title in enumerate(("clean", *map(str, SEVERITIES))):
         left = label_width + column * (cell + gap) + cell / 2
         figure.text(left / width, 1 - 0.42 / height, title, ha="center", va="center", fontsize=8)
-    figure.text(0.5, 1 - 0.17 / height, f"severity, {params} parameters", ha="center", va="center", fontsize=9)
+    middle = (label_width + columns * (cell + gap) / 2) / width
+    figure.text(middle, 1 - 0.17 / height, f"severity, {params} parameters", ha="center", va="center", fontsize=9)
     return figure
 
 
@@ -132,7 +133,7 @@ def plot_severity_curves(tables: Mapping[str, CorruptionTable], *, scaled: bool 
         axes.grid(alpha=0.25, linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_ylim(bottom=0)
-        axes.legend(fontsize=7.5, frameon=False)
+        axes.legend(fontsize=7.5, frameon=False, handlelength=3.2)
     figure.suptitle(_caption(*tables.values()), fontsize=9)
     return figure
 

@@ -149,7 +149,7 @@ def test_hopeless_names_get_the_list() -> None:
         corrupt(images(), "xyz", 1)
 
 
-@pytest.mark.parametrize("severity", [0, 6, -1, 2.5, True, "3", None])
+@pytest.mark.parametrize("severity", [0, 6, -1, 2.5, 2.0, True, "3", None])
 def test_severity_is_one_to_five(severity: object) -> None:
     with pytest.raises(ValueError, match="severity="):
         corrupt(images(), "fog", severity)

@@ -264,7 +264,7 @@ def _load(source: DatasetSource) -> DatasetDict:
     if any(os.path.exists(os.path.join(source.path, name)) for name in ("dataset_dict.json", "state.json")):
         saved = datasets.load_from_disk(source.path)
         return saved if isinstance(saved, DatasetDict) else DatasetDict(train=saved)
-    with hub_needed(f"Dataset {source.path!r}", source.path):
+    with hub_needed(f"Dataset {source.path!r}", source.path, "dataset"):
         return datasets.load_dataset(source.path, source.config)
 
 

@@ -7,11 +7,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
-from huggingface_hub import constants
+from huggingface_hub import HfApi, constants, get_token
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from huggingface_hub.utils import get_session
 
 
 TIMEOUT_SECONDS = 5.0
+WRONG_TOKEN = (
+    "the Hub does not know your token. Get one at https://huggingface.co/settings/tokens, then `hf auth login` or set "
+    "HF_TOKEN (unset it if it is an old one)."
+)
 
 
 def is_local(name_or_path: str | os.PathLike) -> bool:
@@ -49,13 +60,50 @@ def require_hub(what: str) -> None:
         )
 
 
+def require_repo(what: str, repo_id: str, repo_type: str = "model", revision: str | None = None) -> None:
+    """
+    Raise a plain error if a repository cannot be read: missing or private, gated, unknown revision, wrong token.
+
+    Other failures are left to the clients, which may have the files in their cache.
+    """
+    require_hub(what)
+    if constants.HF_HUB_OFFLINE:
+        return
+    page = f"{constants.ENDPOINT}/{'datasets/' if repo_type == 'dataset' else ''}{repo_id}"
+    api = HfApi(library_name="macs_hf")
+    try:
+        api.auth_check(repo_id, repo_type=repo_type)
+        if revision is not None:
+            api.repo_info(repo_id, repo_type=repo_type, revision=revision, timeout=TIMEOUT_SECONDS)
+    except GatedRepoError:
+        who = "your token's account has" if get_token() else "you are not logged in and have"
+        raise PermissionError(
+            f"{what} is gated, and {who} no access yet. Accept its terms at {page}, then log in with `hf auth login` "
+            "or set HF_TOKEN."
+        ) from None
+    except RevisionNotFoundError:
+        raise ValueError(f"{what} has no branch, tag or commit {revision!r}: see {page}/tree/main.") from None
+    except RepositoryNotFoundError:
+        reader = "your token may not read it" if get_token() else "you are not logged in (`hf auth login` or HF_TOKEN)"
+        raise FileNotFoundError(
+            f"{what} is not at {page}: the name is wrong, or it is private and {reader}. It is no local folder either."
+        ) from None
+    except HFValidationError:
+        raise FileNotFoundError(f"{what} is neither a local folder nor the id of a Hub {repo_type}.") from None
+    except HfHubHTTPError as error:
+        if error.response is not None and error.response.status_code == 401:
+            raise PermissionError(f"{what} cannot be read: {WRONG_TOKEN}") from None
+    except httpx2.HTTPError:
+        pass
+
+
 @contextmanager
-def hub_needed(what: str, name_or_path: str) -> Iterator[None]:
-    """Whatever is loaded inside fails at once and plainly if it must come from a Hub that is out of reach."""
+def hub_needed(what: str, name_or_path: str, repo_type: str = "model", revision: str | None = None) -> Iterator[None]:
+    """Whatever is loaded inside fails at once and plainly if it must come from a Hub that cannot give it."""
     if is_local(name_or_path):
         yield
         return
-    require_hub(what)
+    require_repo(what, name_or_path, repo_type, revision)
     try:
         yield
     except OSError as error:

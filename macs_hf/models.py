@@ -68,7 +68,7 @@ def load_pretrained(name: str, revision: str | None = None) -> tuple[PreTrainedM
 
 def _load(name: str, revision: str | None, **kwargs: Any) -> tuple[PreTrainedModel, Any, dict[str, Any]]:
     path = model_id(name)
-    with hub_needed(f"Model {path!r}", path):
+    with hub_needed(f"Model {path!r}", path, "model", revision):
         processor = AutoImageProcessor.from_pretrained(path, revision=revision)
         model, info = AutoModelForImageClassification.from_pretrained(
             path, revision=revision, output_loading_info=True, **kwargs

@@ -1,9 +1,10 @@
-"""Train an image classifier with Margin and Consistency Supervision, calibrate it, and measure it.
+"""Train an image classifier with Margin and Consistency Supervision, calibrate it, measure it, and push it.
 
 python examples/train.py                                      # embedded data, a small network, no download
 python examples/train.py --dataset cifar10 --model resnet50   # Hub ids, short names and local folders
 python examples/train.py config.yaml --learning_rate 1e-3     # JSON or YAML, flags win
 accelerate launch --num_processes 8 examples/train.py ...     # one process per GPU
+python examples/train.py ... --push_to_hub --hub_model_id user/name   # after `hf auth login`
 """
 
 import dataclasses
@@ -22,6 +23,7 @@ from macs_hf.data import class_balanced_subset, load_splits, source_of
 from macs_hf.evaluation import command_line, default_corruptions, evaluate_checkpoint, told_arguments, write_report
 from macs_hf.images import EvalTransform, ImageDataset, TrainTransform, drop_unreadable
 from macs_hf.models import load_classifier
+from macs_hf.push_access import open_repo
 from macs_hf.summary import summary_table
 
 
@@ -48,6 +50,7 @@ class ScriptArguments:
     horizontal_flip: bool | None = field(default=None, metadata={"help": "Mirror at random; off for digits."})
     corruptions: str = field(default="auto", metadata={"help": "Benchmark at the end: auto, cifar, imagenet, none."})
     corruption_samples: int | None = field(default=2000, metadata={"help": "Fixed subset of test images for it."})
+    license: str | None = field(default=None, metadata={"help": "Of the pushed model; else that of its base."})
 
 
 def script_defaults(script: ScriptArguments) -> dict:
@@ -100,6 +103,8 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
 def main(argv: list[str]) -> None:
     script, args = parse(argv)
     logging.set_verbosity(args.get_process_log_level())
+    if args.push_to_hub and args.process_index == 0:
+        open_repo(args)  # whoever may not push learns it now
 
     # ---- Data ----
     source = source_of(
@@ -140,6 +145,7 @@ def main(argv: list[str]) -> None:
 
     # ---- Train ----
     identity = dataclasses.asdict(script) | dataclasses.asdict(objective) | {"seed": args.seed}
+    del identity["license"]
     with args.main_process_first(desc="looking into the output folder"):
         checkpoint = args.resume_from_checkpoint or claim_output_dir(args.output_dir, identity)
     trainer = MaCSTrainer(
@@ -167,12 +173,16 @@ def main(argv: list[str]) -> None:
         seeds={"seed": args.seed},
     )
     trainer.fold_temperature(report.temperature.value, validation)
-    trainer.save_model()
+    trainer.save_model(_internal_call=True)  # without pushing: the report and the card go with it
     if trainer.is_world_process_zero():
         written = write_report(report, rows, args.output_dir, run=Path(args.output_dir).name)
         print(
             f"\n{summary_table(report)}\n\nThe calibrated model is in {args.output_dir}, beside", *written, sep="\n  "
         )
+    if args.push_to_hub:
+        commit = trainer.push_to_hub(license=script.license)
+        if commit is not None:
+            print(f"\nPushed: {commit.repo_url}")
 
 
 if __name__ == "__main__":

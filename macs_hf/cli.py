@@ -1,5 +1,7 @@
 """`macs-hf evaluate|calibrate MODEL --dataset D`: audit or mend any Hub or local image classifier, without training.
 
+`macs-hf push FOLDER REPO` pushes what a run left on disk, with its report and card.
+
 macs-hf evaluate google/vit-base-patch16-224 --dataset user/photos --split test --corruptions imagenet
 macs-hf calibrate user/model --dataset user/photos --calibration_split validation --split test --push_to_hub user/new
 """
@@ -15,6 +17,8 @@ from .data import align_labels, load_split, source_of
 from .evaluation import evaluate_checkpoint, write_report
 from .images import EvalTransform, ImageDataset
 from .models import load_pretrained, model_id
+from .publishing import push_folder, write_card
+from .push_access import check_push_access
 from .summary import summary_table
 from .trainer import MaCSTrainer
 
@@ -23,7 +27,12 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     options = _parser().parse_args(argv)
     try:
-        _run(options, command=shlex.join(["macs-hf", *argv]))
+        if options.action == "push":
+            print(
+                push_folder(options.folder, options.repo, private=options.private, revision=options.revision).repo_url
+            )
+        else:
+            _run(options, command=shlex.join(["macs-hf", *argv]))
     except (ValueError, OSError) as error:
         # What the user can mend is told in a line; anything else is a bug and keeps its traceback.
         print(f"macs-hf: {error}", file=sys.stderr)
@@ -32,6 +41,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, command: str) -> None:
+    calibrating = options.action == "calibrate"
+    repo_id = options.push_to_hub if calibrating else None
+    if repo_id:
+        repo_id = check_push_access(repo_id, private=options.private)
     source = source_of(options.dataset, options.dataset_config, options.image_column, options.label_column)
     model, processor = load_pretrained(options.model, options.model_revision)
 
@@ -40,7 +53,6 @@ def _run(options: argparse.Namespace, command: str) -> None:
         dataset = align_labels(dataset, label_column, label_names, model.config)
         return ImageDataset(dataset, image_column, label_column, EvalTransform(processor), split)
 
-    calibrating = options.action == "calibrate"
     test = prepared(options.split)
     calibration = prepared(options.calibration_split) if calibrating else None
     if calibrating and calibration._fingerprint == test._fingerprint:
@@ -75,6 +87,9 @@ def _run(options: argparse.Namespace, command: str) -> None:
         written = write_report(report, rows, output_dir, run)
         print(summary_table(report))
         print("\nwritten:", *written, *([output_dir / "model.safetensors"] if calibrating else []), sep="\n  ")
+        if repo_id:
+            write_card(output_dir, repo_id, base_model=model_id(options.model))
+            print("pushed:", push_folder(output_dir, repo_id, private=options.private).commit_url)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -104,6 +119,14 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--calibration_split", default="validation", help="held-out split; carved from train if missing"
             )
+            command.add_argument("--push_to_hub", metavar="REPO", help="push the calibrated model there, with a card")
+            command.add_argument("--private", action="store_true", default=None, help="make that repository private")
+    text = "push the model, report, pictures and card of a run's folder, in one commit"
+    command = actions.add_parser("push", help=text, description=text)
+    command.add_argument("folder", help="where the model was saved")
+    command.add_argument("repo", help="user/name; made if it is not there")
+    command.add_argument("--private", action="store_true", default=None, help="make it private")
+    command.add_argument("--revision", help="branch; made if it is not there")
     return parser
 
 

@@ -106,8 +106,9 @@ def card_settings(card: ModelCard) -> dict[str, Any]:
     data = card.data
     loaded_from = re.search(r'pipeline\("image-classification", model="(.+?)"\)', card.text)
     usual = {*TAGS, "timm", "transformers"}
+    title = re.search(r"^# (.+)$", card.text, re.MULTILINE)
     settings = {
-        "name": data.model_name or re.search(r"^# (.+)$", card.text, re.MULTILINE)[1],
+        "name": data.model_name or (title[1] if title else None),
         "license": data.license,
         "base_model": data.base_model,
         "datasets": tuple(data.datasets or ()),

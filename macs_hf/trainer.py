@@ -17,6 +17,7 @@ from transformers.utils import logging
 
 from .calibration import TemperatureFit, fit_temperature_report, fold_temperature
 from .checkpoints import last_complete_checkpoint, weights_are_finite
+from .hub_trainer import HubTrainer
 from .loss_log import LossLog
 from .metrics import SampleRows, sample_rows
 from .objective import Objective, objective_of
@@ -29,7 +30,7 @@ from .supervision import supervise
 logger = logging.get_logger(__name__)
 
 
-class MaCSTrainer(RepeatableTrainer):
+class MaCSTrainer(HubTrainer, RepeatableTrainer):
     """
     Drop-in replacement for [`~transformers.Trainer`], for classifiers that take `pixel_values` and return `.logits`.
 

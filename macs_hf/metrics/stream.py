@@ -51,10 +51,10 @@ class CalibrationStream:
 
     def _sums(self, logits: torch.Tensor, labels: torch.Tensor, start: int) -> torch.Tensor:
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        log_probs = logits.log_softmax(dim=1)
         predicted = argmax(logits)
-        confidence = log_probs.gather(1, predicted[:, None])[:, 0].exp()
-        nll = log_probs.gather(1, labels[:, None])[:, 0].abs()
+        confidence = logits.softmax(dim=1).gather(1, predicted[:, None])[:, 0]
+        gap = logits.gather(1, predicted[:, None]) - logits.gather(1, labels[:, None])
+        nll = gap[:, 0] - confidence.log()  # unlike the label's probability, the confidence cannot underflow
         confidence, nll, correct = (x.cpu().numpy() for x in (confidence, nll, predicted == labels))
         bad = np.isnan(confidence)
         if bad.any():

@@ -28,9 +28,8 @@ def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         if options.action == "push":
-            print(
-                push_folder(options.folder, options.repo, private=options.private, revision=options.revision).repo_url
-            )
+            commit = push_folder(options.folder, options.repo, private=options.private, revision=options.revision)
+            print("pushed:", commit.repo_url)
         else:
             _run(options, command=shlex.join(["macs-hf", *argv]))
     except (ValueError, OSError) as error:
@@ -89,7 +88,7 @@ def _run(options: argparse.Namespace, command: str) -> None:
         print("\nwritten:", *written, *([output_dir / "model.safetensors"] if calibrating else []), sep="\n  ")
         if repo_id:
             write_card(output_dir, repo_id, base_model=model_id(options.model))
-            print("pushed:", push_folder(output_dir, repo_id, private=options.private).commit_url)
+            print("pushed:", push_folder(output_dir, repo_id, private=options.private).repo_url)
 
 
 def _parser() -> argparse.ArgumentParser:

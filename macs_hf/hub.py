@@ -15,7 +15,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import get_session
+from huggingface_hub.utils import get_session, validate_repo_id
 
 
 TIMEOUT_SECONDS = 5.0
@@ -72,6 +72,7 @@ def require_repo(what: str, repo_id: str, repo_type: str = "model", revision: st
     page = f"{constants.ENDPOINT}/{'datasets/' if repo_type == 'dataset' else ''}{repo_id}"
     api = HfApi(library_name="macs_hf")
     try:
+        validate_repo_id(repo_id)
         api.auth_check(repo_id, repo_type=repo_type)
         if revision is not None:
             api.repo_info(repo_id, repo_type=repo_type, revision=revision, timeout=TIMEOUT_SECONDS)

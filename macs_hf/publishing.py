@@ -6,6 +6,7 @@ keep a token, or optimizer states) stay at home; only `last-checkpoint/`, to res
 
 import json
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -240,8 +241,8 @@ def _how_to_push_again(
     options = (" --private" if private else "") + (f" --revision {revision}" if revision else "")
     return (
         f"Pushing to {repo_id!r} failed: {reason_of(error)}. Nothing is lost: the model, its report and its card are "
-        f"in {str(folder)!r}. To push again:\n  macs-hf push {folder} {repo_id}{options}\nor, in Python,\n"
-        f"  macs_hf.publishing.push_folder({str(folder)!r}, {repo_id!r})"
+        f"in {str(folder)!r}. To push again:\n  macs-hf push {shlex.quote(str(folder))} {repo_id}{options}\n"
+        f"or, in Python,\n  macs_hf.publishing.push_folder({str(folder)!r}, {repo_id!r})"
     )
 
 

@@ -99,7 +99,7 @@ def corrupt(
 
     ```python
     >>> import torch
-    >>> from . import corrupt
+    >>> from macs_hf.corruptions import corrupt
     >>> images = torch.full((2, 3, 32, 32), 128, dtype=torch.uint8)
     >>> corrupt(images, "brightness", 3).unique()
     tensor([166], dtype=torch.uint8)

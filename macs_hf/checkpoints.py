@@ -94,8 +94,8 @@ def claim_output_dir(output_dir: str | Path, identity: dict[str, Any]) -> str | 
         if earlier != identity:
             differences = "it has no record of what made it"
             if earlier is not None:
-                names = [name for name in identity if earlier.get(name) != identity[name]]
-                differences = ", ".join(f"{name}: {earlier.get(name)!r}, now {identity[name]!r}" for name in names)
+                names = [name for name in earlier | identity if earlier.get(name) != identity.get(name)]
+                differences = ", ".join(f"{name}: {earlier.get(name)!r}, now {identity.get(name)!r}" for name in names)
             raise FileExistsError(
                 f"{str(output_dir)!r} holds checkpoints of another run ({differences}). Choose another --output_dir, "
                 "delete this one, or name the checkpoint to go on from with --resume_from_checkpoint."

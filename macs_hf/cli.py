@@ -13,12 +13,14 @@ from pathlib import Path
 
 from transformers import TrainingArguments
 
-from .data import align_labels, load_split, source_of
+from .columns import align_labels
+from .data import load_splits
 from .evaluation import evaluate_checkpoint, write_report
 from .images import EvalTransform, ImageDataset
 from .models import load_pretrained, model_id
 from .publishing import push_folder, write_card
 from .push_access import check_push_access
+from .sources import source_of
 from .summary import summary_table
 from .trainer import MaCSTrainer
 
@@ -44,21 +46,25 @@ def _run(options: argparse.Namespace, command: str) -> None:
     repo_id = options.push_to_hub if calibrating else None
     if repo_id:
         repo_id = check_push_access(repo_id, private=options.private)
-    source = source_of(options.dataset, options.dataset_config, options.image_column, options.label_column)
+    source = source_of(
+        options.dataset,
+        options.dataset_config,
+        options.image_column,
+        options.label_column,
+        validation_split=options.calibration_split if calibrating else None,
+        test_split=options.split,
+    )
+    splits = load_splits(source, need_train=False)
+    if calibrating and splits.validation is None:
+        raise ValueError(f"Dataset {source.path!r} has no split to calibrate on. Name one with --calibration_split.")
     model, processor = load_pretrained(options.model, options.model_revision)
 
-    def prepared(split: str) -> ImageDataset:
-        dataset, image_column, label_column, label_names = load_split(source, split)
-        dataset = align_labels(dataset, label_column, label_names, model.config)
-        return ImageDataset(dataset, image_column, label_column, EvalTransform(processor), split)
+    def prepared(name: str) -> ImageDataset:
+        dataset = align_labels(getattr(splits, name), splits.label_column, splits.label_names, model.config)
+        return ImageDataset(dataset, splits.image_column, splits.label_column, EvalTransform(processor), name)
 
-    test = prepared(options.split)
-    calibration = prepared(options.calibration_split) if calibrating else None
-    if calibrating and calibration._fingerprint == test._fingerprint:
-        raise ValueError(
-            f"--calibration_split {options.calibration_split} and --split {options.split} are the same data: a "
-            "temperature fitted on the test set says nothing. Name two splits."
-        )
+    test = prepared("test")
+    calibration = prepared("validation") if calibrating else None
 
     run = Path(options.model).name
     output_dir = Path(options.output_dir or Path("runs", f"{run}-{options.action}"))
@@ -76,7 +82,7 @@ def _run(options: argparse.Namespace, command: str) -> None:
         model_revision=getattr(model.config, "_commit_hash", None) or options.model_revision,
         dataset=source.path,
         dataset_config=source.config,
-        split=options.split,
+        split=source.test_split,
         command=command,
     )
     if calibrating:
@@ -105,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("model", help="Hub id, timm name or local folder")
         command.add_argument("--dataset", required=True, help="benchmark name, Hub id or local folder")
         command.add_argument("--dataset_config", help="configuration of a Hub dataset")
-        command.add_argument("--split", default="test", help="split to measure on (default: test)")
+        command.add_argument("--split", help="split to measure on (default: test)")
         command.add_argument("--image_column", help="found if there is only one image column")
         command.add_argument("--label_column", help="found if there is only one class label")
         command.add_argument("--model_revision", help="branch, tag or commit of the model")
@@ -116,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--output_dir", help="where report and pictures go (default: runs/MODEL-ACTION)")
         if action == "calibrate":
             command.add_argument(
-                "--calibration_split", default="validation", help="held-out split; carved from train if missing"
+                "--calibration_split", help="held-out split (default: validation, or carved from train)"
             )
             command.add_argument("--push_to_hub", metavar="REPO", help="push the calibrated model there, with a card")
             command.add_argument("--private", action="store_true", default=None, help="make that repository private")

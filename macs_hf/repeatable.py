@@ -68,12 +68,12 @@ class RepeatableTrainer(Trainer):
             return super().evaluation_loop(*args, **kwargs)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        if not self._is_whole_model():
+        if not self.is_whole_model():
             return super()._load_from_checkpoint(resume_from_checkpoint, model)
         restore_weights(self.model, resume_from_checkpoint)
 
     def _load_best_model(self) -> None:
-        if not self._is_whole_model():
+        if not self.is_whole_model():
             return super()._load_best_model()
         logger.info(f"Loading best model from {self.state.best_model_checkpoint} (score: {self.state.best_metric}).")
         with global_rng_preserved():
@@ -87,6 +87,6 @@ class RepeatableTrainer(Trainer):
             data_config = getattr(self.processing_class, "data_config", None)
             save_in_timm_layout(model, output_dir or self.args.output_dir, data_config, state_dict)
 
-    def _is_whole_model(self) -> bool:
+    def is_whole_model(self) -> bool:
         """Whether this process holds the whole model and saved it with `save_pretrained` (no adapters, no shards)."""
         return isinstance(self.model, PreTrainedModel) and not (self.is_deepspeed_enabled or self.is_fsdp_enabled)

@@ -188,7 +188,7 @@ class MaCSTrainer(HubTrainer, RepeatableTrainer):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         # A finite loss may still have had a gradient that was not.
-        if self._is_whole_model() and not weights_are_finite(self.model):
+        if self.is_whole_model() and not weights_are_finite(self.model):
             self._raise_diverged()
         self._stop_if_diverged()
         super()._save_checkpoint(model, trial)

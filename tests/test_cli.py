@@ -98,6 +98,6 @@ def test_mistakes_are_told_in_a_line(folder: Path, capsys: pytest.CaptureFixture
     assert run(folder, "evaluate", "two") == 2
     assert "The model has 3 classes (ant, bee, cat, ...), the dataset 2" in capsys.readouterr().err
     assert run(folder, "calibrate", "data", "--calibration_split", "test") == 2
-    assert "are the same data" in capsys.readouterr().err
+    assert "calibration_split='test' and split='test' must differ" in capsys.readouterr().err
     assert run(folder, "evaluate", "data", "--split", "holdout") == 2
-    assert "has no split 'holdout'" in capsys.readouterr().err
+    assert "has no split 'holdout' to test on" in capsys.readouterr().err

@@ -9,18 +9,9 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from PIL import Image
 
-from macs_hf.data import (
-    DATASETS,
-    DatasetSource,
-    ImageSplits,
-    carve,
-    check_labels,
-    class_balanced_subset,
-    find_columns,
-    labels_of,
-    load_splits,
-    source_of,
-)
+from macs_hf.columns import check_labels, find_columns, labels_of
+from macs_hf.data import ImageSplits, carve, class_balanced_subset, load_splits
+from macs_hf.sources import DATASETS, DatasetSource, source_of
 
 
 def picture(value: int) -> Image.Image:

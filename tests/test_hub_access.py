@@ -13,8 +13,9 @@ import pytest
 from huggingface_hub import constants
 
 from macs_hf import hub
-from macs_hf.data import load_splits, source_of
+from macs_hf.data import load_splits
 from macs_hf.models import load_classifier
+from macs_hf.sources import source_of
 
 
 @pytest.fixture
@@ -125,7 +126,8 @@ def test_the_script_says_so_within_seconds(
 ) -> None:
     """As a user meets it: nothing patched, a fresh process, the Hub's own clients."""
     port = request.getfixturevalue(server)
-    code = "import time; from macs_hf.data import load_splits, source_of; print('start', time.monotonic(), flush=True)"
+    code = "import time; from macs_hf.data import load_splits; from macs_hf.sources import source_of"
+    code += "; print('start', time.monotonic(), flush=True)"
     code += (
         "\ntry: load_splits(source_of('cifar10'))\nexcept ConnectionError as e: print(e, time.monotonic(), sep='|')"
     )

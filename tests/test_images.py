@@ -13,7 +13,7 @@ from datasets import ClassLabel, Dataset, Features
 from PIL import Image
 from transformers import ImageClassificationPipeline, TimmWrapperImageProcessor, ViTImageProcessor
 
-from macs_hf.data import load_splits, source_of
+from macs_hf.data import load_splits
 from macs_hf.images import (
     EvalTransform,
     ImageDataset,
@@ -27,6 +27,7 @@ from macs_hf.images import (
 from macs_hf.models import load_classifier
 from macs_hf.perturbations import PixelStats
 from macs_hf.processors import preparation
+from macs_hf.sources import source_of
 
 
 RED, GREEN, BLUE = (200, 30, 40), (20, 190, 50), (10, 60, 210)

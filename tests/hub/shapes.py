@@ -156,9 +156,10 @@ def push_lookalikes() -> None:
 
 
 def load_lookalikes(names: list[str]) -> dict[str, dict[str, Any]]:
-    from macs_hf.data import load_splits, source_of
+    from macs_hf.data import load_splits
     from macs_hf.images import EvalTransform, ImageDataset, TrainTransform
     from macs_hf.models import load_classifier
+    from macs_hf.sources import source_of
 
     found = {}
     for name in names:

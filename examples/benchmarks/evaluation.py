@@ -1,0 +1,101 @@
+"""What evaluation with all default metrics costs over the bare forward passes, printed as JSON.
+
+    python examples/benchmarks/evaluation.py --output evaluation.json
+
+Both run the same model over the same batches in memory, in turn, in one process; the ratio is the median over rounds.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import transformers
+from torch.utils.data import DataLoader, Dataset
+from transformers import TimmWrapperConfig, TimmWrapperForImageClassification, TrainingArguments
+
+from macs_hf import MaCSTrainer
+
+
+class Images(Dataset):
+    """Random images in memory."""
+
+    def __init__(self, size: int, image_size: int, num_labels: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.images = torch.randn(size, 3, image_size, image_size, generator=generator)
+        self.labels = torch.randint(num_labels, (size,), generator=generator)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return {"pixel_values": self.images[index], "labels": self.labels[index]}
+
+
+def contestants(name: str, args: argparse.Namespace, output_dir: str) -> dict[str, Callable[[], object]]:
+    config = TimmWrapperConfig(architecture=name, num_labels=args.num_labels)
+    model = TimmWrapperForImageClassification(config).eval()
+    data = Images(args.samples, args.image_size, args.num_labels)
+    settings = TrainingArguments(
+        output_dir, per_device_eval_batch_size=args.batch_size, report_to="none", use_cpu=True, disable_tqdm=True
+    )
+    trainer = MaCSTrainer(model=model, args=settings)
+
+    def bare() -> None:
+        with torch.inference_mode():
+            for batch in DataLoader(data, batch_size=args.batch_size, collate_fn=trainer.data_collator):
+                model(pixel_values=batch["pixel_values"])
+
+    return {"bare": bare, "evaluate": lambda: trainer.evaluate(data)}
+
+
+def benchmark(name: str, args: argparse.Namespace) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as output_dir:
+        runs = contestants(name, args, output_dir)
+        seconds: dict[str, list[float]] = {key: [] for key in runs}
+        order = random.Random(0)
+        for round_ in range(-1, args.rounds):
+            for key in order.sample(list(runs), len(runs)):
+                start = time.process_time()
+                runs[key]()
+                if round_ >= 0:
+                    seconds[key].append(time.process_time() - start)
+    ratios = [mine / base for mine, base in zip(seconds["evaluate"], seconds["bare"], strict=True)]
+    return {
+        "bare_seconds": round(statistics.median(seconds["bare"]), 3),
+        "evaluate_seconds": round(statistics.median(seconds["evaluate"]), 3),
+        "ratio": round(statistics.median(ratios), 4),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Cost of the default metrics over bare forward passes, as JSON.")
+    parser.add_argument("--models", nargs="+", default=["resnet18", "mobilenetv3_small_100"])
+    parser.add_argument("--samples", type=int, default=512)
+    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--image_size", type=int, default=64)
+    parser.add_argument("--num_labels", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--output", type=Path, help="Also write the JSON here.")
+    args = parser.parse_args()
+
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    models = {name: benchmark(name, args) for name in args.models}
+    worst = max(model["ratio"] for model in models.values())
+    settings = {key: value for key, value in vars(args).items() if key != "output"}
+    clock = "CPU seconds of the process, one thread"
+    result = {"clock": clock, "settings": settings, "models": models, "worst_ratio": worst, "at_most": 1.05}
+    text = json.dumps(result, indent=2)
+    print(text)
+    if args.output:
+        args.output.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""The columns of a dataset: which holds the images, which the labels, and what the labels mean."""
+
+from typing import Any
+
+import datasets
+import numpy as np
+from datasets import ClassLabel, Dataset, DatasetDict, Features
+from transformers.utils import logging
+
+from .sources import DatasetSource
+
+
+logger = logging.get_logger(__name__)
+
+
+def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:
+    """The image column and the label column: those named, or the only ones there can be."""
+    images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
+    image = source.image_column or (images[0] if len(images) == 1 else None)
+    if image is None:
+        raise ValueError(
+            f"Dataset {source.path!r} has {len(images)} image columns ({', '.join(images) or 'none'}) among "
+            f"{sorted(features)}. Name one with --image_column."
+        )
+    if image not in features or not isinstance(features[image], datasets.Image):
+        what = f"holds {features[image]}" if image in features else "does not exist"
+        raise ValueError(
+            f"Column {image!r} of dataset {source.path!r} {what}, not images; its image columns are "
+            f"{images or 'none'}. Name one with --image_column."
+        )
+    classes = [name for name, feature in features.items() if isinstance(feature, ClassLabel)]
+    label = source.label_column or next((name for name in ("label", "labels") if name in features), None)
+    label = label or (classes[0] if len(classes) == 1 else None)
+    if label is None or label not in features:
+        raise ValueError(
+            f"Dataset {source.path!r} has no label column{f' {label!r}' if label else ''}; its columns are "
+            f"{sorted(features)}, {len(classes)} of them class labels ({', '.join(classes) or 'none'}). Name one with "
+            "--label_column."
+        )
+    return image, label
+
+
+def with_class_labels(raw: DatasetDict, label_column: str, source: DatasetSource) -> tuple[DatasetDict, list[str]]:
+    """Labels as `ClassLabel`: named ones stay, integers and strings become names in sorted order."""
+    feature = next(iter(raw.values())).features[label_column]
+    if not isinstance(feature, ClassLabel):
+        kind = getattr(feature, "dtype", str(feature))
+        if not kind.startswith(("int", "uint", "string", "large_string", "bool")):
+            raise ValueError(
+                f"Column {label_column!r} of dataset {source.path!r} holds {kind}, not one class per image. "
+                "Name another with --label_column."
+            )
+        for name, split in raw.items():
+            wrong = [value for value in split.unique(label_column) if value is None or value == -1]
+            if wrong:
+                raise ValueError(
+                    f"Label {wrong[0]} in column {label_column!r}, split {name!r} of dataset {source.path!r}, marks "
+                    "rows without a label. Leave them out, or choose another split."
+                )
+        values = sorted(set().union(*(split.unique(label_column) for split in raw.values())))
+        names = [str(value) for value in values]
+        feature = ClassLabel(names=names)
+        index = {value: i for i, value in enumerate(values)}
+
+        def encode(label: object) -> dict[str, int]:
+            return {label_column: index[label]}
+
+        for name, split in raw.items():
+            features = Features(split.features | {label_column: feature})
+            raw[name] = split.map(
+                encode, input_columns=[label_column], features=features, desc="Numbering the classes"
+            )
+    if len(feature.names) < 2:
+        raise ValueError(
+            f"Dataset {source.path!r} has {len(feature.names)} class ({', '.join(feature.names)}) in column "
+            f"{label_column!r}; a classifier needs at least two."
+        )
+    return raw, feature.names
+
+
+def labels_of(dataset: Dataset, label_column: str) -> np.ndarray:
+    return dataset.with_format("numpy", columns=[label_column])[:][label_column]
+
+
+def check_labels(dataset: Dataset, label_column: str, num_classes: int, where: str) -> None:
+    labels = labels_of(dataset, label_column)
+    if len(labels) == 0:
+        raise ValueError(f"{where} is empty.")
+    wrong = np.flatnonzero(~((labels >= 0) & (labels < num_classes)))  # a missing label is nan
+    if len(wrong):
+        raise ValueError(
+            f"Label {labels[wrong[0]]} of row {wrong[0]} in {where} is outside [0, {num_classes}) ({len(wrong)} such "
+            "rows; -1 often marks a split without labels). Mend the labels or choose another split."
+        )
+
+
+def align_labels(dataset: Dataset, label_column: str, label_names: list[str], config: Any) -> Dataset:
+    """The dataset with the class numbers of a model that knows the same classes, perhaps in another order."""
+    known = {str(name).lower(): int(index) for name, index in config.label2id.items()}
+    names = [name.lower() for name in label_names]
+    if names == sorted(known, key=known.get):
+        return dataset
+    if set(names) == set(known):
+        label2id = {name: known[name.lower()] for name in label_names}
+        return dataset.align_labels_with_mapping(label2id, label_column)
+    if len(names) == config.num_labels:
+        logger.warning(
+            f"The model calls its classes {list(known)[:3]}..., the dataset {label_names[:3]}...; they are taken to "
+            "be in the same order."
+        )
+        return dataset
+    raise ValueError(
+        f"The model has {config.num_labels} classes ({', '.join(list(known)[:3])}, ...), the dataset {len(names)} "
+        f"({', '.join(label_names[:3])}, ...). Choose a dataset of the model's classes, or train it on this one."
+    )

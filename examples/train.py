@@ -5,6 +5,7 @@ python examples/train.py --dataset cifar10 --model resnet50   # Hub ids, short n
 python examples/train.py config.yaml --learning_rate 1e-3     # JSON or YAML, flags win
 accelerate launch --num_processes 8 examples/train.py ...     # one process per GPU
 python examples/train.py ... --push_to_hub --hub_model_id user/name   # after `hf auth login`
+python examples/train.py --streaming --max_steps 100000 ...   # training images that do not fit on disk
 """
 
 import dataclasses
@@ -19,11 +20,13 @@ from transformers.utils import logging
 
 from macs_hf import METHODS, MaCSTrainer, MaCSTrainingArguments, objective_of
 from macs_hf.checkpoints import claim_output_dir
-from macs_hf.data import class_balanced_subset, load_splits, source_of
+from macs_hf.data import class_balanced_subset, load_splits
 from macs_hf.evaluation import command_line, default_corruptions, evaluate_checkpoint, told_arguments, write_report
 from macs_hf.images import EvalTransform, ImageDataset, TrainTransform, drop_unreadable
 from macs_hf.models import load_classifier
 from macs_hf.push_access import open_repo
+from macs_hf.sources import source_of
+from macs_hf.streaming import check_streaming, stream_splits, training_stream
 from macs_hf.summary import summary_table
 
 
@@ -47,16 +50,38 @@ class ScriptArguments:
     data_fraction: float = field(default=1.0, metadata={"help": "Class-balanced share of the training set."})
     max_train_samples: int | None = field(default=None, metadata={"help": "At most so many training images."})
     skip_bad_images: bool = field(default=False, metadata={"help": "Leave out images that cannot be read."})
+    streaming: bool = field(default=False, metadata={"help": "Read training images as they come; needs max_steps."})
+    max_eval_samples: int = field(
+        default=5000, metadata={"help": "With streaming: at most so many validation, and so many test images."}
+    )
     horizontal_flip: bool | None = field(default=None, metadata={"help": "Mirror at random; off for digits."})
     corruptions: str = field(default="auto", metadata={"help": "Benchmark at the end: auto, cifar, imagenet, none."})
     corruption_samples: int | None = field(default=2000, metadata={"help": "Fixed subset of test images for it."})
     license: str | None = field(default=None, metadata={"help": "Of the pushed model; else that of its base."})
 
 
+# Settings that do not change what is learned, and those of `TrainingArguments` that do: starting again with another
+# recipe is another run.
+AFTER_TRAINING = ("corruptions", "corruption_samples", "license")
+RECIPE = (
+    "seed",
+    "learning_rate",
+    "num_train_epochs",
+    "max_steps",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "weight_decay",
+    "warmup_steps",
+    "lr_scheduler_type",
+)
+
+
 def script_defaults(script: ScriptArguments) -> dict:
     """What this script sets differently from `TrainingArguments`; flags and config files win."""
     on_gpu = torch.cuda.is_available()
     has_bf16 = on_gpu and torch.cuda.is_bf16_supported()
+    # A stream has no epochs: ten times during training.
+    when = {"eval_steps": 0.1, "save_steps": 0.1} if script.streaming else {}
     names = (Path(script.dataset).name, Path(script.model).name, script.method)
     return {
         "output_dir": str(Path("runs", "-".join(names))),
@@ -71,19 +96,20 @@ def script_defaults(script: ScriptArguments) -> dict:
         "bf16": has_bf16,
         "fp16": on_gpu and not has_bf16,
         "logging_steps": 10,
-        "eval_strategy": "epoch",
-        "save_strategy": "epoch",
+        "eval_strategy": "steps" if script.streaming else "epoch",
+        "save_strategy": "steps" if script.streaming else "epoch",
         "save_total_limit": 1,
         "seed": 0,
         "dataloader_pin_memory": on_gpu,
         "log_level": "warning",
+        **when,
     }
 
 
 def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
     settings = {}
     if argv and argv[0].endswith((".json", ".yaml", ".yml")):
-        settings = yaml.safe_load(Path(argv[0]).read_text())  # JSON is YAML
+        settings = yaml.safe_load(Path(argv[0]).read_text()) or {}  # JSON is YAML
         argv = argv[1:]
     known = {f.name for cls in (ScriptArguments, MaCSTrainingArguments) for f in dataclasses.fields(cls)}
     if unknown := set(settings) - known:
@@ -103,6 +129,9 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
 def main(argv: list[str]) -> None:
     script, args = parse(argv)
     logging.set_verbosity(args.get_process_log_level())
+    if script.streaming:
+        check_streaming(args.max_steps, script.data_fraction, script.max_train_samples)
+        args.accelerator_config.dispatch_batches = False  # each process reads its own shards
     if args.push_to_hub and args.process_index == 0:
         open_repo(args)  # whoever may not push learns it now
 
@@ -118,16 +147,19 @@ def main(argv: list[str]) -> None:
         horizontal_flip=script.horizontal_flip,
     )
     with args.main_process_first(desc="loading the dataset"):
-        splits = load_splits(source)
-        if script.skip_bad_images:
+        if script.streaming:
+            splits = stream_splits(source, script.max_eval_samples, script.skip_bad_images)
+        else:
+            splits = load_splits(source)
+        if script.skip_bad_images and not script.streaming:
             readable = {
                 name: drop_unreadable(getattr(splits, name), splits.image_column, name)
                 for name in ("train", "validation", "test")
             }
             splits = splits._replace(**readable)
-    size = round(len(splits.train) * script.data_fraction)
-    size = min(size, script.max_train_samples or size)
-    if size != len(splits.train):
+    if script.data_fraction != 1 or script.max_train_samples is not None:
+        size = round(len(splits.train) * script.data_fraction)
+        size = size if script.max_train_samples is None else min(size, script.max_train_samples)
         subset = class_balanced_subset(splits.train, splits.label_column, size, args.seed)
         splits = splits._replace(train=subset)
 
@@ -140,12 +172,12 @@ def main(argv: list[str]) -> None:
 
     objective = objective_of(args)
     augment = TrainTransform(processor, source.horizontal_flip, augmix=objective.lambda_jsd > 0)
-    train, validation = prepared("train", augment), prepared("validation", EvalTransform(processor))
-    test = prepared("test", EvalTransform(processor))
+    validation, test = prepared("validation", EvalTransform(processor)), prepared("test", EvalTransform(processor))
+    train = training_stream(splits, augment, args) if script.streaming else prepared("train", augment)
 
     # ---- Train ----
-    identity = dataclasses.asdict(script) | dataclasses.asdict(objective) | {"seed": args.seed}
-    del identity["license"]
+    identity = {name: value for name, value in dataclasses.asdict(script).items() if name not in AFTER_TRAINING}
+    identity |= dataclasses.asdict(objective) | {name: str(getattr(args, name)) for name in RECIPE}
     with args.main_process_first(desc="looking into the output folder"):
         checkpoint = args.resume_from_checkpoint or claim_output_dir(args.output_dir, identity)
     trainer = MaCSTrainer(
@@ -154,6 +186,13 @@ def main(argv: list[str]) -> None:
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_metrics("train", result.metrics)
     trainer.save_state()
+
+    if not trainer.is_whole_model():
+        trainer.save_model()
+        print(
+            f"The model was trained in shards, which take no temperature: run `macs-hf calibrate {args.output_dir}`."
+        )
+        return
 
     # ---- Measure, with a temperature that test never saw, and fold it into the head that is saved ----
     params = {"auto": default_corruptions(processor), "none": None}.get(script.corruptions, script.corruptions)

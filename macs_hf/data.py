@@ -1,6 +1,7 @@
 """A Hub, local or embedded dataset as seeded train, validation and test splits with one image and one label column."""
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import datasets
@@ -40,24 +41,8 @@ def load_splits(source: DatasetSource, need_train: bool = True) -> ImageSplits:
     Without `need_train` a dataset may have no training split; `train`, and a missing `validation`, are then `None`.
     """
     raw = load_raw(source)
+    validation_split, test_split = split_names(source, list(raw), need_train)
     has_train = source.train_split in raw
-    if not has_train and (need_train or source.test_split not in raw):
-        raise ValueError(f"Dataset {source.path!r} has no split {source.train_split!r}, only {sorted(raw)}.")
-    test_split = source.test_split if source.test_split in raw else None
-    if test_split is None and source.test_split != "test":
-        raise ValueError(f"Dataset {source.path!r} has no split {source.test_split!r} to test on, only {sorted(raw)}.")
-    validation_split = source.validation_split
-    if validation_split not in (None, *raw):
-        raise ValueError(f"Dataset {source.path!r} has no split {validation_split!r}, only {sorted(raw)}.")
-    named = [split for split in (source.train_split, validation_split, test_split) if split is not None]
-    if len(set(named)) < len(named):
-        raise ValueError(
-            f"Dataset {source.path!r}: train_split={source.train_split!r}, calibration_split={validation_split!r} and "
-            f"split={test_split!r} must differ, or the model is tested on what it has seen. Choose other splits, or "
-            "leave the calibration split out to have it carved from train."
-        )
-    if validation_split is None and "validation" in raw and "validation" not in (source.train_split, test_split):
-        validation_split = "validation"
     # Splits that are not wanted (SVHN has 531,131 `extra` images) are left alone.
     raw = DatasetDict({name: raw[name] for name in (source.train_split, validation_split, test_split) if name in raw})
 
@@ -81,6 +66,30 @@ def load_splits(source: DatasetSource, need_train: bool = True) -> ImageSplits:
     else:
         validation = raw[validation_split]
     return ImageSplits(train, validation, test, image_column, label_column, label_names)
+
+
+def split_names(source: DatasetSource, names: Sequence[str], need_train: bool = True) -> tuple[str | None, str | None]:
+    """Which of a dataset's splits are validation and test; `None` for one that has to be carved from train."""
+    if source.train_split not in names and (need_train or source.test_split not in names):
+        raise ValueError(f"Dataset {source.path!r} has no split {source.train_split!r}, only {sorted(names)}.")
+    test_split = source.test_split if source.test_split in names else None
+    if test_split is None and source.test_split != "test":
+        raise ValueError(
+            f"Dataset {source.path!r} has no split {source.test_split!r} to test on, only {sorted(names)}."
+        )
+    validation_split = source.validation_split
+    if validation_split not in (None, *names):
+        raise ValueError(f"Dataset {source.path!r} has no split {validation_split!r}, only {sorted(names)}.")
+    named = [split for split in (source.train_split, validation_split, test_split) if split is not None]
+    if len(set(named)) < len(named):
+        raise ValueError(
+            f"Dataset {source.path!r}: train_split={source.train_split!r}, calibration_split={validation_split!r} and "
+            f"split={test_split!r} must differ, or the model is tested on what it has seen. Choose other splits, or "
+            "leave the calibration split out to have it carved from train."
+        )
+    if validation_split is None and "validation" in names and "validation" not in (source.train_split, test_split):
+        validation_split = "validation"
+    return validation_split, test_split
 
 
 def carve(dataset: Dataset, label_column: str, share: float) -> tuple[Dataset, Dataset]:

@@ -130,6 +130,14 @@ def test_the_script_says_what_is_wrong_before_training(hub: HubServer, options: 
     assert not (hub.root / "runs" / "never" / "model.safetensors").exists()
 
 
+def test_two_processes_train_from_a_stream(hub: HubServer) -> None:
+    options = "--dataset alice/shapes --model alice/base --output_dir runs/stream --streaming --max_eval_samples 105"
+    train(hub, options, launch=True)
+    report = json.loads((hub.root / "runs" / "stream" / "stream.json").read_text())
+    assert report["n"] == 40 and report["temperature"]["n"] == 105
+    assert any(request.status == 206 for request in hub.requests)  # parts of files were read
+
+
 def test_benchmark_datasets_by_name(hub: HubServer) -> None:
     run_client(hub, push_lookalikes)
     names = ["cifar10", "cifar100", "svhn", "oxford_pets", "food101", "flowers102", "alice/integers"]

@@ -1,0 +1,251 @@
+"""Reports of many runs -> a mean and a spread over seeds for each setting, and paired differences between settings.
+
+The interval of a difference between two settings holds for both sources of chance, the seed and the test images:
+
+    half^2 = (mean over seeds of the half-width over test images)^2 + (t(0.975, n - 1) * s / sqrt(n))^2
+
+The first part is not divided by the number of seeds, since all of them are tested on the same images.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Literal, NamedTuple
+
+from macs_hf.metrics import Comparison, SampleRows, compare
+from macs_hf.report import EvaluationReport
+
+from .grid import Setting, shared
+
+
+# Quantiles 0.975 of Student's t for 1 to 30 degrees of freedom; beyond, the normal one is close.
+T_975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+class Run(NamedTuple):
+    """One finished cell."""
+
+    setting: Setting
+    seed: int
+    report: EvaluationReport
+    samples: Path
+    record: dict[str, Any]
+
+
+class Estimate(NamedTuple):
+    """Mean over seeds, sample standard deviation (`None` for one seed), number of seeds."""
+
+    mean: float
+    std: float | None
+    n: int
+
+    @property
+    def half(self) -> float | None:
+        """Half-width of the 95 % interval of the mean over seeds."""
+        return None if self.std is None else student(self.n - 1) * self.std / math.sqrt(self.n)
+
+
+class Difference(NamedTuple):
+    """One setting minus another over the seeds both have; no interval if neither seeds nor images give one."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    verdict: Literal["win", "tie", "loss", "undecided"]
+
+
+class Metric(NamedTuple):
+    """How a number is called, shown, and found in a run; `compared` is its name in `macs_hf.metrics.compare`."""
+
+    title: str
+    decimals: int
+    lower_is_better: bool | None
+    find: Callable[[Run], float | None]
+    compared: str | None = None
+    scale: float = 1.0
+
+
+def _measured(name: str, part: str = "before") -> Callable[[Run], float | None]:
+    def find(run: Run) -> float | None:
+        measurement = getattr(run.report, part)
+        return None if measurement is None else measurement.metrics[name].value
+
+    return find
+
+
+def _corrupted(*names: str) -> Callable[[Run], float | None]:
+    def find(run: Run) -> float | None:
+        table = run.report.corruptions
+        if table is None:
+            return None
+        values = [table["summary"].get(f"corruption_accuracy/{table['params']}/{name}") for name in names]
+        return None if None in values else fmean(values)
+
+    return find
+
+
+def _analysed(name: str) -> Callable[[Run], float | None]:
+    return lambda run: (run.report.margins or {}).get(name)
+
+
+def _step_time(run: Run) -> float | None:
+    """Seconds per training step; a run that was stopped and continued has none."""
+    rate = run.record.get("train", {}).get("train_steps_per_second")
+    return None if not rate or run.record.get("continued") else 1 / rate
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric("accuracy, %", 2, False, _measured("accuracy"), "accuracy", 100),
+    "ece": Metric("ECE, %", 2, True, _measured("ece"), None, 100),
+    "nll": Metric("NLL", 3, True, _measured("nll")),
+    "brier": Metric("Brier", 3, True, _measured("brier")),
+    "ece_after": Metric("ECE after T, %", 2, True, _measured("ece", "after"), "ece", 100),
+    "nll_after": Metric("NLL after T", 3, True, _measured("nll", "after"), "nll"),
+    "brier_after": Metric("Brier after T", 3, True, _measured("brier", "after"), "brier"),
+    "temperature": Metric(
+        "T", 2, None, lambda run: run.report.temperature.value if run.report.temperature is not None else None
+    ),
+    "mean15": Metric("mean of 15 corruptions, %", 2, False, _corrupted("mean15"), None, 100),
+    "mean19": Metric("mean of 19 corruptions, %", 2, False, _corrupted("mean19"), None, 100),
+    "noise": Metric("noise, %", 2, False, _corrupted("noise"), None, 100),
+    "blur": Metric("blur, %", 2, False, _corrupted("blur"), None, 100),
+    "weather": Metric("weather, %", 2, False, _corrupted("weather"), None, 100),
+    "digital": Metric("digital, %", 2, False, _corrupted("digital"), None, 100),
+    "family_mean": Metric(
+        "mean of families, %", 2, False, _corrupted("noise", "blur", "weather", "digital"), None, 100
+    ),
+    "no_overlap": Metric("weather and digital, %", 2, False, _corrupted("weather", "digital"), None, 100),
+    "logit_norm": Metric("norm of logits", 2, None, _analysed("logit_norm")),
+    "max_logit": Metric("largest logit", 2, None, _analysed("max_logit")),
+    "margin": Metric("margin", 2, False, _analysed("margin")),
+    "sensitivity": Metric("sensitivity", 3, True, _analysed("logit_sensitivity_normalized")),
+    "ratio": Metric("margin / sensitivity", 2, False, _analysed("margin_to_sensitivity_normalized")),
+    "step_time": Metric("seconds per step", 4, True, _step_time),
+    "overhead": Metric("step time over CE", 2, True, lambda run: None),  # needs two runs: see `overheads`
+}
+
+
+def load_runs(root: str | Path) -> list[Run]:
+    """Every finished cell below `root`."""
+    runs = []
+    for path in sorted(Path(root).rglob("*.cell.json")):
+        record = json.loads(path.read_text())
+        name = path.name.removesuffix(".cell.json")
+        told = record["setting"]
+        key = Setting(told["dataset"], told["model"], told["method"], tuple(sorted(told["changes"].items())))
+        report = EvaluationReport.load(path.with_name(f"{name}.json"))
+        runs.append(Run(key, record["seed"], report, path.with_name(f"{name}.samples.npz"), record))
+    return runs
+
+
+def by_setting(runs: Iterable[Run]) -> dict[Setting, list[Run]]:
+    groups: dict[Setting, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.seed):
+        groups.setdefault(run.setting, []).append(run)
+    return groups
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    return Estimate(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+
+def estimated(groups: dict[Setting, list[Run]], key: Setting, metric: str) -> Estimate | None:
+    """A metric of a setting over its seeds, in the units of the tables; `None` if it was not measured."""
+    values = list(_values(groups, key, metric).values())
+    return estimate(values) if values else None
+
+
+def difference(groups: dict[Setting, list[Run]], a: Setting, b: Setting, metric: str) -> Difference | None:
+    """`a - b` with a 95 % interval over seeds and test images; `None` unless they share a seed."""
+    of_a, of_b = _values(groups, a, metric), _values(groups, b, metric)
+    seeds = sorted(of_a.keys() & of_b.keys())
+    if not seeds:
+        return None
+    spec = METRICS[metric]
+    over_seeds = estimate([of_a[seed] - of_b[seed] for seed in seeds])
+    runs = [{run.seed: run for run in groups[key]} for key in (a, b)]
+    margins = [_over_images(runs[0][seed], runs[1][seed], metric) for seed in seeds]
+    known = [margin for margin in margins if margin is not None]
+    if not known and over_seeds.half is None:
+        return Difference(over_seeds.mean, None, None, 1, "undecided")
+    below = math.hypot(fmean(margin[0] for margin in known) if known else 0.0, over_seeds.half or 0.0)
+    above = math.hypot(fmean(margin[1] for margin in known) if known else 0.0, over_seeds.half or 0.0)
+    low, high = over_seeds.mean - below, over_seeds.mean + above
+    floor = max((_noise_floor(run, metric) for part in runs for run in part.values()), default=0.0)
+    verdict = "tie"
+    if spec.lower_is_better is None:
+        verdict = "undecided"
+    elif not low <= 0 <= high and abs(over_seeds.mean) >= floor:
+        verdict = "win" if (over_seeds.mean < 0) == spec.lower_is_better else "loss"
+    return Difference(over_seeds.mean, low, high, len(seeds), verdict)
+
+
+def student(degrees: int) -> float:
+    return T_975[degrees - 1] if degrees <= len(T_975) else 1.96
+
+
+def _values(groups: dict[Setting, list[Run]], key: Setting, metric: str) -> dict[int, float]:
+    spec = METRICS[metric]
+    runs = groups.get(key, [])
+    if metric == "overhead":
+        return overheads(groups, key)
+    found = {run.seed: spec.find(run) for run in runs}
+    return {seed: spec.scale * value for seed, value in found.items() if value is not None}
+
+
+def overheads(groups: dict[Setting, list[Run]], key: Setting) -> dict[int, float]:
+    """Step time over that of cross-entropy in the same setting, seed by seed."""
+    base = _values(groups, Setting(key.dataset, key.model, "ce", shared(key)), "step_time")
+    own = _values(groups, key, "step_time")
+    return {seed: value / base[seed] for seed, value in own.items() if seed in base}
+
+
+def _over_images(a: Run, b: Run, metric: str) -> tuple[float, float] | None:
+    """How far the interval of `a - b` over test images reaches below and above the difference."""
+    spec = METRICS[metric]
+    if spec.compared is not None:
+        if not (a.samples.exists() and b.samples.exists()):
+            return None
+        found = _compared(a.samples, b.samples)[spec.compared]
+        return spec.scale * (found.difference - found.low), spec.scale * (found.high - found.difference)
+    # Rows are those of the calibrated model; before it there are the intervals of the two runs, taken as unrelated.
+    intervals = [_interval(run, metric) for run in (a, b)]
+    if None in intervals:
+        return None
+    (value_a, low_a, high_a), (value_b, low_b, high_b) = intervals
+    below = math.hypot(value_a - low_a, high_b - value_b)
+    return spec.scale * below, spec.scale * math.hypot(high_a - value_a, value_b - low_b)
+
+
+def _interval(run: Run, metric: str) -> tuple[float, float, float] | None:
+    if metric in run.report.before.metrics:
+        found = run.report.before.metrics[metric]
+        return found.value, found.low, found.high
+    if metric in ("mean15", "mean19") and run.report.corruptions is not None:
+        key = f"corruption_accuracy/{run.report.corruptions['params']}/{metric}"
+        values = [run.report.corruptions["summary"].get(f"{key}{part}") for part in ("", "_low", "_high")]
+        return None if None in values else tuple(values)
+    return None
+
+
+def _noise_floor(run: Run, metric: str) -> float:
+    """In percent, as the tables have it: a difference in ECE below it is a tie."""
+    part = {"ece": run.report.before, "ece_after": run.report.after}.get(metric)
+    return 0.0 if part is None else 100 * part.noise_floor
+
+
+@cache
+def _compared(a: Path, b: Path) -> dict[str, Comparison]:
+    return compare(_rows(a), _rows(b))
+
+
+@cache
+def _rows(path: Path) -> SampleRows:
+    return SampleRows.load(path)

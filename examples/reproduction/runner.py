@@ -1,0 +1,174 @@
+"""Run cells one after another: skip what is finished, go on past what fails, leave a record of each.
+
+A cell's folder is named after it and ends in `<cell>.json` (EvaluationReport), `<cell>.samples.npz`, `log.txt` and
+`<cell>.cell.json` (what was asked for, and how long it took).
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from macs_hf.report import EvaluationReport
+
+from .cost import clock, seconds, total
+from .grid import Cell, expand
+from .networks import at_size
+
+
+TRAIN = Path(__file__).parent.parent / "train.py"
+ASSETS = "MACS_HF_ASSETS"
+
+
+class Failure(NamedTuple):
+    cell: Cell
+    log: Path
+    reason: str
+
+
+def is_finished(cell: Cell, root: Path) -> bool:
+    """Whether the cell's report loads; a report of a run with other flags is an error, not a result."""
+    folder = root / cell.name
+    try:
+        EvaluationReport.load(folder / f"{cell.name}.json")
+        record = json.loads((folder / f"{cell.name}.cell.json").read_text())
+    except (OSError, ValueError):
+        return False
+    if not (folder / f"{cell.name}.samples.npz").exists():
+        return False
+    wanted = json.loads(json.dumps(cell.flags))
+    if record["flags"] != wanted:
+        names = sorted(
+            name for name in wanted.keys() | record["flags"] if record["flags"].get(name) != wanted.get(name)
+        )
+        told = ", ".join(f"{name}: {record['flags'].get(name)!r}, now {wanted.get(name)!r}" for name in names)
+        raise ValueError(f"{folder} was made with other flags ({told}). Delete it, or choose another --output_dir.")
+    return True
+
+
+def run_cells(cells: list[Cell], root: Path, cost: dict[str, Any], processes: int) -> list[Failure]:
+    """Run what is not finished, and return what failed."""
+    root.mkdir(parents=True, exist_ok=True)
+    _link_assets(root)
+    waiting = [cell for cell in cells if not is_finished(cell, root)]
+    print(f"{len(cells)} cells: {len(cells) - len(waiting)} finished, {len(waiting)} to run in {root}", flush=True)
+    failures, estimated, taken = [], 0.0, 0.0
+    for position, cell in enumerate(waiting):
+        with _claimed(root / cell.name) as lock:
+            if lock is None:
+                print(f"[{position + 1}/{len(waiting)}] {cell.name}: another process is running it", flush=True)
+                continue
+            print(f"[{position + 1}/{len(waiting)}] {cell.name} ...", flush=True)
+            start = time.monotonic()
+            failure = _run(cell, root, processes, lock)
+        spent = time.monotonic() - start
+        if failure:
+            failures.append(failure)
+            outcome = f"FAILED ({failure.reason}), log: {failure.log}"
+        else:
+            # What the estimates were wrong by so far corrects what they say of the rest.
+            estimated, taken = estimated + seconds(cell, cost), taken + spent
+            outcome = f"done in {clock(spent)}"
+        scale = taken / estimated if estimated else 1.0
+        left = total(waiting[position + 1 :], cost) * scale
+        print(f"[{position + 1}/{len(waiting)}] {cell.name} {outcome}; about {clock(left)} left", flush=True)
+    return failures
+
+
+def command(cell: Cell, root: Path, processes: int) -> list[str]:
+    """The cell as a command line, to be run in `root`: all paths in it, and in the report, are relative."""
+    flags = {name: _relative(expand(value), root) for name, value in cell.flags.items()}
+    size = flags.get("image_size")
+    if size is not None and flags["model"] != "tiny":
+        source = cell.flags["model"]
+        flags["model"] = os.path.relpath(at_size(expand(source), size, root / "models"), root)
+        del flags["image_size"]
+    flags = {name: value for name, value in flags.items() if value is not None}
+    told = [part for name, value in flags.items() for part in (f"--{name}", _text(value))]
+    launcher = [sys.executable]
+    if processes > 1 or torch.cuda.is_available():
+        launcher += ["-m", "accelerate.commands.launch", "--num_processes", str(processes)]
+        launcher += ["--multi_gpu"] if processes > 1 and torch.cuda.is_available() else []
+        launcher += [] if torch.cuda.is_available() else ["--cpu"]
+    return [*launcher, str(TRAIN), *told, "--output_dir", cell.name]
+
+
+def _run(cell: Cell, root: Path, processes: int, lock: int) -> Failure | None:
+    folder = root / cell.name
+    log = folder / "log.txt"
+    record = {"setting": cell.setting._asdict() | {"changes": dict(cell.setting.changes)}, "seed": cell.seed}
+    record |= {"flags": cell.flags, "processes": processes}
+    start = time.monotonic()
+    try:
+        words = command(cell, root, processes)
+        with log.open("a") as file:
+            file.write(f"$ {' '.join(words)}\n")
+            file.flush()
+            child = subprocess.Popen(words, cwd=root, stdout=file, stderr=subprocess.STDOUT, pass_fds=(lock,))
+            try:
+                code = child.wait()
+            except BaseException:
+                child.terminate()
+                child.wait()
+                raise
+    except (OSError, ValueError) as error:
+        with log.open("a") as file:
+            file.write(f"{type(error).__name__}: {error}\n")
+        return Failure(cell, log, str(error))
+    if code != 0:
+        return Failure(cell, log, f"exit code {code}")
+    # The time of the steps alone, as the trainer has it, unless the run was continued: then it is not whole.
+    with contextlib.suppress(OSError):
+        record["train"] = json.loads((folder / "train_results.json").read_text())
+    record["seconds"] = round(time.monotonic() - start, 1)
+    record["continued"] = "Continuing from" in log.read_text()
+    (folder / f"{cell.name}.cell.json").write_text(json.dumps(record, indent=2) + "\n")
+    if not is_finished(cell, root):
+        return Failure(cell, log, "it ended without a report that loads")
+    for checkpoint in folder.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    return None
+
+
+@contextlib.contextmanager
+def _claimed(folder: Path) -> Iterator[int | None]:
+    """A lock on the cell's folder; the run inherits it, so that it holds for as long as either lives."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        free = True
+    except BlockingIOError:
+        free = False
+    try:
+        yield lock if free else None
+    finally:
+        os.close(lock)
+
+
+def _link_assets(root: Path) -> None:
+    """A link in `root` to the folder of local datasets and models, so that no report holds a path of this machine."""
+    link = root / "assets"
+    if ASSETS in os.environ and not link.exists():
+        link.unlink(missing_ok=True)
+        link.symlink_to(Path(os.environ[ASSETS]).resolve(), target_is_directory=True)
+
+
+def _relative(value: Any, root: Path) -> Any:
+    assets = os.environ.get(ASSETS)
+    if assets and isinstance(value, str) and value.startswith(assets):
+        return str(Path("assets", os.path.relpath(value, assets)))
+    return value
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -30,6 +30,7 @@ from macs_hf.cli import main
 from macs_hf.evaluation import evaluate_checkpoint, write_report
 from macs_hf.hub import require_repo
 from macs_hf.metrics import SampleRows
+from macs_hf.models import load_classifier
 from macs_hf.publishing import PushError, files_to_push, find_report, push_checkpoint, push_folder, write_card
 from macs_hf.push_access import check_push_access
 
@@ -161,6 +162,24 @@ def test_newest_report_counts(run: Path, tmp_path: Path) -> None:
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no saved model"):
         push_folder(tmp_path, "alice/pets")
+
+
+@pytest.mark.slow
+def test_calibrate_command_pushes(hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    model, processor = load_classifier("tiny", [str(digit) for digit in range(10)])
+    model.push_to_hub("alice/uncalibrated")
+    processor.push_to_hub("alice/uncalibrated")
+    options = f"--dataset digits --push_to_hub calibrated --private --cpu --output_dir {tmp_path / 'out'}"
+    assert main(["calibrate", "alice/uncalibrated", *options.split()]) == 0, capsys.readouterr().err
+    assert "pushed: " in capsys.readouterr().out
+    files = hub.files("alice/calibrated")
+    assert hub.repo("alice/calibrated").private
+    readme = files["README.md"].decode()
+    assert "base_model: alice/uncalibrated" in readme and "measured on `digits` by `macs_hf`" in readme
+    temperature = json.loads(files["uncalibrated.json"])["temperature"]["value"]
+    assert json.loads(files["config.json"])["calibration_temperature"] == pytest.approx(temperature)
+    assert not any(name.endswith(".bin") for name in files)
 
 
 # ---- Failures ----

@@ -71,7 +71,11 @@ def _load(name: str, revision: str | None, **kwargs: Any) -> tuple[PreTrainedMod
     with hub_needed(f"Model {path!r}", path, "model", revision):
         processor = AutoImageProcessor.from_pretrained(path, revision=revision)
         model, info = AutoModelForImageClassification.from_pretrained(
-            path, revision=revision, output_loading_info=True, **kwargs
+            path,
+            revision=revision,
+            output_loading_info=True,
+            use_safetensors=True,
+            **kwargs,  # never a pickle
         )
     return model, processor, info
 

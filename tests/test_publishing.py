@@ -310,6 +310,17 @@ def test_what_cannot_be_read(
         require_repo("Model 'x'", repo_id, revision=revision)
 
 
+def test_weights_in_a_pickle_are_not_loaded(tmp_path: Path) -> None:
+    model, processor = load_classifier("tiny", ["a", "b"])
+    model.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    load_classifier(str(tmp_path), ["a", "b"])
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(OSError, match=r"model.safetensors"):
+        load_classifier(str(tmp_path), ["a", "b"])
+
+
 # ---- The trainer ----
 
 

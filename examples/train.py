@@ -12,6 +12,7 @@ import dataclasses
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import torch
 import yaml
@@ -51,11 +52,14 @@ class ScriptArguments:
     max_train_samples: int | None = field(default=None, metadata={"help": "At most so many training images."})
     skip_bad_images: bool = field(default=False, metadata={"help": "Leave out images that cannot be read."})
     streaming: bool = field(default=False, metadata={"help": "Read training images as they come; needs max_steps."})
+    shuffle_buffer: int = field(default=2000, metadata={"help": "With streaming: images each worker chooses from."})
     max_eval_samples: int = field(
         default=5000, metadata={"help": "With streaming: at most so many validation, and so many test images."}
     )
     horizontal_flip: bool | None = field(default=None, metadata={"help": "Mirror at random; off for digits."})
-    corruptions: str = field(default="auto", metadata={"help": "Benchmark at the end: auto, cifar, imagenet, none."})
+    corruptions: Literal["auto", "cifar", "imagenet", "none"] = field(
+        default="auto", metadata={"help": "Parameters of the corruption benchmark; auto fits the input size."}
+    )
     corruption_samples: int | None = field(default=2000, metadata={"help": "Fixed subset of test images for it."})
     license: str | None = field(default=None, metadata={"help": "Of the pushed model; else that of its base."})
 
@@ -173,7 +177,10 @@ def main(argv: list[str]) -> None:
     objective = objective_of(args)
     augment = TrainTransform(processor, source.horizontal_flip, augmix=objective.lambda_jsd > 0)
     validation, test = prepared("validation", EvalTransform(processor)), prepared("test", EvalTransform(processor))
-    train = training_stream(splits, augment, args) if script.streaming else prepared("train", augment)
+    if script.streaming:
+        train = training_stream(splits, augment, args, script.shuffle_buffer)
+    else:
+        train = prepared("train", augment)
 
     # ---- Train ----
     identity = {name: value for name, value in dataclasses.asdict(script).items() if name not in AFTER_TRAINING}
@@ -186,12 +193,9 @@ def main(argv: list[str]) -> None:
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_metrics("train", result.metrics)
     trainer.save_state()
-
+    trainer.save_model(_internal_call=True)  # before anything else can go wrong, and without pushing yet
     if not trainer.is_whole_model():
-        trainer.save_model()
-        print(
-            f"The model was trained in shards, which take no temperature: run `macs-hf calibrate {args.output_dir}`."
-        )
+        print(f"Trained in shards, which take no temperature: run `macs-hf calibrate {args.output_dir}`.")
         return
 
     # ---- Measure, with a temperature that test never saw, and fold it into the head that is saved ----
@@ -212,12 +216,13 @@ def main(argv: list[str]) -> None:
         seeds={"seed": args.seed},
     )
     trainer.fold_temperature(report.temperature.value, validation)
-    trainer.save_model(_internal_call=True)  # without pushing: the report and the card go with it
+    trainer.save_model(_internal_call=True)
     if trainer.is_world_process_zero():
         written = write_report(report, rows, args.output_dir, run=Path(args.output_dir).name)
         print(
             f"\n{summary_table(report)}\n\nThe calibrated model is in {args.output_dir}, beside", *written, sep="\n  "
         )
+    trainer.create_model_card(license=script.license)
     if args.push_to_hub:
         commit = trainer.push_to_hub(license=script.license)
         if commit is not None:

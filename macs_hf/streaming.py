@@ -26,7 +26,8 @@ from .sources import DatasetSource
 
 logger = logging.get_logger(__name__)
 
-SHUFFLE_BUFFER = 10_000
+# Images of ImageNet take 0.1 MB each, and every worker of every process has a buffer.
+SHUFFLE_BUFFER = 2000
 # Of twenty parts by hash, the first two are validation and the next two test, where these are carved.
 PARTS, VALIDATION_PARTS, TEST_PARTS = 20, (0, 1), (2, 3)
 
@@ -94,6 +95,13 @@ def training_stream(
     `accelerator_config` has `dispatch_batches=False` then gives each process its own shards.
 
     Random transforms are keyed by (seed, process, worker, position in the stream), so resuming repeats them.
+
+    Args:
+        splits ([`ImageSplits`]): Of [`stream_splits`].
+        transform (`Callable`): From an image to `pixel_values`.
+        args ([`~transformers.TrainingArguments`]): For the seed and the processes.
+        buffer_size (`int`, *optional*, defaults to 2000): Undecoded images that each worker keeps to choose from; it
+            is filled before the first batch, if need be by reading a small dataset over and over.
     """
     train, image_column, label_column = splits.train, splits.image_column, splits.label_column
     seed = args.seed if args.data_seed is None else args.data_seed
@@ -115,8 +123,8 @@ def training_stream(
         with cpu_rng_seeded(mix_seed(seed, process_index, worker.id if worker else 0, position)):
             return transform(image) | {"labels": row[label_column]}
 
-    # The order of files and rows differs between passes only by the buffer, whose generator goes on.
-    stream = train.shuffle(seed=seed, buffer_size=1).repeat(None).shuffle(seed=seed, buffer_size=buffer_size)
+    # Shuffled after it is repeated: the buffer's generator goes on from pass to pass, so that their orders differ.
+    stream = train.repeat(None).shuffle(seed=seed, buffer_size=buffer_size)
     return stream.map(prepare, with_indices=True, remove_columns=[image_column, label_column])
 
 

@@ -74,30 +74,42 @@ def take(
     return list(itertools.islice(stream.shard(**how) if how else stream, count))
 
 
-def test_stream_repeats_without_end_and_is_keyed_by_position(tmp_path: Path, processor: Any) -> None:
+def number(image: PILImage.Image) -> dict[str, int]:
+    return {"number": image.getpixel((0, 0))[0], "draw": int(torch.randint(1 << 30, ()))}
+
+
+def test_stream_has_no_end_and_passes_differ(tmp_path: Path, processor: Any) -> None:
     splits = stream_splits(source_of(saved(tmp_path / "data", splits=("train", "test", "validation"))), 10)
-    first = take(splits, processor, 300, tmp_path)
+    rows = take(splits, processor, 1200, tmp_path, number)
+    found = [row["number"] for row in rows]
+    counts = np.bincount(found, minlength=60)
+    # Ten passes of two copies each; at most the 16 of the buffer are still waiting.
+    assert counts.sum() == 1200 and (counts <= 22).all() and (counts >= 20 - 16).all() and np.median(counts) == 20
+    passes = [found[i : i + 120] for i in range(0, 1200, 120)]
+    assert all(left != right for left, right in itertools.combinations(passes, 2))
+    assert sum(a > b for a, b in itertools.pairwise(passes[0])) > 30
+    assert len({row["draw"] for row in rows}) == 1200
+
+
+def test_stream_does_not_depend_on_the_global_generator(tmp_path: Path, processor: Any) -> None:
+    splits = stream_splits(source_of(saved(tmp_path / "data", splits=("train", "test", "validation"))), 10)
+    first = take(splits, processor, 50, tmp_path)
     torch.manual_seed(123)
-    again = take(splits, processor, 300, tmp_path)
-    assert all(
-        torch.equal(torch.as_tensor(a["pixel_values"]), torch.as_tensor(b["pixel_values"]))
-        for a, b in zip(first, again, strict=True)
-    )
-    assert {row["labels"] for row in first} == {0}
-    assert set(first[0]) == {"pixel_values", "labels"}
+    before = torch.get_rng_state()
+    again = take(splits, processor, 50, tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
+    for left, right in zip(first, again, strict=True):
+        assert torch.equal(left["pixel_values"], right["pixel_values"]) and left["labels"] == right["labels"]
+    assert first[0].keys() == {"pixel_values", "labels"}
 
 
 def test_shards_divide_the_images(tmp_path: Path, processor: Any) -> None:
-    def number(image: PILImage.Image) -> dict[str, int]:
-        return {"number": image.getpixel((0, 0))[0]}
-
     splits = stream_splits(source_of(saved(tmp_path / "data", splits=("train", "test", "validation"))), 10)
-    halves = [
-        {row["number"] for row in take(splits, processor, 200, tmp_path, number, num_shards=2, index=index)}
-        for index in range(2)
-    ]
-    assert halves[0] | halves[1] == set(range(60))
-    assert len(halves[0] & halves[1]) <= 8  # copies that lie on both sides of a border between shards
+    assert splits.train.num_shards == 8
+    halves = [take(splits, processor, 600, tmp_path, number, num_shards=2, index=index) for index in range(2)]
+    seen = [{row["number"] for row in half} for half in halves]
+    assert seen[0] | seen[1] == set(range(60))
+    assert len(seen[0] & seen[1]) <= 8  # copies on both sides of a border between shards
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -131,7 +131,8 @@ def test_the_script_says_what_is_wrong_before_training(hub: HubServer, options: 
 
 
 def test_two_processes_train_from_a_stream(hub: HubServer) -> None:
-    options = "--dataset alice/shapes --model alice/base --output_dir runs/stream --streaming --max_eval_samples 105"
+    options = "--dataset alice/shapes --model alice/base --output_dir runs/stream --streaming "
+    options += "--max_eval_samples 105 --shuffle_buffer 20"
     train(hub, options, launch=True)
     report = json.loads((hub.root / "runs" / "stream" / "stream.json").read_text())
     assert report["n"] == 40 and report["temperature"]["n"] == 105

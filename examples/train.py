@@ -168,6 +168,8 @@ def main(argv: list[str]) -> None:
         splits = splits._replace(train=subset)
 
     # ---- Model: a fresh head, or a whole network, is drawn from the seed ----
+    if script.model == "tiny":
+        torch.set_num_threads(1)  # its tensors are so small that more threads only wait for one another
     set_seed(args.seed)
     model, processor = load_classifier(script.model, splits.label_names, script.model_revision, script.image_size)
 

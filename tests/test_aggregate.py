@@ -14,11 +14,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
-from reproduction.aggregate import METRICS, T_975, Run, by_setting, difference, estimate, estimated, load_runs
+from reproduction.aggregate import T_975, by_setting, difference, estimate, estimated, load_runs
 from reproduction.claims import verdicts
 from reproduction.grid import Grid, Setting, Table, cells_of, load_grid, setting
 from reproduction.ledger import entry, ledger
 from reproduction.paper import Number, load_paper
+from reproduction.quantities import METRICS, Run
 from reproduction.render import render, table_markdown
 
 from macs_hf.metrics import SampleRows, compare
@@ -169,10 +170,10 @@ def test_ledger_derives_differences_changes_and_what_cannot_be() -> None:
 
 
 def test_claims_are_held_only_with_the_whole_interval() -> None:
-    def outcome(values: list[float], bounds: list[float | None]) -> str:
-        runs = [fake_run(CE, s, 0.5) for s in range(len(values))]
-        runs += [fake_run(MACS, s, value) for s, value in enumerate(values)]
-        claim = {"claim": "c", "metric": "accuracy", "method": "macs", "range": bounds}
+    def outcome(values: list[float], bounds: list[float | None], metric: str = "accuracy", floor: float = 0.01) -> str:
+        runs = [fake_run(CE, s, 0.5, ece=0.5, floor=floor) for s in range(len(values))]
+        runs += [fake_run(MACS, s, value, ece=value, floor=floor) for s, value in enumerate(values)]
+        claim = {"claim": "c", "metric": metric, "method": "macs", "range": bounds}
         (verdict,) = verdicts(fake_grid(claims=(claim,)), by_setting(runs))
         return verdict.outcome
 
@@ -182,6 +183,10 @@ def test_claims_are_held_only_with_the_whole_interval() -> None:
     assert outcome([0.505, 0.505], [-1, 1]) == "held"
     assert outcome([0.60], [0, None]) == "not decided"  # one seed, and no rows to resample
     assert outcome([], [0, None]) == "not run"
+    assert outcome([0.40], [None, 0], "nll") == "held, one seed"
+    assert outcome([0.51, 0.51], [None, 0], "ece") == "not held"
+    assert outcome([0.51, 0.51], [None, 0], "ece", floor=0.02) == "not decided"
+    assert outcome([0.49, 0.49], [None, 0], "ece", floor=0.02) == "not decided"
 
 
 def test_tables_show_bold_paper_difference_and_counts(tmp_path: Path) -> None:

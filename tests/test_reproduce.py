@@ -191,6 +191,15 @@ def test_a_report_made_with_other_flags_is_not_taken_for_this_cell(tmp_path: Pat
     assert not runner.is_finished(cell, tmp_path)
 
 
+def test_a_cell_that_another_process_runs_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = cells_of(load_grid(grid_file(tmp_path)))[:1]
+    with runner._claimed(tmp_path / cells[0].name) as lock:
+        assert lock is not None
+        assert runner.run_cells(cells, tmp_path, TINY["cost"], processes=1) == []
+    assert "another process is running it" in capsys.readouterr().out
+    assert not (tmp_path / cells[0].name / "log.txt").exists()
+
+
 @pytest.mark.slow
 def test_a_grid_stopped_continued_and_rendered(tmp_path: Path) -> None:
     """From nothing to tables and figures; killed in the middle, it repeats no finished cell."""

@@ -9,16 +9,17 @@ The first part is not divided by the number of seeds, since all of them are test
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from macs_hf.metrics import Comparison, SampleRows, compare
 from macs_hf.report import EvaluationReport
 
 from .grid import Setting, shared
+from .quantities import METRICS, Run
 
 
 # Quantiles 0.975 of Student's t for 1 to 30 degrees of freedom; beyond, the normal one is close.
@@ -26,16 +27,6 @@ T_975 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
-
-
-class Run(NamedTuple):
-    """One finished cell."""
-
-    setting: Setting
-    seed: int
-    report: EvaluationReport
-    samples: Path
-    record: dict[str, Any]
 
 
 class Estimate(NamedTuple):
@@ -59,77 +50,6 @@ class Difference(NamedTuple):
     high: float | None
     n: int
     verdict: Literal["win", "tie", "loss", "undecided"]
-
-
-class Metric(NamedTuple):
-    """How a number is called, shown, and found in a run; `compared` is its name in `macs_hf.metrics.compare`."""
-
-    title: str
-    decimals: int
-    lower_is_better: bool | None
-    find: Callable[[Run], float | None]
-    compared: str | None = None
-    scale: float = 1.0
-
-
-def _measured(name: str, part: str = "before") -> Callable[[Run], float | None]:
-    def find(run: Run) -> float | None:
-        measurement = getattr(run.report, part)
-        return None if measurement is None else measurement.metrics[name].value
-
-    return find
-
-
-def _corrupted(*names: str) -> Callable[[Run], float | None]:
-    def find(run: Run) -> float | None:
-        table = run.report.corruptions
-        if table is None:
-            return None
-        values = [table["summary"].get(f"corruption_accuracy/{table['params']}/{name}") for name in names]
-        return None if None in values else fmean(values)
-
-    return find
-
-
-def _analysed(name: str) -> Callable[[Run], float | None]:
-    return lambda run: (run.report.margins or {}).get(name)
-
-
-def _step_time(run: Run) -> float | None:
-    """Seconds per training step; a run that was stopped and continued has none."""
-    rate = run.record.get("train", {}).get("train_steps_per_second")
-    return None if not rate or run.record.get("continued") else 1 / rate
-
-
-METRICS: dict[str, Metric] = {
-    "accuracy": Metric("accuracy, %", 2, False, _measured("accuracy"), "accuracy", 100),
-    "ece": Metric("ECE, %", 2, True, _measured("ece"), None, 100),
-    "nll": Metric("NLL", 3, True, _measured("nll")),
-    "brier": Metric("Brier", 3, True, _measured("brier")),
-    "ece_after": Metric("ECE after T, %", 2, True, _measured("ece", "after"), "ece", 100),
-    "nll_after": Metric("NLL after T", 3, True, _measured("nll", "after"), "nll"),
-    "brier_after": Metric("Brier after T", 3, True, _measured("brier", "after"), "brier"),
-    "temperature": Metric(
-        "T", 2, None, lambda run: run.report.temperature.value if run.report.temperature is not None else None
-    ),
-    "mean15": Metric("mean of 15 corruptions, %", 2, False, _corrupted("mean15"), None, 100),
-    "mean19": Metric("mean of 19 corruptions, %", 2, False, _corrupted("mean19"), None, 100),
-    "noise": Metric("noise, %", 2, False, _corrupted("noise"), None, 100),
-    "blur": Metric("blur, %", 2, False, _corrupted("blur"), None, 100),
-    "weather": Metric("weather, %", 2, False, _corrupted("weather"), None, 100),
-    "digital": Metric("digital, %", 2, False, _corrupted("digital"), None, 100),
-    "family_mean": Metric(
-        "mean of families, %", 2, False, _corrupted("noise", "blur", "weather", "digital"), None, 100
-    ),
-    "no_overlap": Metric("weather and digital, %", 2, False, _corrupted("weather", "digital"), None, 100),
-    "logit_norm": Metric("norm of logits", 2, None, _analysed("logit_norm")),
-    "max_logit": Metric("largest logit", 2, None, _analysed("max_logit")),
-    "margin": Metric("margin", 2, False, _analysed("margin")),
-    "sensitivity": Metric("sensitivity", 3, True, _analysed("logit_sensitivity_normalized")),
-    "ratio": Metric("margin / sensitivity", 2, False, _analysed("margin_to_sensitivity_normalized")),
-    "step_time": Metric("seconds per step", 4, True, _step_time),
-    "overhead": Metric("step time over CE", 2, True, lambda run: None),  # needs two runs: see `overheads`
-}
 
 
 def load_runs(root: str | Path) -> list[Run]:

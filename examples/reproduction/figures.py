@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from macs_hf.plots.corruptions import COLOURS
 
-from .aggregate import METRICS, Run, estimated
+from .aggregate import estimated
 from .grid import Grid, Setting, settings_of
+from .quantities import METRICS, Run
 
 
 Groups = dict[Setting, list[Run]]
@@ -78,6 +79,7 @@ def plot_dumbbell(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> 
             axes.errorbar(value.mean, place, xerr=value.std or 0.0, color=INK, linewidth=0.7, capsize=2, zorder=3)
             axes.plot(value.mean, place, "o", color=colour, markersize=6.5, zorder=4)
     axes.set_yticks(range(len(pairs)), [name for name, _, _ in pairs])
+    axes.margins(y=0.5 / max(len(pairs), 1))
     axes.invert_yaxis()
     for label, colour in ((spec["baseline"], PALE), (spec["method"], COLOURS[0])):
         axes.plot([], [], "o", color=colour, label=label)

@@ -151,7 +151,8 @@ def settings_of(grid: Grid, table: str) -> list[Setting]:
 def _product(grid: Grid, table: str, block: dict[str, Any], seeds: list[int] | None) -> list[Cell]:
     if missing := [axis for axis in AXES if axis not in block]:
         raise ValueError(f"Table {table!r}: a block of cells lacks {missing[0]!r}: {block}.")
-    axes = {name: value if isinstance(value, list) else [value] for name, value in block.items()}
+    ordered = {axis: block[axis] for axis in AXES} | block  # the order of the file otherwise
+    axes = {name: value if isinstance(value, list) else [value] for name, value in ordered.items()}
     own_seeds = axes.pop("seed", list(grid.seeds))
     chosen = own_seeds if seeds is None else [seed for seed in own_seeds if seed in seeds]
     cells = []

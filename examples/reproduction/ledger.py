@@ -7,9 +7,10 @@ and is no wider than three tolerances either way. `not reproduced`: anything els
 import math
 from typing import Literal, NamedTuple
 
-from .aggregate import Estimate, Run, estimate, estimated, student
+from .aggregate import Estimate, estimate, estimated, student
 from .grid import Grid, Setting, settings_of
 from .paper import Number
+from .quantities import Run
 
 
 PAPER_SEEDS = 3

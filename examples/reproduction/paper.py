@@ -5,8 +5,8 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
-from .aggregate import METRICS
 from .grid import AXES, Setting, setting
+from .quantities import METRICS
 
 
 DATA = Path(__file__).parent / "paper.yaml"

@@ -1,17 +1,16 @@
 """Runs -> Markdown and CSV: tables with the paper's numbers beside ours, comparisons, claims, and the ledger."""
 
-import csv
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from .aggregate import METRICS, Difference, Estimate, Run, difference, estimated
+from .aggregate import Difference, Estimate, difference, estimated
 from .claims import verdicts
 from .figures import draw
-from .grid import Grid, Setting, settings_of, shared
+from .grid import Grid, Setting, settings_of
 from .ledger import Entry, ledger
 from .paper import Number, printed
+from .quantities import METRICS, Run
+from .records import claim_records, comparison_records, ledger_records, pairs_of, table_records, write_csv
 
 
 Groups = dict[Setting, list[Run]]
@@ -28,14 +27,14 @@ def render(grid: Grid, groups: Groups, numbers: list[Number], notes: dict[str, s
     if grid.claims:
         parts.insert(2, claims_markdown(grid, groups))
     written.append(_write(folder / "tables.md", "\n\n".join(parts) + "\n"))
-    written.append(_write_csv(folder / "tables.csv", table_records(grid, present, groups, numbers)))
-    written.append(_write_csv(folder / "comparisons.csv", comparison_records(grid, present, groups)))
+    written.append(write_csv(folder / "tables.csv", table_records(grid, present, groups, numbers)))
+    written.append(write_csv(folder / "comparisons.csv", comparison_records(grid, present, groups)))
     if grid.claims:
-        written.append(_write_csv(folder / "claims.csv", claim_records(grid, groups)))
+        written.append(write_csv(folder / "claims.csv", claim_records(grid, groups)))
     if numbers:
         entries = ledger(numbers, groups, grid)
         written.append(_write(folder / "ledger.md", ledger_markdown(entries)))
-        written.append(_write_csv(folder / "ledger.csv", ledger_records(entries)))
+        written.append(write_csv(folder / "ledger.csv", ledger_records(entries)))
     return written
 
 
@@ -68,7 +67,7 @@ def table_markdown(grid: Grid, name: str, groups: Groups, numbers: list[Number],
 
 
 def _comparisons(grid: Grid, name: str, groups: Groups, columns: list[str]) -> list[str]:
-    pairs = _pairs(grid, name, groups)
+    pairs = pairs_of(grid, name, groups)
     if not pairs:
         return []
     counts = {column: Counter() for column in columns}
@@ -85,25 +84,17 @@ def _comparisons(grid: Grid, name: str, groups: Groups, columns: list[str]) -> l
     return ["", *head, *body, _line(["", "", "**wins / ties / losses**", *totals])]
 
 
-def _pairs(grid: Grid, name: str, groups: Groups) -> list[tuple[Setting, Setting]]:
-    """The reference with each other row of its dataset, model and share of the data."""
-    rows = [row for row in settings_of(grid, name) if row in groups]
-    versus = grid.tables[name].versus
-    pairs = []
-    for row in rows:
-        reference = Setting(row.dataset, row.model, versus or "", shared(row))
-        if versus and reference in groups and row != reference:
-            pairs.append((reference, row))
-    return pairs
-
-
 def claims_markdown(grid: Grid, groups: Groups) -> str:
-    lines = ["## Claims", "", *_heading(["claim", "dataset", "model", "compared", "found, 95 % interval", "outcome"])]
+    lines = [
+        "## Claims",
+        "",
+        *_heading(["claim", "dataset", "model", "compared", "found, 95 % interval", "seeds", "outcome"]),
+    ]
     for verdict in verdicts(grid, groups):
         title = METRICS[verdict.metric].title
         told = f"{title}: {_difference(verdict.found, verdict.metric, signed=verdict.metric != 'overhead')}"
-        row = [verdict.claim, verdict.dataset, verdict.model, verdict.pair, told, f"**{verdict.outcome}**"]
-        lines.append(_line(row))
+        row = [verdict.claim, verdict.dataset, verdict.model, verdict.pair, told]
+        lines.append(_line([*row, str(verdict.found.n if verdict.found else 0), f"**{verdict.outcome}**"]))
     return "\n".join(lines)
 
 
@@ -119,57 +110,6 @@ def ledger_markdown(entries: list[Entry]) -> str:
         row = [number.source, _what(number), _number(number, column), _estimate(entry.ours, column), interval]
         lines.append(_line([*row, f"**{entry.status}**", entry.reason, number.note or ""]))
     return "\n".join(lines) + "\n"
-
-
-def table_records(grid: Grid, names: list[str], groups: Groups, numbers: list[Number]) -> Iterable[dict[str, Any]]:
-    for name in names:
-        paper = printed(numbers, name)
-        for row in settings_of(grid, name):
-            for column in grid.tables[name].columns:
-                found, number = estimated(groups, row, column), paper.get((row, column))
-                if found is not None or number is not None:
-                    yield _coordinates(name, row) | {
-                        "metric": column,
-                        **(found or Estimate(None, None, 0))._asdict(),
-                        "paper": number.value if number else None,
-                        "paper_std": number.std if number else None,
-                        "difference": found.mean - number.value if found and number else None,
-                    }
-
-
-def comparison_records(grid: Grid, names: list[str], groups: Groups) -> Iterable[dict[str, Any]]:
-    for name in names:
-        for reference, other in _pairs(grid, name, groups):
-            for column in grid.tables[name].columns:
-                found = difference(groups, reference, other, column)
-                if found is not None:
-                    yield _coordinates(name, reference) | {"minus": other.label, "metric": column} | found._asdict()
-
-
-def claim_records(grid: Grid, groups: Groups) -> Iterable[dict[str, Any]]:
-    for verdict in verdicts(grid, groups):
-        told = verdict._asdict()
-        found = told.pop("found") or Difference(None, None, None, 0, None)
-        yield told | {"difference": found.value, "low": found.low, "high": found.high, "n": found.n}
-
-
-def ledger_records(entries: list[Entry]) -> Iterable[dict[str, Any]]:
-    for entry in entries:
-        number, ours = entry.number, entry.ours or Estimate(None, None, 0)
-        yield _coordinates(number.table, number.setting) | {
-            "source": number.source,
-            "of": number.of,
-            "baseline": number.baseline,
-            "metric": number.metric,
-            "paper": number.value,
-            "paper_std": number.std,
-            **{f"ours_{name}": value for name, value in ours._asdict().items()},
-            "low": entry.low,
-            "high": entry.high,
-            "status": entry.status,
-            "reason": entry.reason,
-            "note": number.note,
-        }
 
 
 def _runs_line(groups: Groups) -> str:
@@ -228,10 +168,6 @@ def _what(number: Number) -> str:
     return f"{title}: {where}, {number.setting.label}{pair}"
 
 
-def _coordinates(table: str, key: Setting) -> dict[str, Any]:
-    return {"table": table, "dataset": key.dataset, "model": key.model, "setting": key.label}
-
-
 def _heading(titles: list[str]) -> list[str]:
     return [_line(titles), _line(["---"] * len(titles))]
 
@@ -242,13 +178,4 @@ def _line(cells: list[str]) -> str:
 
 def _write(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8")
-    return path
-
-
-def _write_csv(path: Path, records: Iterable[dict[str, Any]]) -> Path:
-    records = list(records)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(records[0]) if records else ["empty"], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(records)
     return path

@@ -1,0 +1,91 @@
+"""What is measured of a run: the name of each quantity, how it is shown, and where a finished cell has it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from macs_hf.report import EvaluationReport
+
+from .grid import Setting
+
+
+class Run(NamedTuple):
+    """One finished cell."""
+
+    setting: Setting
+    seed: int
+    report: EvaluationReport
+    samples: Path
+    record: dict[str, Any]
+
+
+class Metric(NamedTuple):
+    """How a number is called, shown, and found in a run; `compared` is its name in `macs_hf.metrics.compare`."""
+
+    title: str
+    decimals: int
+    lower_is_better: bool | None
+    find: Callable[[Run], float | None]
+    compared: str | None = None
+    scale: float = 1.0
+
+
+def _measured(name: str, part: str = "before") -> Callable[[Run], float | None]:
+    def find(run: Run) -> float | None:
+        measurement = getattr(run.report, part)
+        return None if measurement is None else measurement.metrics[name].value
+
+    return find
+
+
+def _corrupted(*names: str) -> Callable[[Run], float | None]:
+    def find(run: Run) -> float | None:
+        table = run.report.corruptions
+        if table is None:
+            return None
+        values = [table["summary"].get(f"corruption_accuracy/{table['params']}/{name}") for name in names]
+        return None if None in values else fmean(values)
+
+    return find
+
+
+def _analysed(name: str) -> Callable[[Run], float | None]:
+    return lambda run: (run.report.margins or {}).get(name)
+
+
+def _step_time(run: Run) -> float | None:
+    """Seconds per training step; a run that was stopped and continued has none."""
+    rate = run.record.get("train", {}).get("train_steps_per_second")
+    return None if not rate or run.record.get("continued") else 1 / rate
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric("accuracy, %", 2, False, _measured("accuracy"), "accuracy", 100),
+    "ece": Metric("ECE, %", 2, True, _measured("ece"), None, 100),
+    "nll": Metric("NLL", 3, True, _measured("nll")),
+    "brier": Metric("Brier", 3, True, _measured("brier")),
+    "ece_after": Metric("ECE after T, %", 2, True, _measured("ece", "after"), "ece", 100),
+    "nll_after": Metric("NLL after T", 3, True, _measured("nll", "after"), "nll"),
+    "brier_after": Metric("Brier after T", 3, True, _measured("brier", "after"), "brier"),
+    "temperature": Metric(
+        "T", 2, None, lambda run: run.report.temperature.value if run.report.temperature is not None else None
+    ),
+    "mean15": Metric("mean of 15 corruptions, %", 2, False, _corrupted("mean15"), None, 100),
+    "mean19": Metric("mean of 19 corruptions, %", 2, False, _corrupted("mean19"), None, 100),
+    "noise": Metric("noise, %", 2, False, _corrupted("noise"), None, 100),
+    "blur": Metric("blur, %", 2, False, _corrupted("blur"), None, 100),
+    "weather": Metric("weather, %", 2, False, _corrupted("weather"), None, 100),
+    "digital": Metric("digital, %", 2, False, _corrupted("digital"), None, 100),
+    "family_mean": Metric(
+        "mean of families, %", 2, False, _corrupted("noise", "blur", "weather", "digital"), None, 100
+    ),
+    "no_overlap": Metric("weather and digital, %", 2, False, _corrupted("weather", "digital"), None, 100),
+    "logit_norm": Metric("norm of logits", 2, None, _analysed("logit_norm")),
+    "max_logit": Metric("largest logit", 2, None, _analysed("max_logit")),
+    "margin": Metric("margin", 2, False, _analysed("margin")),
+    "sensitivity": Metric("sensitivity", 3, True, _analysed("logit_sensitivity_normalized")),
+    "ratio": Metric("margin / sensitivity", 2, False, _analysed("margin_to_sensitivity_normalized")),
+    "step_time": Metric("seconds per step", 4, None, _step_time),
+    "overhead": Metric("step time over CE", 2, None, lambda run: None),  # needs two runs: see `aggregate.overheads`
+}

@@ -1,5 +1,6 @@
 """Margin and Consistency Supervision for Hugging Face image classifiers."""
 
+from .calibration import fit_temperature
 from .losses import MaCSLoss, consistency_loss, focal_loss, jensen_shannon, logit_margin, macs_loss, margin_loss
 from .objective import METHODS, Objective, objective_of
 from .perturbations import PixelStats, perturb
@@ -18,6 +19,7 @@ __all__ = [
     "Objective",
     "PixelStats",
     "consistency_loss",
+    "fit_temperature",
     "focal_loss",
     "jensen_shannon",
     "logit_margin",

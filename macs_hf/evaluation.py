@@ -1,6 +1,7 @@
 """One trained model and its held-out data -> one `EvaluationReport`, with its rows and pictures on disk."""
 
 import dataclasses
+import math
 import shlex
 import sys
 from importlib.metadata import version
@@ -11,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 from transformers.utils import logging
 
-from .analysis import analyze_margins
+from .analysis import analyze_margins, spectral_complexity
 from .corruptions import CorruptionTable, evaluate_corruptions, forward_of
 from .images import input_size
 from .metrics import SampleRows, measure
@@ -152,4 +153,8 @@ def _margins(trainer: MaCSTrainer, test: Dataset, samples: int) -> dict[str, Any
         return model(pixel_values=images).logits.float()
 
     batches = ((batch["pixel_values"].to(model.device), batch["labels"]) for batch in loader)
-    return analyze_margins(forward, batches).to_dict()
+    found = analyze_margins(forward, batches).to_dict() | {"spectral_complexity_log10": spectral_complexity(model)}
+    # A constant model has an infinite ratio, a layer of zeros no complexity: JSON knows neither.
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in found.items()
+    }

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from tiny import Images, arguments, build
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import ViTImageProcessor
 
 import macs_hf
+from macs_hf.models import load_classifier
 
 
 ROOT = Path(__file__).parent.parent
@@ -43,12 +45,22 @@ def test_python_in_the_readme_runs(number: int, tmp_path: Path, monkeypatch: pyt
     if "MaCSTrainingArguments(" in code:
         # The reader's epochs are too many for a test.
         code = code.replace("num_train_epochs=10", "max_steps=2, use_cpu=True, disable_tqdm=True")
+    if "pipeline(" in code:
+        model, processor = load_classifier("tiny", [str(digit) for digit in range(10)])
+        model.save_pretrained("runs/digits-tiny-macs")
+        processor.save_pretrained("runs/digits-tiny-macs")
     before = {name: value.clone() for name, value in names["model"].state_dict().items()}
     exec(compile(code, f"README snippet {number}", "exec"), names)
     if "supervise(" in code:
         after = names["accelerator"].unwrap_model(names["model"]).state_dict()
         assert any(not torch.equal(before[name], after[name]) for name in before)
         assert torch.isfinite(names["parts"].loss)
+    if "pipeline(" in code:
+        (answers,) = names["classify"]([Image.new("RGB", (8, 8))])
+        assert sum(answer["score"] for answer in names["classify"](Image.new("RGB", (8, 8)), top_k=10)) == (
+            pytest.approx(1)
+        )
+        assert len(answers) == 5
     if "corrupt(" in code:
         assert names["foggy"].shape == names["images"].shape
         assert names["foggy"].dtype == torch.uint8

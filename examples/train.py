@@ -66,7 +66,7 @@ class ScriptArguments:
 
 # Settings that do not change what is learned, and those of `TrainingArguments` that do: starting again with another
 # recipe is another run.
-AFTER_TRAINING = ("corruptions", "corruption_samples", "license")
+AFTER_TRAINING = ("corruptions", "corruption_samples", "license", "skip_bad_images", "max_eval_samples")
 RECIPE = (
     "seed",
     "learning_rate",
@@ -77,6 +77,15 @@ RECIPE = (
     "weight_decay",
     "warmup_steps",
     "lr_scheduler_type",
+    "optim",
+    "optim_args",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "max_grad_norm",
+    "data_seed",
+    "bf16",
+    "fp16",
 )
 
 
@@ -125,6 +134,13 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
     script = first.parse_args_into_dataclasses(argv, return_remaining_strings=True)[0]
     if script.method not in METHODS:
         raise ValueError(f"method={script.method!r} is not one of {', '.join(METHODS)}.")
+    if script.corruptions not in ("auto", "cifar", "imagenet", "none"):
+        raise ValueError(f"corruptions={script.corruptions!r} is not one of auto, cifar, imagenet, none.")
+    for name in ("corruption_samples", "image_size", "max_train_samples"):
+        if getattr(script, name) is not None and getattr(script, name) < 1:
+            raise ValueError(f"{name}={getattr(script, name)} must be at least 1.")
+    if not 0 < script.data_fraction <= 1:
+        raise ValueError(f"data_fraction={script.data_fraction} must lie in (0, 1].")
     parser = HfArgumentParser((ScriptArguments, MaCSTrainingArguments), allow_abbrev=False, description=__doc__)
     parser.set_defaults(**script_defaults(script) | METHODS[script.method] | settings)
     return parser.parse_args_into_dataclasses(argv)
@@ -174,7 +190,8 @@ def main(argv: list[str]) -> None:
     model, processor = load_classifier(script.model, splits.label_names, script.model_revision, script.image_size)
 
     def prepared(name: str, transform: TrainTransform | EvalTransform) -> ImageDataset:
-        return ImageDataset(getattr(splits, name), splits.image_column, splits.label_column, transform, name)
+        origin = splits.validation_name if name == "validation" else name
+        return ImageDataset(getattr(splits, name), splits.image_column, splits.label_column, transform, origin)
 
     objective = objective_of(args)
     augment = TrainTransform(processor, source.horizontal_flip, augmix=objective.lambda_jsd > 0)
@@ -186,6 +203,7 @@ def main(argv: list[str]) -> None:
 
     # ---- Train ----
     identity = {name: value for name, value in dataclasses.asdict(script).items() if name not in AFTER_TRAINING}
+    identity["training_images"] = None if script.streaming else len(train)
     identity |= dataclasses.asdict(objective) | {name: str(getattr(args, name)) for name in RECIPE}
     with args.main_process_first(desc="looking into the output folder"):
         checkpoint = args.resume_from_checkpoint or claim_output_dir(args.output_dir, identity)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -57,14 +58,17 @@ def restore_weights(model: PreTrainedModel, checkpoint: str | Path) -> None:
     `save_pretrained` writes some architectures (ViT, Swin, BEiT, ...) under the key names of their first release,
     which only `from_pretrained` translates back; `load_state_dict(strict=False)` skips them with a warning.
     """
-    loaded, info = type(model).from_pretrained(
-        str(checkpoint),
-        config=model.config,
-        dtype=model.dtype,
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-        local_files_only=True,
-    )
+    try:
+        loaded, info = type(model).from_pretrained(
+            str(checkpoint),
+            config=model.config,
+            dtype=model.dtype,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            local_files_only=True,
+        )
+    except SafetensorError as error:
+        raise ValueError(f"The weights in {checkpoint} are damaged ({error}). Resume from an earlier one.") from error
     problems = {
         what: sorted(str(key) for key in info[f"{what}_keys"])
         for what in ("missing", "unexpected", "mismatched")
@@ -89,20 +93,33 @@ def claim_output_dir(output_dir: str | Path, identity: dict[str, Any]) -> str | 
     lost or mixed up.
     """
     record = Path(output_dir) / IDENTITY_FILE
-    if checkpoints(output_dir):
-        earlier = json.loads(record.read_text()) if record.exists() else None
+    holds_model = any(
+        (Path(output_dir) / name).exists() for name in ("model.safetensors", "adapter_model.safetensors")
+    )
+    if checkpoints(output_dir) or holds_model:
+        earlier = _read(record)
         if earlier != identity:
             differences = "it has no record of what made it"
             if earlier is not None:
                 names = [name for name in earlier | identity if earlier.get(name) != identity.get(name)]
                 differences = ", ".join(f"{name}: {earlier.get(name)!r}, now {identity.get(name)!r}" for name in names)
             raise FileExistsError(
-                f"{str(output_dir)!r} holds checkpoints of another run ({differences}). Choose another --output_dir, "
-                "delete this one, or name the checkpoint to go on from with --resume_from_checkpoint."
+                f"{str(output_dir)!r} holds the model or checkpoints of another run ({differences}). Choose another "
+                "--output_dir, delete this one, or name the checkpoint to go on from with --resume_from_checkpoint."
             )
     record.parent.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps(identity, indent=2) + "\n")
+    draft = record.with_suffix(".tmp")
+    draft.write_text(json.dumps(identity, indent=2) + "\n")
+    draft.replace(record)
     found = last_complete_checkpoint(output_dir)
     if found is not None:
         logger.warning(f"Continuing from {found}.")
     return str(found) if found else None
+
+
+def _read(record: Path) -> dict[str, Any] | None:
+    """What a run left about itself; `None` if there is nothing that can be read."""
+    try:
+        return json.loads(record.read_text())
+    except (OSError, json.JSONDecodeError):
+        return None

@@ -9,6 +9,7 @@ macs-hf calibrate user/model --dataset user/photos --calibration_split validatio
 import argparse
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from transformers import TrainingArguments
@@ -16,7 +17,7 @@ from transformers import TrainingArguments
 from .columns import align_labels
 from .data import load_splits
 from .evaluation import evaluate_checkpoint, write_report
-from .images import EvalTransform, ImageDataset
+from .images import EvalTransform, ImageDataset, drop_unreadable
 from .models import load_pretrained, model_id
 from .publishing import push_folder, write_card
 from .push_access import check_push_access
@@ -54,6 +55,8 @@ def _run(options: argparse.Namespace, command: str) -> None:
         validation_split=options.calibration_split if calibrating else None,
         test_split=options.split,
     )
+    if not calibrating and source.test_split == source.train_split:
+        source = replace(source, train_split="")  # measuring on the training split is asked for; nothing is carved
     splits = load_splits(source, need_train=False)
     if calibrating and splits.validation is None:
         raise ValueError(f"Dataset {source.path!r} has no split to calibrate on. Name one with --calibration_split.")
@@ -61,13 +64,18 @@ def _run(options: argparse.Namespace, command: str) -> None:
 
     def prepared(name: str) -> ImageDataset:
         dataset = align_labels(getattr(splits, name), splits.label_column, splits.label_names, model.config)
-        return ImageDataset(dataset, splits.image_column, splits.label_column, EvalTransform(processor), name)
+        if options.skip_bad_images:
+            dataset = drop_unreadable(dataset, splits.image_column, name)
+        origin = splits.validation_name if name == "validation" else name
+        return ImageDataset(dataset, splits.image_column, splits.label_column, EvalTransform(processor), origin)
 
     test = prepared("test")
     calibration = prepared("validation") if calibrating else None
 
     run = Path(options.model).name
     output_dir = Path(options.output_dir or Path("runs", f"{run}-{options.action}"))
+    if output_dir.resolve() == Path(options.model).resolve():
+        raise ValueError(f"--output_dir {output_dir} is the model's own folder, whose report would be overwritten.")
     args = TrainingArguments(
         str(output_dir), per_device_eval_batch_size=options.batch_size, report_to="none", use_cpu=options.cpu
     )
@@ -117,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--model_revision", help="branch, tag or commit of the model")
         command.add_argument("--corruptions", choices=("cifar", "imagenet"), help="parameter set of the benchmark")
         command.add_argument("--corruption_samples", type=int, help="fixed subset for it (default: all)")
+        command.add_argument("--skip_bad_images", action="store_true", help="leave out images that cannot be read")
         command.add_argument("--batch_size", type=int, default=64)
         command.add_argument("--cpu", action="store_true", help="leave accelerators alone")
         command.add_argument("--output_dir", help="where report and pictures go (default: runs/MODEL-ACTION)")

@@ -35,14 +35,20 @@ def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:
         raise ValueError(
             f"Dataset {source.path!r} has no label column{f' {label!r}' if label else ''}; its columns are "
             f"{sorted(features)}, {len(classes)} of them class labels ({', '.join(classes) or 'none'}). Name one with "
-            "--label_column."
+            "--label_column (a folder of images gets labels from two or more class folders)."
         )
     return image, label
 
 
 def with_class_labels(raw: DatasetDict, label_column: str, source: DatasetSource) -> tuple[DatasetDict, list[str]]:
     """Labels as `ClassLabel`: named ones stay, integers and strings become names in sorted order."""
+    for name, split in raw.items():
+        if label_column not in split.features:
+            raise ValueError(
+                f"Split {name!r} of dataset {source.path!r} has no column {label_column!r}, only {split.column_names}."
+            )
     feature = next(iter(raw.values())).features[label_column]
+    raw = DatasetDict({name: _numbered_alike(split, name, label_column, feature) for name, split in raw.items()})
     if not isinstance(feature, ClassLabel):
         kind = getattr(feature, "dtype", str(feature))
         if not kind.startswith(("int", "uint", "string", "large_string", "bool")):
@@ -78,6 +84,32 @@ def with_class_labels(raw: DatasetDict, label_column: str, source: DatasetSource
     return raw, feature.names
 
 
+def _numbered_alike(split: Dataset, name: str, label_column: str, feature: Any) -> Dataset:
+    """The split with the class numbers of the first one; refused if its classes are others."""
+    own = split.features[label_column]
+    if isinstance(own, ClassLabel) and isinstance(feature, ClassLabel):
+        if own.names == feature.names:
+            return split
+        if sorted(own.names) == sorted(feature.names):
+            return _renumbered(split, label_column, feature.names, [feature.names.index(label) for label in own.names])
+    elif type(own) is type(feature):
+        return split
+    raise ValueError(
+        f"The splits disagree about column {label_column!r}: split {name!r} has {own}, the first split {feature}. "
+        "Give all splits the same classes, or name other splits."
+    )
+
+
+def _renumbered(dataset: Dataset, label_column: str, names: list[str], new_numbers: list[int]) -> Dataset:
+    """The dataset with other class numbers (`datasets` has this too, but takes names that differ in case for one)."""
+
+    def renumber(label: int) -> dict[str, int]:
+        return {label_column: new_numbers[label] if label >= 0 else label}
+
+    features = Features(dataset.features | {label_column: ClassLabel(names=names)})
+    return dataset.map(renumber, input_columns=[label_column], features=features, desc="Aligning the labels")
+
+
 def labels_of(dataset: Dataset, label_column: str) -> np.ndarray:
     return dataset.with_format("numpy", columns=[label_column])[:][label_column]
 
@@ -96,20 +128,25 @@ def check_labels(dataset: Dataset, label_column: str, num_classes: int, where: s
 
 def align_labels(dataset: Dataset, label_column: str, label_names: list[str], config: Any) -> Dataset:
     """The dataset with the class numbers of a model that knows the same classes, perhaps in another order."""
-    known = {str(name).lower(): int(index) for name, index in config.label2id.items()}
-    names = [name.lower() for name in label_names]
-    if names == sorted(known, key=known.get):
+    model_names = [str(config.id2label[index]) for index in range(config.num_labels)]
+    names = list(label_names)
+    if len({name.lower() for name in model_names}) == len(model_names):
+        # Case may differ between a model and a dataset, unless it tells classes apart.
+        model_names, names = ([name.lower() for name in side] for side in (model_names, names))
+    if names == model_names:
         return dataset
-    if set(names) == set(known):
-        label2id = {name: known[name.lower()] for name in label_names}
-        return dataset.align_labels_with_mapping(label2id, label_column)
-    if len(names) == config.num_labels:
-        logger.warning(
-            f"The model calls its classes {list(known)[:3]}..., the dataset {label_names[:3]}...; they are taken to "
-            "be in the same order."
-        )
-        return dataset
-    raise ValueError(
-        f"The model has {config.num_labels} classes ({', '.join(list(known)[:3])}, ...), the dataset {len(names)} "
-        f"({', '.join(label_names[:3])}, ...). Choose a dataset of the model's classes, or train it on this one."
+    if sorted(names) == sorted(model_names):
+        classes = [str(config.id2label[index]) for index in range(config.num_labels)]
+        return _renumbered(dataset, label_column, classes, [model_names.index(name) for name in names])
+    sides = (
+        f"the model's classes are {', '.join(model_names[:3])}, ..., the dataset's {', '.join(label_names[:3])}, ..."
     )
+    if len(names) != len(model_names):
+        raise ValueError(
+            f"The model has {len(model_names)} classes, the dataset {len(names)}: {sides}. Choose a dataset of the "
+            "model's classes, or train it on this one."
+        )
+    if any(name in model_names and model_names.index(name) != index for index, name in enumerate(names)):
+        raise ValueError(f"Some classes have the same names but other numbers, others differ: {sides}. Rename them.")
+    logger.warning(f"The names differ, and are taken to be in the same order: {sides}.")
+    return dataset

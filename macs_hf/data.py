@@ -31,6 +31,7 @@ class ImageSplits(NamedTuple):
     image_column: str
     label_column: str
     label_names: list[str]
+    validation_name: str = "validation"  # where its rows come from
 
 
 def load_splits(source: DatasetSource, need_train: bool = True) -> ImageSplits:
@@ -65,7 +66,16 @@ def load_splits(source: DatasetSource, need_train: bool = True) -> ImageSplits:
         train, validation = carve(train, label_column, VALIDATION_SHARE)
     else:
         validation = raw[validation_split]
-    return ImageSplits(train, validation, test, image_column, label_column, label_names)
+    if train is not None:
+        _check_classes(train, test, label_column, label_names, source.path)
+    carved = validation_split is None
+    if carved and not need_train and has_train:
+        logger.warning(
+            f"Dataset {source.path!r} has no validation split: a tenth of {source.train_split!r} stands in for it. A "
+            "model that was trained on those rows will look better calibrated there than it is."
+        )
+    origin = f"{source.train_split} (a tenth, carved)" if carved else validation_split
+    return ImageSplits(train, validation, test, image_column, label_column, label_names, origin)
 
 
 def split_names(source: DatasetSource, names: Sequence[str], need_train: bool = True) -> tuple[str | None, str | None]:
@@ -90,6 +100,20 @@ def split_names(source: DatasetSource, names: Sequence[str], need_train: bool = 
     if validation_split is None and "validation" in names and "validation" not in (source.train_split, test_split):
         validation_split = "validation"
     return validation_split, test_split
+
+
+def _check_classes(train: Dataset, test: Dataset, label_column: str, label_names: list[str], path: str) -> None:
+    trained, tested = (set(np.unique(labels_of(split, label_column))) for split in (train, test))
+    if len(trained) < 2:
+        (only,) = trained
+        raise ValueError(
+            f"All {len(train)} training images of {path!r} are of class {label_names[only]!r}; a classifier needs at "
+            "least two classes to learn from."
+        )
+    if unseen := tested - trained:
+        logger.warning(
+            f"Classes in test that train does not have: {[label_names[label] for label in sorted(unseen)]}."
+        )
 
 
 def carve(dataset: Dataset, label_column: str, share: float) -> tuple[Dataset, Dataset]:

@@ -24,6 +24,16 @@ from .trainer import MaCSTrainer
 
 logger = logging.get_logger(__name__)
 
+# Names of JSON files that a run writes itself; a folder called like one must not overwrite it with its report.
+FILES_OF_A_RUN = {
+    "config",
+    "run",
+    "preprocessor_config",
+    "trainer_state",
+    "all_results",
+    "train_results",
+    "adapter_config",
+}
 PACKAGES = ("macs-hf", "torch", "torchvision", "transformers", "accelerate", "datasets", "timm")
 SMALLEST_CORRUPTED = 32
 # Not about what was learned, or about one machine only.
@@ -79,6 +89,7 @@ def write_report(report: EvaluationReport, rows: SampleRows, folder: str | Path,
     """Write `<run>.json`, `<run>.samples.npz` and the pictures to `folder`; returns what was written."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    run = f"{run}-report" if run in FILES_OF_A_RUN else run
     report = dataclasses.replace(report, samples=f"{run}.samples.npz")
     report.save(folder / f"{run}.json")
     rows.save(folder / report.samples)

@@ -23,7 +23,14 @@ class HubTrainer(Trainer):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As in `Trainer`; `resume_from_checkpoint` may also be a Hub id, whose `last-checkpoint` is then taken."""
+        if isinstance(resume_from_checkpoint, str) and resume_from_checkpoint.lower() == "true":
+            resume_from_checkpoint = True
         if isinstance(resume_from_checkpoint, str) and not is_local(resume_from_checkpoint):
+            if resume_from_checkpoint.count("/") != 1:
+                raise ValueError(
+                    f"resume_from_checkpoint={resume_from_checkpoint!r} is neither a folder nor a Hub id. Name a "
+                    "checkpoint folder, or pass true for the newest one in output_dir."
+                )
             resume_from_checkpoint = download_checkpoint(resume_from_checkpoint)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 

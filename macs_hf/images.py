@@ -26,6 +26,8 @@ def decode(stored: Any) -> Image.Image:
     if isinstance(stored, dict):
         stored = Image.open(io.BytesIO(stored["bytes"]) if stored["bytes"] is not None else stored["path"])
     image = ImageOps.exif_transpose(stored)
+    if image.mode == "F" or (image.mode == "I" and getattr(stored, "format", None) != "PNG"):
+        raise ValueError(f"a {image.mode!r} image has 32 bits a pixel, and nothing says which value is white")
     if image.mode.startswith("I"):
         # 16 bits a pixel, which PIL would clip at 255.
         image = image.convert("I").point(lambda value: value / 256).convert("L")

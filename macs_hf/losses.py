@@ -123,6 +123,10 @@ def macs_loss(
 
     ```
     """
+    weights = {"lambda_margin": lambda_margin, "lambda_consistency": lambda_consistency, "lambda_jsd": lambda_jsd}
+    for name, weight in (weights | {"lambda_mbls": lambda_mbls, "focal_gamma": focal_gamma}).items():
+        if weight < 0:
+            raise ValueError(f"{name}={weight} must be >= 0.")
     logits = _full_precision(logits)
     soft_labels = labels.ndim == 2
     if soft_labels and (lambda_margin > 0 or focal_gamma > 0):
@@ -147,6 +151,11 @@ def macs_loss(
         if perturbed_logits is None:
             raise ValueError(f"lambda_consistency={lambda_consistency} needs `perturbed_logits`.")
         clean = logits if perturbed_rows is None else logits[perturbed_rows]
+        if perturbed_logits.shape != clean.shape:
+            raise ValueError(
+                f"perturbed_logits have shape {tuple(perturbed_logits.shape)}, but the rows they belong to "
+                f"{tuple(clean.shape)}."
+            )
         consistency = consistency_loss(clean, perturbed_logits)
         loss = loss + lambda_consistency * consistency
     if lambda_jsd > 0:

@@ -44,7 +44,12 @@ class RepeatableTrainer(Trainer):
                 dataset = self._remove_unused_columns(dataset, description=description)
             seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
             self._keyed_dataset = dataset = KeyedDataset(dataset, seed)
-        return super()._get_dataloader(dataset, description, *args, is_training=is_training, **kwargs)
+        drop_last = self.args.dataloader_drop_last
+        self.args.dataloader_drop_last = drop_last and is_training  # every sample counts when it is measured
+        try:
+            return super()._get_dataloader(dataset, description, *args, is_training=is_training, **kwargs)
+        finally:
+            self.args.dataloader_drop_last = drop_last
 
     def _run_epoch(self, *, epoch: int, train_dataloader: Any, **kwargs: Any) -> None:
         if self.state.global_step >= self.state.max_steps:

@@ -40,6 +40,12 @@ def supervise(
         num_labels (`int`, *optional*): Needed for MixUp.
         seed (`int`, *optional*): Fixes all draws; by default it is drawn from torch's global CPU generator.
     """
+    if not isinstance(objective, Objective):
+        raise TypeError(f"`objective` must be an Objective, such as Objective(**METHODS['macs']), got {objective!r}.")
+    if not images.is_floating_point():
+        raise TypeError(
+            f"`images` must be normalised floats, got {images.dtype}: run them through the image processor."
+        )
     if seed is None and (objective.uses_perturbation or objective.mixup_alpha > 0):
         seed = int(torch.randint(2**62, ()))
     if objective.mixup_alpha > 0:
@@ -57,7 +63,7 @@ def supervise(
             raise ValueError(
                 f"lambda_jsd={objective.lambda_jsd} compares each image with its AugMix views, but the batch has "
                 "none. Put them in the batch as `augmix_pixel_values` of shape (batch, 2, channels, height, width); "
-                "macs_hf.data makes them."
+                "macs_hf.images.TrainTransform makes them."
             )
         views.extend(augmix_images.unbind(1))
 

@@ -74,6 +74,11 @@ class MaCSTrainer(HubTrainer, RepeatableTrainer):
                 "batch over, views apart from one another. Start one process per GPU with `accelerate launch`, or set "
                 "CUDA_VISIBLE_DEVICES to one GPU."
             )
+        if isinstance(self.train_dataset, datasets.DatasetDict):
+            raise ValueError(
+                f"train_dataset is a DatasetDict of the splits {sorted(self.train_dataset)}. Pass one of them, "
+                "such as data['train']."
+            )
         if self.compute_loss_func is not None:
             raise ValueError("compute_loss_func would replace the MaCS objective. Leave it out, or use plain Trainer.")
         config = getattr(self.model, "config", None)
@@ -142,6 +147,12 @@ class MaCSTrainer(HubTrainer, RepeatableTrainer):
                 "collator give them these names (and keep remove_unused_columns=False with on-the-fly transforms)."
             )
         images, labels = inputs["pixel_values"], inputs["labels"]
+        if labels.is_floating_point() == (labels.ndim == 1) or labels.ndim > 2:
+            raise ValueError(
+                f"`labels` of shape {tuple(labels.shape)} and type {labels.dtype} are neither class numbers, "
+                "integers of shape (batch,), nor class probabilities, floats of shape (batch, classes)."
+            )
+        labels = labels if labels.is_floating_point() else labels.long()
 
         def forward(pixel_values: Tensor) -> Any:
             return model(pixel_values=pixel_values)
@@ -187,11 +198,14 @@ class MaCSTrainer(HubTrainer, RepeatableTrainer):
         super().log(logs, start_time)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        self._check_finite()
+        super()._save_checkpoint(model, trial)
+
+    def _check_finite(self) -> None:
         # A finite loss may still have had a gradient that was not.
         if self.is_whole_model() and not weights_are_finite(self.model):
             self._raise_diverged()
         self._stop_if_diverged()
-        super()._save_checkpoint(model, trial)
 
     def _stop_if_diverged(self) -> dict[str, float]:
         """The means of the parts since the last log entry, if the loss was finite all along."""
@@ -217,6 +231,8 @@ class MaCSTrainer(HubTrainer, RepeatableTrainer):
         As in `Trainer`; without a `compute_metrics` of yours it reports accuracy, nll, ece, brier and the mean logit
         margin. Logits are reduced to a few numbers per sample on the device, so no process ever holds all of them.
         """
+        if self.is_in_train:
+            self._check_finite()
         if self.compute_metrics or self.preprocess_logits_for_metrics or self.args.batch_eval_metrics:
             return super().evaluate(*args, **kwargs)
         with self._reducing_to_rows():
@@ -253,6 +269,8 @@ class MaCSTrainer(HubTrainer, RepeatableTrainer):
                 "else. Pass a validation split that was held out."
             )
         prediction = self.predict(dataset)
+        if prediction.label_ids is None:
+            raise ValueError("A temperature needs labelled samples, but the dataset gives no `labels`.")
         return fit_temperature_report(prediction.predictions, prediction.label_ids)
 
     def calibrate(self, dataset: Any) -> TemperatureFit:
@@ -274,7 +292,7 @@ class MaCSTrainer(HubTrainer, RepeatableTrainer):
                 "saved folder."
             )
         batch = next(iter(self.get_test_dataloader(dataset)))
-        fold_temperature(self.model, temperature, batch["pixel_values"][:4].to(self.model.device))
+        fold_temperature(self.model, temperature, batch["pixel_values"][:4].to(self.args.device))
 
 
 def _fingerprint(dataset: Any) -> str | None:

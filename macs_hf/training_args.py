@@ -7,6 +7,9 @@ from transformers import TrainingArguments
 from .objective import Objective, validate
 
 
+LOWER_IS_BETTER = ("ece", "nll", "brier")
+
+
 @dataclass
 class MaCSTrainingArguments(Objective, TrainingArguments):
     """
@@ -16,6 +19,7 @@ class MaCSTrainingArguments(Objective, TrainingArguments):
       parent would strip because no model takes it.
     - `logging_nan_inf_filter=False`: the filter hides a diverged loss and costs a device sync per step; the trainer
       keeps a flag on the device and stops at the next log instead.
+    - `greater_is_better=False` where `metric_for_best_model` is `ece`, `nll` or `brier`.
     - `ddp_find_unused_parameters=False`: image classifiers use all their parameters, and the search costs time.
 
     ```python
@@ -38,5 +42,9 @@ class MaCSTrainingArguments(Objective, TrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        metric = (self.metric_for_best_model or "").removeprefix("eval_")
+        if self.greater_is_better is None and metric in LOWER_IS_BETTER:
+            # The parent takes every name that does not end in `loss` for one to be maximised.
+            self.greater_is_better = False
         TrainingArguments.__post_init__(self)
         validate(self)

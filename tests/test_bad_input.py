@@ -139,3 +139,45 @@ def test_calibrate_refuses_the_training_set(tmp_path: Path) -> None:
     run = trainer(tmp_path, build("vit"), data)
     with pytest.raises(ValueError, match="fitted on the training set"):
         run.calibrate(data)
+
+
+def test_labels_of_other_integer_types_are_class_numbers_and_other_shapes_are_refused(tmp_path: Path) -> None:
+    run = trainer(tmp_path, build("vit"))
+    run.model.train()
+    images, labels = Images(4).images, Images(4).labels
+    losses = []
+    for given in (labels, labels.int()):
+        run._micro_step = (-1, 0)
+        losses.append(run.compute_loss(run.model, {"pixel_values": images, "labels": given}))
+    assert torch.equal(*losses)
+    for given in (labels.float(), labels[:, None]):
+        with pytest.raises(ValueError, match=r"`labels` of shape .* are neither class numbers"):
+            run.compute_loss(run.model, {"pixel_values": images, "labels": given})
+
+
+def test_a_dataset_dict_is_not_a_training_set(tmp_path: Path) -> None:
+    splits = datasets.DatasetDict(train=datasets.Dataset.from_dict({"labels": [0]}))
+    with pytest.raises(ValueError, match=r"DatasetDict of the splits \['train'\].*data\['train'\]"):
+        MaCSTrainer(model=build("vit"), args=arguments(tmp_path), train_dataset=splits)
+
+
+def test_divergence_is_told_before_an_evaluation_trips_over_it(tmp_path: Path) -> None:
+    args = arguments(tmp_path, max_steps=6, logging_steps=6, eval_strategy="steps", eval_steps=3)
+    run = MaCSTrainer(
+        model=build("vit"), args=args, train_dataset=Images(), eval_dataset=Images(8), callbacks=[Poison(3)]
+    )
+    with pytest.raises(FloatingPointError, match="between steps 0 and 3"):
+        run.train()
+
+
+def test_evaluation_never_drops_samples(tmp_path: Path) -> None:
+    run = trainer(tmp_path, build("vit"), dataloader_drop_last=True, per_device_eval_batch_size=8)
+    assert len(run.predict(Images(13)).predictions) == 13
+    assert run.args.dataloader_drop_last
+
+
+@pytest.mark.parametrize(
+    ("metric", "greater"), [("ece", False), ("eval_nll", False), ("accuracy", True), ("loss", False)]
+)
+def test_the_best_model_has_the_lowest_calibration_error(metric: str, greater: bool, tmp_path: Path) -> None:
+    assert arguments(tmp_path, metric_for_best_model=metric).greater_is_better is greater

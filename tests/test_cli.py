@@ -9,9 +9,10 @@ import pytest
 import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features
 from PIL import Image
-from transformers import AutoModelForImageClassification, set_seed
+from transformers import AutoModelForImageClassification, ResNetConfig, set_seed
 
 from macs_hf.cli import main
+from macs_hf.columns import align_labels
 from macs_hf.models import load_classifier
 
 
@@ -96,8 +97,19 @@ def test_classes_in_another_order_are_aligned(folder: Path) -> None:
 
 def test_mistakes_are_told_in_a_line(folder: Path, capsys: pytest.CaptureFixture) -> None:
     assert run(folder, "evaluate", "two") == 2
-    assert "The model has 3 classes (ant, bee, cat, ...), the dataset 2" in capsys.readouterr().err
+    assert "The model has 3 classes, the dataset 2: the model's classes are ant, bee, cat" in capsys.readouterr().err
     assert run(folder, "calibrate", "data", "--calibration_split", "test") == 2
     assert "calibration_split='test' and split='test' must differ" in capsys.readouterr().err
     assert run(folder, "evaluate", "data", "--split", "holdout") == 2
     assert "has no split 'holdout' to test on" in capsys.readouterr().err
+
+
+def test_names_that_differ_only_in_case_stay_apart() -> None:
+    config = ResNetConfig(id2label={0: "b", 1: "A", 2: "a"}, label2id={"b": 0, "A": 1, "a": 2})
+    data = Dataset.from_dict({"label": [0, 1, 2]}, features=Features({"label": ClassLabel(names=["a", "b", "A"])}))
+    assert list(align_labels(data, "label", ["a", "b", "A"], config)["label"]) == [2, 0, 1]
+    plain = ResNetConfig(id2label={0: "Cat", 1: "Dog"}, label2id={"Cat": 0, "Dog": 1})
+    data = Dataset.from_dict({"label": [0, 1]}, features=Features({"label": ClassLabel(names=["dog", "cat"])}))
+    assert list(align_labels(data, "label", ["dog", "cat"], plain)["label"]) == [1, 0]
+    with pytest.raises(ValueError, match="same names but other numbers"):
+        align_labels(data, "label", ["dog", "bird"], plain)

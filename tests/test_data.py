@@ -303,3 +303,29 @@ def test_a_folder_of_one_class(tmp_path: Path) -> None:
         picture(i).save(folder / f"{i}.png")
     with pytest.raises(ValueError, match=r"has no label column; its columns are \[.image.\]"):
         load_splits(source_of(str(tmp_path)))
+
+
+def test_splits_that_number_the_same_classes_differently_are_aligned(tmp_path: Path) -> None:
+    train = table([0, 1] * 20, ClassLabel(names=["dark", "bright"]))
+    test = table([0, 1, 1], ClassLabel(names=["bright", "dark"]), start=100)
+    splits = load_splits(saved(tmp_path, train=train, test=test))
+    assert splits.label_names == ["dark", "bright"]
+    assert labels_of(splits.test, "label").tolist() == [1, 0, 0]
+
+
+def test_splits_with_other_classes_are_refused(tmp_path: Path) -> None:
+    train, test = table([0, 1] * 20), table([0, 1], ClassLabel(names=["cat", "cow"]), start=100)
+    with pytest.raises(ValueError, match=r"disagree about column 'label': split 'test' has .*cow.*dog"):
+        load_splits(saved(tmp_path, train=train, test=test))
+
+
+def test_training_images_of_one_class_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"All 36 training images .* are of class 'dog'"):
+        load_splits(saved(tmp_path, train=table([1] * 40), test=table([0, 1], start=100)))
+
+
+def test_the_origin_of_the_validation_rows_is_told(tmp_path: Path) -> None:
+    carved = load_splits(saved(tmp_path / "a", train=table([0, 1] * 20), test=table([0, 1], start=100)))
+    assert carved.validation_name == "train (a tenth, carved)"
+    own = saved(tmp_path / "b", train=table([0, 1]), validation=table([0, 1], start=50), test=table([0, 1], start=100))
+    assert load_splits(own).validation_name == "validation"

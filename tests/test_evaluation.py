@@ -127,11 +127,11 @@ def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCS
     assert 0 <= report.corruptions["summary"]["corruption_accuracy/cifar/mean19"] <= 1
     assert report.margins["num_samples"] == 10
 
-    written = write_report(report, rows, tmp_path, "run")
+    written = write_report(report, rows, tmp_path, "trial")
     assert all(path.stat().st_size > 0 for path in written)
-    assert EvaluationReport.load(tmp_path / "run.json").after == report.after
-    assert json.loads((tmp_path / "run.json").read_text())["samples"] == "run.samples.npz"
-    assert SampleRows.load(tmp_path / "run.samples.npz").summary()["nll"] == pytest.approx(
+    assert EvaluationReport.load(tmp_path / "trial.json").after == report.after
+    assert json.loads((tmp_path / "trial.json").read_text())["samples"] == "trial.samples.npz"
+    assert SampleRows.load(tmp_path / "trial.samples.npz").summary()["nll"] == pytest.approx(
         report.after.metrics["nll"].value, abs=1e-5
     )
     table = summary_table(report)
@@ -154,3 +154,10 @@ def test_told_arguments_are_those_that_differ(tmp_path: Path) -> None:
     assert told["learning_rate"] == 1e-2
     assert not {"output_dir", "margin", "hub_token"} & set(told)
     assert str(tmp_path) not in json.dumps(told)
+
+
+def test_a_report_never_replaces_a_file_of_the_run(trained: MaCSTrainer, tmp_path: Path) -> None:
+    report, rows = evaluate_checkpoint(trained, Images(20, seed=3), model="vit", dataset="images", split="test")
+    (tmp_path / "config.json").write_text("precious")
+    assert write_report(report, rows, tmp_path, "config")[0] == tmp_path / "config-report.json"
+    assert (tmp_path / "config.json").read_text() == "precious"

@@ -76,11 +76,11 @@ def benchmark(name: str, args: argparse.Namespace) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Cost of the default metrics over bare forward passes, as JSON.")
     parser.add_argument("--models", nargs="+", default=["resnet18", "mobilenetv3_small_100"])
-    parser.add_argument("--samples", type=int, default=512)
+    parser.add_argument("--samples", type=int, default=256)
     parser.add_argument("--batch_size", type=int, default=64)
-    parser.add_argument("--image_size", type=int, default=64)
+    parser.add_argument("--image_size", type=int, default=128)
     parser.add_argument("--num_labels", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--output", type=Path, help="Also write the JSON here.")
     args = parser.parse_args()
 

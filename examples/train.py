@@ -53,8 +53,8 @@ class ScriptArguments:
     skip_bad_images: bool = field(default=False, metadata={"help": "Leave out images that cannot be read."})
     streaming: bool = field(default=False, metadata={"help": "Read training images as they come; needs max_steps."})
     shuffle_buffer: int = field(default=2000, metadata={"help": "With streaming: images each worker chooses from."})
-    max_eval_samples: int = field(
-        default=5000, metadata={"help": "With streaming: at most so many validation, and so many test images."}
+    max_eval_samples: int | None = field(
+        default=None, metadata={"help": "At most so many validation, and so many test images (5,000 with streaming)."}
     )
     horizontal_flip: bool | None = field(default=None, metadata={"help": "Mirror at random; off for digits."})
     corruptions: Literal["auto", "cifar", "imagenet", "none"] = field(
@@ -106,6 +106,7 @@ def script_defaults(script: ScriptArguments) -> dict:
         "weight_decay": 0.05,
         "lr_scheduler_type": "cosine",
         "warmup_steps": 0.1,
+        "use_cpu": not torch.accelerator.is_available(),  # else processes without a GPU would not find each other
         "bf16": has_bf16,
         "fp16": on_gpu and not has_bf16,
         "logging_steps": 10,
@@ -136,7 +137,7 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
         raise ValueError(f"method={script.method!r} is not one of {', '.join(METHODS)}.")
     if script.corruptions not in ("auto", "cifar", "imagenet", "none"):
         raise ValueError(f"corruptions={script.corruptions!r} is not one of auto, cifar, imagenet, none.")
-    for name in ("corruption_samples", "image_size", "max_train_samples"):
+    for name in ("corruption_samples", "image_size", "max_train_samples", "max_eval_samples"):
         if getattr(script, name) is not None and getattr(script, name) < 1:
             raise ValueError(f"{name}={getattr(script, name)} must be at least 1.")
     if not 0 < script.data_fraction <= 1:
@@ -168,7 +169,7 @@ def main(argv: list[str]) -> None:
     )
     with args.main_process_first(desc="loading the dataset"):
         if script.streaming:
-            splits = stream_splits(source, script.max_eval_samples, script.skip_bad_images)
+            splits = stream_splits(source, script.max_eval_samples or 5000, script.skip_bad_images)
         else:
             splits = load_splits(source)
         if script.skip_bad_images and not script.streaming:
@@ -182,6 +183,12 @@ def main(argv: list[str]) -> None:
         size = size if script.max_train_samples is None else min(size, script.max_train_samples)
         subset = class_balanced_subset(splits.train, splits.label_column, size, args.seed)
         splits = splits._replace(train=subset)
+
+    if script.max_eval_samples is not None and not script.streaming:
+        for name in ("validation", "test"):
+            split = getattr(splits, name)
+            size = min(len(split), script.max_eval_samples)
+            splits = splits._replace(**{name: class_balanced_subset(split, splits.label_column, size, seed=0)})
 
     # ---- Model: a fresh head, or a whole network, is drawn from the seed ----
     if script.model == "tiny":
@@ -210,6 +217,10 @@ def main(argv: list[str]) -> None:
     trainer = MaCSTrainer(
         model=model, args=args, train_dataset=train, eval_dataset=validation, processing_class=processor
     )
+    if trainer.is_world_process_zero():
+        sizes = ("streamed" if script.streaming else len(train), len(validation), len(test))
+        print(f"{script.method}: {script.model} on {source.path}, {args.world_size} x {args.device}")
+        print("images to train, validate and test on:", *sizes)
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_metrics("train", result.metrics)
     trainer.save_state()

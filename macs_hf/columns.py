@@ -128,7 +128,8 @@ def check_labels(dataset: Dataset, label_column: str, num_classes: int, where: s
 
 def align_labels(dataset: Dataset, label_column: str, label_names: list[str], config: Any) -> Dataset:
     """The dataset with the class numbers of a model that knows the same classes, perhaps in another order."""
-    model_names = [str(config.id2label[index]) for index in range(config.num_labels)]
+    classes = [str((config.id2label or {}).get(index, f"LABEL_{index}")) for index in range(config.num_labels)]
+    model_names = list(classes)
     names = list(label_names)
     if len({name.lower() for name in model_names}) == len(model_names):
         # Case may differ between a model and a dataset, unless it tells classes apart.
@@ -136,7 +137,6 @@ def align_labels(dataset: Dataset, label_column: str, label_names: list[str], co
     if names == model_names:
         return dataset
     if sorted(names) == sorted(model_names):
-        classes = [str(config.id2label[index]) for index in range(config.num_labels)]
         return _renumbered(dataset, label_column, classes, [model_names.index(name) for name in names])
     sides = (
         f"the model's classes are {', '.join(model_names[:3])}, ..., the dataset's {', '.join(label_names[:3])}, ..."

@@ -9,10 +9,12 @@ SHOWN = (("accuracy", 100.0, "%"), ("ece", 100.0, "%"), ("nll", 1.0, ""), ("brie
 
 def summary_table(report: EvaluationReport) -> str:
     """What was measured, before and after the temperature, with 95 % intervals."""
-    columns: list[tuple[str, Measurement]] = [("before", report.before)]
+    columns: list[tuple[str, Measurement]] = [("as it is", report.before)]
     if report.after is not None:
-        columns.append(("calibrated", report.after))
-    lines = [f"{report.model} on {report.dataset}, {report.split} (n = {report.n})", ""]
+        columns = [("before calibration", report.before), ("calibrated", report.after)]
+    method = report.training_arguments.get("method")
+    title = f"{report.model} on {report.dataset}, {report.split} (n = {report.n})"
+    lines = [f"{title}, method {method}" if method else title, ""]
     lines.append(" " * 22 + "".join(f"{title:>28}" for title, _ in columns))
     for name, scale, unit in SHOWN:
         cells = "".join(f"{_interval(part.metrics[name], scale, unit):>28}" for _, part in columns)
@@ -29,9 +31,10 @@ def summary_table(report: EvaluationReport) -> str:
             for name in ("mean15", "mean19")
             if summary.get(f"corruption_accuracy/{params}/{name}") is not None
         ]
-        lines.append(
-            f"accuracy under corruption ({params} parameters, n = {report.corruptions['n']}): {', '.join(means)}"
-        )
+        clean = report.corruptions.get("clean")
+        beside = f"; clean, on the same images: {100 * clean['accuracy']:.2f}%" if clean else ""
+        n = report.corruptions["n"]
+        lines.append(f"accuracy under corruption ({params} parameters, n = {n}): {', '.join(means)}{beside}")
     return "\n".join(lines)
 
 

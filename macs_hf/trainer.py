@@ -3,6 +3,7 @@
 The objective is in `supervision.py`, what makes runs repeatable in `repeatable.py`; here is what ties them together.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -73,6 +74,12 @@ class MaCSTrainer(HubTrainer, RepeatableTrainer):
                 f"{self.args.n_gpu} GPUs are visible to one process, which torch.nn.DataParallel would split each "
                 "batch over, views apart from one another. Start one process per GPU with `accelerate launch`, or set "
                 "CUDA_VISIBLE_DEVICES to one GPU."
+            )
+        started = int(os.environ.get("WORLD_SIZE", 1))
+        if started > 1 and self.args.world_size == 1:
+            raise ValueError(
+                f"This is one of {started} processes, but they do not know of each other and would all train alone. "
+                "Without a GPU pass use_cpu=True (--use_cpu true); with one, start them with `accelerate launch`."
             )
         if isinstance(self.train_dataset, datasets.DatasetDict):
             raise ValueError(

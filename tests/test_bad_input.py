@@ -181,3 +181,11 @@ def test_evaluation_never_drops_samples(tmp_path: Path) -> None:
 )
 def test_the_best_model_has_the_lowest_calibration_error(metric: str, greater: bool, tmp_path: Path) -> None:
     assert arguments(tmp_path, metric_for_best_model=metric).greater_is_better is greater
+
+
+def test_processes_that_do_not_know_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = arguments(tmp_path)
+    assert args.world_size == 1
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=r"one of 2 processes.*use_cpu=True"):
+        MaCSTrainer(model=build("vit"), args=args, train_dataset=Images())

@@ -27,6 +27,7 @@ def surroundings(tmp_path: Path) -> dict[str, Any]:
     model, data = build("vit"), Images(16)
     return {
         "model": model,
+        "torch": torch,
         "processor": ViTImageProcessor(size={"height": 32, "width": 32}),
         "train": Images(16),
         "validation": Images(120, seed=1),

@@ -107,6 +107,9 @@ def compare(
     ```
     """
     check_resamples(n_resamples)
+    for rows in (a, b):
+        if not isinstance(rows, SampleRows):
+            raise TypeError(f"compare takes SampleRows, such as SampleRows.load('run.samples.npz'), got {rows!r:.80}")
     if len(a) != len(b) or not np.array_equal(a.label, b.label):
         raise ValueError(
             f"the labels differ ({len(a)} and {len(b)} rows): compare needs the same samples in one order"

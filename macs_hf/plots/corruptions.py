@@ -56,7 +56,10 @@ def plot_contact_sheet(
 
 
 def plot_corruption_heat_map(
-    table: CorruptionTable, baseline: CorruptionTable | None = None, *, names: tuple[str, str] = ("model", "baseline")
+    table: CorruptionTable,
+    baseline: CorruptionTable | None = None,
+    *,
+    names: tuple[str, str] = ("accuracy, %", "baseline, %"),
 ) -> Figure:
     """
     Accuracy (%) by corruption and severity; with a baseline also its own, and the difference in points.

@@ -115,8 +115,9 @@ def test_local_folders_ask_nobody(tmp_path: Path, online: None, monkeypatch: pyt
     model, processor = load_classifier("tiny", ["a", "b"])
     model.save_pretrained(tmp_path)
     processor.save_pretrained(tmp_path)
-    load_classifier(str(tmp_path), ["a", "b"])
-    load_splits(source_of("digits"))
+    loaded, _ = load_classifier(str(tmp_path), ["a", "b"])
+    assert loaded.config.id2label == {0: "a", 1: "b"}
+    assert len(load_splits(source_of("digits")).test) == 450
 
 
 @pytest.mark.slow

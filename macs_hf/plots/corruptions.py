@@ -128,7 +128,8 @@ def plot_severity_curves(tables: Mapping[str, CorruptionTable], *, scaled: bool 
             ece = table.by_severity("scaled_ece")
             label = f"{name}, T = {table.temperature:.2f}"
             right.plot(list(ece), [100 * value for value in ece.values()], label=label, **style | {"linestyle": "--"})
-    for axes, title in ((left, "accuracy, %"), (right, "ECE, %")):
+    count = len(next(iter(tables.values())).cells)
+    for axes, title in ((left, f"accuracy, %, mean of {count}"), (right, f"ECE, %, mean of {count}")):
         axes.set_title(title, fontsize=9)
         axes.set_xlabel("severity (0: clean)", fontsize=8)
         axes.set_xticks((0, *SEVERITIES))

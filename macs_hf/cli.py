@@ -19,6 +19,7 @@ from .data import load_splits
 from .evaluation import evaluate_checkpoint, write_report
 from .images import EvalTransform, ImageDataset, drop_unreadable
 from .models import load_pretrained, model_id
+from .plain_errors import plain_errors
 from .publishing import push_folder, write_card
 from .push_access import check_push_access
 from .sources import source_of
@@ -29,16 +30,12 @@ from .trainer import MaCSTrainer
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     options = _parser().parse_args(argv)
-    try:
+    with plain_errors("macs-hf"):
         if options.action == "push":
             commit = push_folder(options.folder, options.repo, private=options.private, revision=options.revision)
             print("pushed:", commit.repo_url)
         else:
             _run(options, command=shlex.join(["macs-hf", *argv]))
-    except (ValueError, OSError) as error:
-        # What the user can mend is told in a line; anything else is a bug and keeps its traceback.
-        print(f"macs-hf: {error}", file=sys.stderr)
-        return 2
     return 0
 
 

@@ -47,20 +47,21 @@ def with_class_labels(raw: DatasetDict, label_column: str, source: DatasetSource
             raise ValueError(
                 f"Split {name!r} of dataset {source.path!r} has no column {label_column!r}, only {split.column_names}."
             )
+        check_present(split, label_column, f"split {name!r} of dataset {source.path!r}")
     feature = next(iter(raw.values())).features[label_column]
     raw = DatasetDict({name: _numbered_alike(split, name, label_column, feature) for name, split in raw.items()})
     if not isinstance(feature, ClassLabel):
-        kind = getattr(feature, "dtype", str(feature))
-        if not kind.startswith(("int", "uint", "string", "large_string", "bool")):
-            raise ValueError(
-                f"Column {label_column!r} of dataset {source.path!r} holds {kind}, not one class per image. "
-                "Name another with --label_column."
-            )
         for name, split in raw.items():
-            wrong = [value for value in split.unique(label_column) if value is None or value == -1]
-            if wrong:
+            kind = getattr(split.features[label_column], "dtype", str(split.features[label_column]))
+            if not kind.startswith(("int", "uint", "string", "large_string", "bool")):
                 raise ValueError(
-                    f"Label {wrong[0]} in column {label_column!r}, split {name!r} of dataset {source.path!r}, marks "
+                    f"Column {label_column!r} of dataset {source.path!r} holds {kind}, not one class per image. "
+                    "Name another with --label_column."
+                )
+            if -1 in split.unique(label_column):
+                count = np.count_nonzero(labels_of(split, label_column) == -1)
+                raise ValueError(
+                    f"Label -1 in column {label_column!r}, split {name!r} of dataset {source.path!r}, marks {count} "
                     "rows without a label. Leave them out, or choose another split."
                 )
         values = sorted(set().union(*(split.unique(label_column) for split in raw.values())))
@@ -92,12 +93,16 @@ def _numbered_alike(split: Dataset, name: str, label_column: str, feature: Any) 
             return split
         if sorted(own.names) == sorted(feature.names):
             return _renumbered(split, label_column, feature.names, [feature.names.index(label) for label in own.names])
-    elif type(own) is type(feature):
+    elif type(own) is type(feature) and _is_text(own) == _is_text(feature):
         return split
     raise ValueError(
         f"The splits disagree about column {label_column!r}: split {name!r} has {own}, the first split {feature}. "
         "Give all splits the same classes, or name other splits."
     )
+
+
+def _is_text(feature: Any) -> bool:
+    return getattr(feature, "dtype", None) in ("string", "large_string", "string_view")
 
 
 def _renumbered(dataset: Dataset, label_column: str, names: list[str], new_numbers: list[int]) -> Dataset:
@@ -114,11 +119,33 @@ def labels_of(dataset: Dataset, label_column: str) -> np.ndarray:
     return dataset.with_format("numpy", columns=[label_column])[:][label_column]
 
 
+def check_present(dataset: Dataset, label_column: str, where: str) -> None:
+    """Refuse rows without a label."""
+    missing = dataset.with_format("arrow", columns=[label_column])[:].column(label_column).null_count
+    if missing:
+        raise ValueError(
+            f"{missing} of {len(dataset)} labels in column {label_column!r} of {where} are missing (None). Leave "
+            f"those rows out, with dataset.filter(lambda label: label is not None, input_columns=[{label_column!r}]), "
+            "or choose another split."
+        )
+
+
+def check_numbered(dataset: Dataset, label_column: str, where: str) -> None:
+    """Refuse labels that are missing, or text in place of class numbers."""
+    check_present(dataset, label_column, where)
+    if _is_text(dataset.features[label_column]):
+        raise ValueError(
+            f"Column {label_column!r} of {where} holds text ({', '.join(dataset.unique(label_column)[:3])}, ...). "
+            f"Number the classes, alike in every split, with dataset.cast_column({label_column!r}, "
+            "datasets.ClassLabel(names=[...]))."
+        )
+
+
 def check_labels(dataset: Dataset, label_column: str, num_classes: int, where: str) -> None:
     labels = labels_of(dataset, label_column)
     if len(labels) == 0:
         raise ValueError(f"{where} is empty.")
-    wrong = np.flatnonzero(~((labels >= 0) & (labels < num_classes)))  # a missing label is nan
+    wrong = np.flatnonzero(~((labels >= 0) & (labels < num_classes)))  # a missing label, in a stream, is nan
     if len(wrong):
         raise ValueError(
             f"Label {labels[wrong[0]]} of row {wrong[0]} in {where} is outside [0, {num_classes}) ({len(wrong)} such "

@@ -53,6 +53,13 @@ def load_splits(source: DatasetSource, need_train: bool = True) -> ImageSplits:
         check_labels(split, label_column, len(label_names), f"split {name!r} of {source.path!r}")
 
     train = raw.get(source.train_split)
+    carved = [name for name, split in (("test", test_split), ("validation", validation_split)) if split is None]
+    if train is not None and len(train) <= len(carved):
+        raise ValueError(
+            f"Split {source.train_split!r} of dataset {source.path!r} has {len(train)} images, too few to carve "
+            f"{' and '.join(carved)} from it. Add some of each class, or name other splits with --split and "
+            "--calibration_split."
+        )
     if test_split is None:
         logger.warning(
             f"Dataset {source.path!r} has no split {source.test_split!r}; a tenth of train is the test set."
@@ -67,14 +74,14 @@ def load_splits(source: DatasetSource, need_train: bool = True) -> ImageSplits:
     else:
         validation = raw[validation_split]
     if train is not None:
-        _check_classes(train, test, label_column, label_names, source.path)
-    carved = validation_split is None
-    if carved and not need_train and has_train:
+        left = f", which carving {' and '.join(carved)} left," if carved else ""
+        _check_classes(train, test, label_column, label_names, f"{source.path!r}{left}")
+    if validation_split is None and not need_train and has_train:
         logger.warning(
             f"Dataset {source.path!r} has no validation split: a tenth of {source.train_split!r} stands in for it. A "
             "model that was trained on those rows will look better calibrated there than it is."
         )
-    origin = f"{source.train_split} (a tenth, carved)" if carved else validation_split
+    origin = f"{source.train_split} (a tenth, carved)" if validation_split is None else validation_split
     return ImageSplits(train, validation, test, image_column, label_column, label_names, origin)
 
 
@@ -102,12 +109,12 @@ def split_names(source: DatasetSource, names: Sequence[str], need_train: bool = 
     return validation_split, test_split
 
 
-def _check_classes(train: Dataset, test: Dataset, label_column: str, label_names: list[str], path: str) -> None:
+def _check_classes(train: Dataset, test: Dataset, label_column: str, label_names: list[str], where: str) -> None:
     trained, tested = (set(np.unique(labels_of(split, label_column))) for split in (train, test))
     if len(trained) < 2:
         (only,) = trained
         raise ValueError(
-            f"All {len(train)} training images of {path!r} are of class {label_names[only]!r}; a classifier needs at "
+            f"All {len(train)} training images of {where} are of class {label_names[only]!r}; a classifier needs at "
             "least two classes to learn from."
         )
     if unseen := tested - trained:

@@ -19,6 +19,7 @@ from .metrics import SampleRows, measure
 from .plots.corruptions import plot_corruption_heat_map, plot_severity_curves
 from .plots.reliability import save_reliability
 from .report import EvaluationReport, Temperature
+from .supervision import logits_of
 from .trainer import MaCSTrainer
 
 
@@ -161,9 +162,9 @@ def _margins(trainer: MaCSTrainer, test: Dataset, samples: int) -> dict[str, Any
 
     @torch.inference_mode()
     def forward(images: torch.Tensor) -> torch.Tensor:
-        return model(pixel_values=images).logits.float()
+        return logits_of(model(pixel_values=images)).float()
 
-    batches = ((batch["pixel_values"].to(model.device), batch["labels"]) for batch in loader)
+    batches = ((batch["pixel_values"].to(trainer.args.device), batch["labels"]) for batch in loader)
     found = analyze_margins(forward, batches).to_dict() | {"spectral_complexity_log10": spectral_complexity(model)}
     # A constant model has an infinite ratio, a layer of zeros no complexity: JSON knows neither.
     return {

@@ -44,7 +44,7 @@ def require_hub(what: str) -> None:
             get_session().head(constants.ENDPOINT, timeout=TIMEOUT_SECONDS)
             failures.clear()
         except httpx2.TimeoutException:
-            pass
+            pass  # what `failures` says already
         except Exception as error:
             failures[:] = [str(error)]
 
@@ -94,7 +94,10 @@ def require_repo(what: str, repo_id: str, repo_type: str = "model", revision: st
     except HfHubHTTPError as error:
         if error.response is not None and error.response.status_code == 401:
             raise PermissionError(f"{what} cannot be read: {WRONG_TOKEN}") from None
+        # A Hub that is out of order is no reason to stop whoever has the files in the cache.
     except httpx2.HTTPError:
+        # The Hub answered a moment ago. Whether the files can be had without it, only the client that loads them
+        # knows; if not, it says so.
         pass
 
 

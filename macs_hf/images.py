@@ -8,7 +8,6 @@ import datasets
 import torch
 from PIL import Image, ImageOps
 from torch.utils.data import Dataset
-from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 from transformers.utils import logging
 
@@ -24,7 +23,7 @@ SMALL_IMAGE = 64
 def decode(stored: Any) -> Image.Image:
     """An RGB image from a PIL image or from the bytes or path that `datasets.Image(decode=False)` keeps."""
     if isinstance(stored, dict):
-        stored = Image.open(io.BytesIO(stored["bytes"]) if stored["bytes"] is not None else stored["path"])
+        stored = open_stored(stored)
     image = ImageOps.exif_transpose(stored)
     if image.mode == "F" or (image.mode == "I" and getattr(stored, "format", None) != "PNG"):
         raise ValueError(f"a {image.mode!r} image has 32 bits a pixel, and nothing says which value is white")
@@ -32,6 +31,11 @@ def decode(stored: Any) -> Image.Image:
         # 16 bits a pixel, which PIL would clip at 255.
         image = image.convert("I").point(lambda value: value / 256).convert("L")
     return image.convert("RGB")
+
+
+def open_stored(stored: dict[str, Any]) -> Image.Image:
+    """The image of such bytes or path, its header read and nothing else."""
+    return Image.open(io.BytesIO(stored["bytes"]) if stored["bytes"] is not None else stored["path"])
 
 
 def is_readable(stored: Any) -> bool:
@@ -89,27 +93,32 @@ class TrainTransform:
     def __init__(self, processor: Any, horizontal_flip: bool = True, augmix: bool = False) -> None:
         size = input_size(processor)
         if max(size) <= SMALL_IMAGE:
-            crop = [v2.Resize(size, antialias=True), v2.RandomCrop(size, padding=max(size) // 8)]
+            # Only where it is needed: for a small image even a transform that changes nothing takes long.
+            self.resize = v2.Resize(size, antialias=True)
+            crop = v2.RandomCrop(size, padding=max(size) // 8)
         else:
-            crop = [v2.RandomResizedCrop(size, antialias=True, interpolation=InterpolationMode.BICUBIC)]
-        flip = [v2.RandomHorizontalFlip()] if horizontal_flip else []
-        self.augment = v2.Compose([v2.ToImage(), *crop, *flip])
+            self.resize = None
+            crop = v2.RandomResizedCrop(size, antialias=True, interpolation=InterpolationMode.BICUBIC)
+        self.size = size
+        self.augment = v2.Compose([crop, v2.RandomHorizontalFlip()]) if horizontal_flip else crop
         # Without the operations that overlap with the corruption benchmark, as AugMix was published.
         self.augmix = v2.AugMix(all_ops=False) if augmix else None
         prepared = preparation(processor)
         self.channels = list(prepared.channels)
-        self.to_float = v2.ToDtype(torch.float32, scale=True)
-        self.stats = v2.Normalize(prepared.mean, prepared.std)
+        self.mean, self.std = (torch.tensor(part)[:, None, None] * 255 for part in (prepared.mean, prepared.std))
 
     def __call__(self, image: Image.Image) -> dict[str, torch.Tensor]:
-        view = self.augment(image)
+        view = v2.functional.pil_to_tensor(image)
+        if self.resize is not None and view.shape[1:] != self.size:
+            view = self.resize(view)
+        view = self.augment(view)
         item = {"pixel_values": self._normalize(view)}
         if self.augmix is not None:
             item["augmix_pixel_values"] = torch.stack([self._normalize(self.augmix(view)) for _ in range(2)])
         return item
 
-    def _normalize(self, view: tv_tensors.Image) -> torch.Tensor:
-        return self.stats(self.to_float(view)[self.channels].as_subclass(torch.Tensor))
+    def _normalize(self, view: torch.Tensor) -> torch.Tensor:
+        return (view[self.channels] - self.mean) / self.std
 
 
 class ImageDataset(Dataset):
@@ -133,11 +142,29 @@ class ImageDataset(Dataset):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         row = self.rows[index]
-        try:
-            image = decode(row[self.image_column])
-        except Exception as error:
-            raise ValueError(
-                f"Image {index} of split {self.split!r} cannot be read: {error}. Mend or remove the file, or pass "
-                "--skip_bad_images to leave such images out."
-            ) from error
+        image = self._decoded(index, row[self.image_column])
         return self.transform(image) | {"labels": row[self.label_column]}
+
+    def check_headers(self, at_most: int = 2000) -> None:
+        """
+        Refuse files that are missing, no images, or plainly damaged: of at most so many images, spread evenly, what
+        can be seen without decoding them. A cheap look at a split that is first used when training is over.
+        """
+        for index in range(0, len(self), max(1, -(-len(self) // at_most))):
+            stored = self.rows[index][self.image_column]
+            try:
+                with open_stored(stored) as image:
+                    image.verify()
+            except Exception:
+                self._decoded(index, stored)  # decides: some images can be read although a checksum is wrong
+
+    def _decoded(self, index: int, stored: Any) -> Image.Image:
+        try:
+            return decode(stored)
+        except Exception as error:
+            path = stored.get("path") if isinstance(stored, dict) else None
+            file = f" (file {path!r})" if path else ""
+            raise ValueError(
+                f"Image {index} of split {self.split!r} cannot be read{file}: {error}. Mend or remove the file, or "
+                "pass --skip_bad_images to leave such images out."
+            ) from error

@@ -5,7 +5,7 @@ Noise and blur act wherever the images live (normalised inputs or pixels); [`per
 """
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -16,11 +16,21 @@ from .objective import Objective
 from .processors import preparation
 
 
-class PixelStats(NamedTuple):
+@dataclass(frozen=True)
+class PixelStats:
     """Per-channel mean and standard deviation that an image processor normalised with, for pixels in [0, 1]."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        mean, std = (torch.as_tensor(values, dtype=torch.float64) for values in (self.mean, self.std))
+        if not (mean.isfinite().all() and std.isfinite().all() and (std > 0).all()):
+            raise ValueError(
+                f"PixelStats of mean={self.mean} and std={self.std}: each must be a finite number, and each std above "
+                "0, or there is no way back to pixels. Pass the `image_mean` and `image_std` of the image processor; "
+                "PixelStats((0.0,), (1.0,)) if pixels in [0, 1] were not normalised."
+            )
 
     @classmethod
     def from_processor(cls, processor: object) -> "PixelStats | None":
@@ -29,8 +39,8 @@ class PixelStats(NamedTuple):
             prepared = preparation(processor)
         except ValueError:
             return None
-        if max(prepared.std) < 0.01:
-            return None  # left in bytes, up to 255
+        if min(prepared.std) < 0.01:
+            return None  # left in bytes, up to 255, or turned into a negative
         if set(prepared.mean) == {0.0} and set(prepared.std) == {1.0}:
             return cls((0.0,), (1.0,))
         return cls(prepared.mean, prepared.std)

@@ -31,6 +31,7 @@ from transformers.utils import logging
 
 from .hub import TIMEOUT_SECONDS, is_local, require_repo
 from .model_card import card_settings, model_card, pictures_in
+from .models import FROM_SCRATCH
 from .push_access import check_push_access, hub_api, reason_of
 from .report import EvaluationReport
 
@@ -259,8 +260,8 @@ def _license_of(base_model: str | None) -> str:
 
 
 def _is_hub_id(name: str) -> bool:
-    """Whether a name means a repository; `digits` and `tiny` come with this package."""
-    if not name or name in ("digits", "tiny") or is_local(name):
+    """Whether a name means a repository; those that come with this package do not."""
+    if not name or name in ("digits", *FROM_SCRATCH) or is_local(name):
         return False
     try:
         validate_repo_id(name)

@@ -42,18 +42,30 @@ def global_rng_preserved() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def cpu_rng_seeded(seed: int) -> Iterator[None]:
-    """Python's, NumPy's and torch's CPU generators start from `seed` inside, and are as before afterwards."""
+def cpu_rng_preserved() -> Iterator[None]:
+    """Python's, NumPy's and torch's CPU generators are as before afterwards."""
     python_state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
-        random.seed(seed)
-        np.random.seed(seed & 0xFFFFFFFF)
-        torch.default_generator.manual_seed(seed)
         yield
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
         torch.set_rng_state(torch_state)
+
+
+def seed_cpu(seed: int) -> None:
+    """Start Python's, NumPy's and torch's CPU generators from `seed`."""
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    torch.default_generator.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def cpu_rng_seeded(seed: int) -> Iterator[None]:
+    """Those generators start from `seed` inside, and are as before afterwards."""
+    with cpu_rng_preserved():
+        seed_cpu(seed)
+        yield
 
 
 class KeyedDataset(Dataset):
@@ -77,5 +89,14 @@ class KeyedDataset(Dataset):
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        with cpu_rng_seeded(mix_seed(self.seed, int(self._epoch), int(index))):
-            return self.dataset[index]
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        """A batch at once, which saves the generators once, not once per image."""
+        epoch = int(self._epoch)
+        items = []
+        with cpu_rng_preserved():
+            for index in indices:
+                seed_cpu(mix_seed(self.seed, epoch, int(index)))
+                items.append(self.dataset[index])
+        return items

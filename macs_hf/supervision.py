@@ -88,13 +88,21 @@ def supervise(
 
 def _logits_of_views(forward: Callable[[Tensor], Any], views: list[Tensor], separate: bool) -> list[Tensor]:
     if separate or len(views) == 1:
-        return [_logits(forward(view)) for view in views]
+        return [logits_of(forward(view)) for view in views]
     # One pass: one BatchNorm update over all views, and one forward of a DistributedDataParallel module per backward.
-    return list(_logits(forward(torch.cat(views))).split([len(view) for view in views]))
+    return list(logits_of(forward(torch.cat(views))).split([len(view) for view in views]))
 
 
-def _logits(output: Any) -> Tensor:
-    return output if isinstance(output, Tensor) else output.logits
+def logits_of(output: Any) -> Tensor:
+    """The logits in what a model returned: these alone, or an output that has `.logits`."""
+    logits = getattr(output, "logits", output)
+    if not isinstance(logits, Tensor):
+        raise TypeError(
+            f"The model returned {type(output).__name__!r}, neither a tensor of logits nor an output with a tensor "
+            "`.logits`. Let it return one, such as transformers.modeling_outputs.ImageClassifierOutput(logits=...); a "
+            "transformers model does so with return_dict=True."
+        )
+    return logits
 
 
 def _random_rows(size: int, fraction: float, generator: torch.Generator) -> Tensor | None:

@@ -19,6 +19,8 @@ from timm.models import PretrainedCfg
 from timm.models._pretrained import filter_pretrained_cfg
 from transformers import TimmWrapperForImageClassification
 
+from .timm_size import takes_any_size
+
 
 _PREFIX = "timm_model."
 
@@ -71,14 +73,16 @@ def timm_pretrained_cfg(
         raise ValueError(f"data_config has unknown keys {sorted(unknown)}; timm knows {sorted(_DATA_FIELDS)}.")
 
     # A config that came with a checkpoint has the section as an attribute, one made by hand does not.
-    section = model.config.to_dict().get("pretrained_cfg") or model.timm_model.pretrained_cfg
+    own = model.config.to_dict().get("pretrained_cfg")
+    section = own or model.timm_model.pretrained_cfg
     known = {field.name for field in dataclasses.fields(PretrainedCfg)} - _ORIGIN_FIELDS
     section = filter_pretrained_cfg({k: v for k, v in section.items() if k in known}, remove_source=True)
     section.update(data_config or {})
 
     arguments = model.config.model_args or {}
     channels, *size = section.get("input_size", (3, 224, 224))
-    if "img_size" in arguments:  # the network refuses any other size
+    stated = own or "input_size" in (data_config or {})
+    if "img_size" in arguments and not (stated and takes_any_size(arguments)):
         side = arguments["img_size"]
         size = [side, side] if isinstance(side, int) else list(side)
     channels = arguments.get("in_chans", channels)

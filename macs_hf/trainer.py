@@ -14,10 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import EvalPrediction
+from transformers.trainer_utils import EvalLoopOutput
 from transformers.utils import logging
 
 from .calibration import TemperatureFit, fit_temperature_report, fold_temperature
 from .checkpoints import last_complete_checkpoint, weights_are_finite
+from .columns import check_numbered
 from .hub_trainer import HubTrainer
 from .loss_log import LossLog
 from .metrics import SampleRows, sample_rows
@@ -25,7 +27,7 @@ from .objective import Objective, objective_of
 from .perturbations import PixelStats
 from .randomness import mix_seed
 from .repeatable import RepeatableTrainer
-from .supervision import supervise
+from .supervision import logits_of, supervise
 
 
 logger = logging.get_logger(__name__)
@@ -125,6 +127,7 @@ class MaCSTrainer(HubTrainer, RepeatableTrainer):
         logger.info(f"Training with {self.training_objective}")
         if isinstance(self.train_dataset, datasets.Dataset):
             for name in {"label", *self.label_names} & set(self.train_dataset.column_names):
+                check_numbered(self.train_dataset, name, "the training set")
                 column = self.train_dataset.with_format("torch", columns=[name])[:][name]
                 self._check_labels(torch.as_tensor(column), f"column {name!r} of the training set")
         if hasattr(getattr(self.model, "config", None), "calibration_temperature"):
@@ -183,7 +186,7 @@ class MaCSTrainer(HubTrainer, RepeatableTrainer):
             loss, logits = parts.loss, parts.logits
         else:
             # A bfloat16 checkpoint gives bfloat16 logits outside of autocast.
-            logits = forward(images).logits.float()
+            logits = logits_of(forward(images)).float()
             loss = F.cross_entropy(logits, labels)
         # Whatever is returned here besides the loss becomes the predictions.
         return (loss, {"logits": logits}) if return_outputs else loss
@@ -252,14 +255,19 @@ class MaCSTrainer(HubTrainer, RepeatableTrainer):
                 return logits
             return torch.cat([sample_rows(logits / temperature, labels) for temperature in temperatures], dim=1)
 
-        def summary(prediction: EvalPrediction) -> dict[str, float]:
-            return SampleRows.from_array(prediction.predictions[:, :6]).summary()
-
-        self.preprocess_logits_for_metrics, self.compute_metrics = rows, summary
+        self.preprocess_logits_for_metrics, self.compute_metrics = rows, _summary
         try:
             yield
         finally:
             self.preprocess_logits_for_metrics = self.compute_metrics = None
+
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
+        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+        nll = output.metrics.get(f"{metric_key_prefix}_nll")
+        if self.args.world_size > 1 and self.compute_metrics is _summary and nll is not None:
+            # Trainer's mean has the samples in it that fill up the last batch of each process; the rows have not.
+            output.metrics[f"{metric_key_prefix}_loss"] = nll
+        return output
 
     def predict_rows(self, dataset: Any, temperatures: Sequence[float] = (1.0,)) -> list[SampleRows]:
         """For each temperature, one row per sample: label, prediction, confidence, nll, brier score and margin."""
@@ -300,6 +308,10 @@ class MaCSTrainer(HubTrainer, RepeatableTrainer):
             )
         batch = next(iter(self.get_test_dataloader(dataset)))
         fold_temperature(self.model, temperature, batch["pixel_values"][:4].to(self.args.device))
+
+
+def _summary(prediction: EvalPrediction) -> dict[str, float]:
+    return SampleRows.from_array(prediction.predictions[:, :6]).summary()
 
 
 def _fingerprint(dataset: Any) -> str | None:

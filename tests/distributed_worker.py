@@ -26,12 +26,14 @@ def main(output_dir: str, settings: dict[str, Any]) -> None:
     run = Spy(model=build(settings_model), args=args, train_dataset=Images(24), eval_dataset=Images(10, seed=1))
     run.seeds = []
     run.train(resume_from_checkpoint=resume)
+    evaluation = run.evaluate()
     prediction = run.predict(Images(13, seed=2))
     calibration = run.calibrate(Images(101, seed=3))
     result = {
         "losses": {key: logged(run, key) for key in ("loss", "cross_entropy_loss", "margin_loss", "consistency_loss")},
         "grad_norm": logged(run, "grad_norm"),
         "seeds": run.seeds,
+        "evaluation": {name: evaluation[f"eval_{name}"] for name in ("loss", "nll")},
         "rows": len(prediction.predictions),
         "predictions": prediction.predictions.tolist(),
         "temperature": calibration.temperature,

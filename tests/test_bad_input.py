@@ -170,6 +170,52 @@ def test_divergence_is_told_before_an_evaluation_trips_over_it(tmp_path: Path) -
         run.train()
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("wrap", [lambda logits: {"logits": logits}, lambda logits: (logits,), lambda logits: None])
+def test_models_that_return_no_logits(wrap: Any, training: bool, tmp_path: Path) -> None:
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = build("vit")
+
+        def forward(self, pixel_values: torch.Tensor) -> Any:
+            return wrap(self.model(pixel_values).logits)
+
+    run = trainer(tmp_path, Wrapped())
+    kind = type(wrap(None)).__name__
+    with pytest.raises(TypeError, match=rf"The model returned '{kind}'.*`\.logits`.*ImageClassifierOutput"):
+        run.compute_loss(run.model.train(training), Images(4)[:])
+
+
+def test_a_model_that_returns_its_logits_alone(tmp_path: Path) -> None:
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = build("vit")
+
+        def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+            return self.model(pixel_values).logits
+
+    run = trainer(tmp_path, Plain())
+    whole = trainer(tmp_path, build("vit"))
+    for training in (True, False):
+        losses = [each.compute_loss(each.model.train(training), Images(4)[:]) for each in (run, whole)]
+        assert torch.equal(*losses)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["ant", "bee"] * 4, r"Column 'label' of the training set holds text \(ant, bee, ...\).*cast_column"),
+        ([0, 1, None, 3] * 2, r"2 of 8 labels in column 'label' of the training set are missing \(None\).*filter"),
+    ],
+)
+def test_labels_of_a_datasets_column_that_are_no_numbers(labels: list, message: str, tmp_path: Path) -> None:
+    data = datasets.Dataset.from_dict({"pixel_values": Images(8).images.numpy(), "label": labels})
+    with pytest.raises(ValueError, match=message):
+        trainer(tmp_path, build("vit"), data.with_format("torch")).train()
+
+
 def test_evaluation_never_drops_samples(tmp_path: Path) -> None:
     run = trainer(tmp_path, build("vit"), dataloader_drop_last=True, per_device_eval_batch_size=8)
     assert len(run.predict(Images(13)).predictions) == 13

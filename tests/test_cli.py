@@ -52,9 +52,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folder: Path, action: str, data: str, *options: str) -> int:
     output = str(folder / f"{action}-{data}")
-    return main(
-        [action, str(folder / "model"), "--dataset", str(folder / data), "--cpu", "--output_dir", output, *options]
-    )
+    words = [action, str(folder / "model"), "--dataset", str(folder / data), "--cpu", "--output_dir", output, *options]
+    try:
+        return main(words)
+    except SystemExit as left:
+        return left.code
 
 
 def test_evaluate_writes_a_report_and_prints_a_table(folder: Path, capsys: pytest.CaptureFixture) -> None:
@@ -101,7 +103,14 @@ def test_mistakes_are_told_in_a_line(folder: Path, capsys: pytest.CaptureFixture
     assert run(folder, "calibrate", "data", "--calibration_split", "test") == 2
     assert "calibration_split='test' and split='test' must differ" in capsys.readouterr().err
     assert run(folder, "evaluate", "data", "--split", "holdout") == 2
-    assert "has no split 'holdout' to test on" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "has no split 'holdout' to test on" in shown and "Traceback" not in shown
+
+
+def test_where_a_mistake_was_found_is_told_if_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MACS_HF_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="has no split 'holdout' to test on"):
+        run(folder, "evaluate", "data", "--split", "holdout")
 
 
 def test_names_that_differ_only_in_case_stay_apart() -> None:

@@ -153,14 +153,42 @@ def test_string_labels_become_classes_in_alphabetical_order(tmp_path: Path) -> N
         ([3] * 10, Value("int64"), r"has 1 class \(3\) in column 'label'; .*at least two"),
         ([0] * 10, ClassLabel(names=["cat"]), r"has 1 class \(cat\)"),
         ([0, 1, -1, -1] * 5, None, r"Label -1 of row 2 in split 'train' .* outside \[0, 2\) \(10 such rows"),
-        ([0, 1, -1, 1] * 5, Value("int64"), r"Label -1 in column 'label', split 'train'.*without a label"),
-        ([0, 1, None, 1] * 5, None, r"Label nan of row 2 in split 'train'"),
-        (["a", None] * 5, Value("string"), r"Label None in column 'label', split 'train'.*without a label"),
+        (
+            [0, 1, -1, 1] * 5,
+            Value("int64"),
+            r"Label -1 in column 'label', split 'train'.*marks 5 rows without a label",
+        ),
+        ([0, 1, None, 1] * 5, None, r"5 of 20 labels in column 'label' of split 'train' .* missing \(None\).*filter"),
+        (["a", None] * 5, Value("string"), r"5 of 10 labels in column 'label' of split 'train' .* missing \(None\)"),
     ],
 )
 def test_labels_that_are_no_classes(labels: list, feature: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         load_splits(saved(tmp_path, train=table(labels, feature)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "message"),
+    [
+        (["3", "7"], "string", r"disagree about column 'label': split 'test' has Value\('string'\)"),
+        ([0.5, 1.5], "float32", r"'label' of dataset .* holds float32, not one class per image"),
+    ],
+)
+def test_splits_whose_labels_are_of_another_kind(labels: list, kind: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_splits(saved(tmp_path, train=table([3, 7] * 10, Value("int64")), test=table(labels, Value(kind))))
+
+
+def test_string_labels_get_the_same_numbers_in_splits_that_lack_some(tmp_path: Path) -> None:
+    source = saved(
+        tmp_path,
+        train=table(["rose", "daisy"] * 10, Value("string")),
+        validation=table(["rose", "rose"], Value("string"), start=50),
+        test=table(["tulip", "rose"], Value("string"), start=100),
+    )
+    splits = load_splits(source)
+    assert splits.label_names == splits.validation.features["label"].names == ["daisy", "rose", "tulip"]
+    assert (list(splits.validation["label"]), list(splits.test["label"])) == ([1, 1], [2, 1])
 
 
 def test_an_empty_split() -> None:
@@ -250,6 +278,20 @@ def test_splits_that_are_missing_or_overlap(chosen: dict[str, str], message: str
 def test_carving_where_a_class_is_too_rare_to_be_split() -> None:
     kept, carved = carve(table([0] * 19 + [1]), "label", 0.1)
     assert (len(kept), len(carved)) == (18, 2)
+
+
+@pytest.mark.parametrize(
+    ("labels", "has_test", "message"),
+    [
+        ([0], True, r"Split 'train' .* has 1 images, too few to carve validation from it.*--calibration_split"),
+        ([0, 1], False, r"Split 'train' .* has 2 images, too few to carve test and validation from it"),
+        ([0, 1, 0], False, r"All 1 training images of .*, which carving test and validation left, are of class"),
+    ],
+)
+def test_too_few_images_to_carve_from(labels: list[int], has_test: bool, message: str, tmp_path: Path) -> None:
+    test = {"test": table([0, 1], start=100)} if has_test else {}
+    with pytest.raises(ValueError, match=message):
+        load_splits(saved(tmp_path, train=table(labels), **test))
 
 
 # ---- Subsets ----

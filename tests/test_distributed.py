@@ -45,6 +45,9 @@ def test_two_processes_equal_one(model: str, tmp_path: Path) -> None:
         assert two[0]["losses"][key] == pytest.approx(values, rel=1e-4, abs=1e-6), key
         assert min(values) > 0
     assert two[0]["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-4)
+    # 10 samples on two processes are filled up to 16; none of those counts twice.
+    assert two[0]["evaluation"]["loss"] == pytest.approx(one["evaluation"]["loss"], rel=1e-4)
+    assert two[0]["evaluation"]["loss"] == two[1]["evaluation"]["loss"] == two[0]["evaluation"]["nll"]
     assert two[0]["rows"] == two[1]["rows"] == one["rows"] == 13
     assert two[0]["predictions"] == two[1]["predictions"]
     assert two[0]["temperature"] == two[1]["temperature"] == pytest.approx(one["temperature"], rel=1e-3)

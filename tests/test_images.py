@@ -141,6 +141,41 @@ def test_an_unreadable_image_is_named_by_index_and_split() -> None:
             data[index]
 
 
+def test_an_unreadable_file_is_named_by_its_path(tmp_path: Path) -> None:
+    scene().save(tmp_path / "good.png")
+    (tmp_path / "bad.png").write_bytes(b"<html>404</html>")
+    paths = [str(tmp_path / "good.png"), str(tmp_path / "bad.png")]
+    features = Features({"image": datasets.Image(), "label": ClassLabel(names=["a", "b"])})
+    data = Dataset.from_dict({"image": paths, "label": [0, 1]}, features=features)
+    rows = ImageDataset(data, "image", "label", lambda image: {}, "test")
+    for look in (lambda: rows[1], rows.check_headers):
+        with pytest.raises(
+            ValueError, match=r"Image 1 of split 'test' cannot be read \(file '.*bad.png'\): .*skip_bad"
+        ):
+            look()
+
+
+def test_headers_are_checked_without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = encoded(scene(64, 64), "PNG")
+    wrong_checksum = bytearray(whole)
+    wrong_checksum[-13] ^= 1  # the last byte of the checksum before the closing chunk, which decoding does not look at
+    rows = [whole, bytes(wrong_checksum), whole[: len(whole) // 2], whole]
+    features = Features({"image": datasets.Image(), "label": ClassLabel(names=["a", "b"])})
+    stored = [{"bytes": row, "path": None} for row in rows]
+    data = Dataset.from_dict({"image": stored, "label": [0, 1, 1, 0]}, features=features)
+
+    def rows_of(*indices: int) -> ImageDataset:
+        return ImageDataset(data.select(indices), "image", "label", lambda image: {}, "test")
+
+    rows_of(0, 1, 3).check_headers()
+    rows_of(0, 2, 3, 3).check_headers(at_most=2)  # the first and the third
+    with pytest.raises(ValueError, match="Image 1 of split 'test' cannot be read"):
+        rows_of(0, 2, 3, 3).check_headers(at_most=4)
+    monkeypatch.setattr("macs_hf.images.decode", None)
+    rows_of(0, 3).check_headers()
+    rows_of().check_headers()
+
+
 def test_unreadable_images_are_dropped_in_one_cached_pass(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,7 +249,7 @@ def test_what_a_processor_does(name: str) -> None:
 def test_what_timm_does() -> None:
     found = preparation(timm_processor(48))
     assert found == ((48, 48), RGB, *IMAGENET)
-    assert PixelStats.from_processor(timm_processor()) == IMAGENET
+    assert PixelStats.from_processor(timm_processor()) == PixelStats(*IMAGENET)
 
 
 def test_size_in_height_and_width() -> None:

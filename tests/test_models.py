@@ -1,5 +1,6 @@
 """Classifiers get a head for the dataset's labels, keep what they had if it fits, and survive a round trip."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from transformers import (
     ViTModel,
 )
 
-from macs_hf.models import BACKBONES, load_classifier, load_pretrained, model_id
+from macs_hf.calibration import fold_temperature
+from macs_hf.models import BACKBONES, FROM_SCRATCH, load_classifier, load_pretrained, model_id
 from macs_hf.timm_layout import save_in_timm_layout
 
 
@@ -95,44 +97,57 @@ def test_backbones_are_pretrained_timm_models() -> None:
         assert timm.get_pretrained_cfg(name).hf_hub_id == hub_id
 
 
-# ---- The tiny one ----
+# ---- From scratch ----
 
 
-def test_tiny_is_drawn_from_the_seed() -> None:
+@pytest.mark.parametrize("name", FROM_SCRATCH)
+def test_networks_from_scratch_are_drawn_from_the_seed(name: str) -> None:
     def drawn(seed: int) -> PreTrainedModel:
         torch.manual_seed(seed)
-        return load_classifier("tiny", NEW)[0]
+        return load_classifier(name, NEW)[0]
 
     assert same_weights(drawn(0), drawn(0))
     assert not same_weights(drawn(0), drawn(1))
 
 
-def test_tiny_has_labels_and_a_size() -> None:
-    model, processor = load_classifier("tiny", NEW, image_size=16)
+@pytest.mark.parametrize("name", FROM_SCRATCH)
+def test_networks_from_scratch_have_labels_and_a_size(name: str) -> None:
+    model, processor = load_classifier(name, NEW, image_size=16)
     assert model.config.id2label == dict(enumerate(NEW))
     assert model.config.label2id == {name: index for index, name in enumerate(NEW)}
-    assert 70_000 < sum(parameter.numel() for parameter in model.parameters()) < 100_000
+    assert 50_000 < sum(parameter.numel() for parameter in model.parameters()) < 100_000
     assert processor(torch.zeros(3, 8, 8), return_tensors="pt")["pixel_values"].shape == (1, 3, 16, 16)
     assert logits_of(model).shape == (2, 5)
 
 
-def test_tiny_survives_a_round_trip(tmp_path: Path) -> None:
-    model, processor = load_classifier("tiny", NEW)
+@pytest.mark.parametrize(("name", "sides"), [("tiny", [8, 8, 4, 2]), ("small", [16, 16, 8, 4])])
+def test_the_stem_of_small_halves_and_that_of_tiny_quarters(name: str, sides: list[int]) -> None:
+    model, processor = load_classifier(name, NEW)
+    picture = processor(torch.zeros(3, 50, 50), return_tensors="pt")["pixel_values"]
+    assert picture.shape == (1, 3, 32, 32)
+    with torch.no_grad():
+        maps = model.eval()(picture, output_hidden_states=True).hidden_states
+    assert [tuple(each.shape[2:]) for each in maps] == [(side, side) for side in sides]
+
+
+@pytest.mark.parametrize("name", FROM_SCRATCH)
+def test_networks_from_scratch_survive_a_round_trip(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, processor = load_classifier(name, NEW)
+    before = logits_of(model)
+    fold_temperature(model, 1.7, images())
+    torch.testing.assert_close(logits_of(model) * 1.7, before)
     model.save_pretrained(tmp_path)
     processor.save_pretrained(tmp_path)
     again, its_processor = load_classifier(str(tmp_path), NEW)
-    torch.testing.assert_close(logits_of(again), logits_of(model))
+    assert type(again) is type(model)
+    assert torch.equal(logits_of(again), logits_of(model))
+    assert again.config.calibration_temperature == 1.7
     picture = torch.randint(256, (3, 40, 30), dtype=torch.uint8)
-    for one in (processor, its_processor):
-        torch.testing.assert_close(
-            one(picture, return_tensors="pt")["pixel_values"], processor(picture, return_tensors="pt")["pixel_values"]
-        )
-
-
-def test_image_size_is_for_tiny_alone(tmp_path: Path) -> None:
-    saved_vit(tmp_path)
-    with pytest.raises(ValueError, match="image_size=64 is for the model `tiny`"):
-        load_classifier(str(tmp_path), OLD, image_size=64)
+    pixels, its_pixels = (one(picture, return_tensors="pt")["pixel_values"] for one in (processor, its_processor))
+    assert torch.equal(its_pixels, pixels)
+    # Another head forgets the temperature of the old one.
+    assert "calibration_temperature" not in load_classifier(str(tmp_path), OLD)[0].config.to_dict()
 
 
 # ---- Local folders ----
@@ -199,4 +214,12 @@ def test_a_backbone_without_a_head_gets_one(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=str(tmp_path)):
+        load_classifier(str(tmp_path), NEW)
+
+
+def test_weights_that_do_not_fit_are_not_drawn_anew(tmp_path: Path) -> None:
+    saved_vit(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"image_size": 64}))
+    with pytest.raises(ValueError, match=r"other shapes than its config asks for: vit\.embeddings\.position"):
         load_classifier(str(tmp_path), NEW)

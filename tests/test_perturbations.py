@@ -202,10 +202,31 @@ def test_pixel_stats_go_there_and_back() -> None:
 
 def test_pixel_stats_from_processors() -> None:
     processor = ViTImageProcessor(image_mean=[0.1, 0.2, 0.3], image_std=[0.4, 0.5, 0.6])
-    assert PixelStats.from_processor(processor) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
-    assert PixelStats.from_processor(ViTImageProcessor(do_normalize=False)) == ((0.0,), (1.0,))
+    assert PixelStats.from_processor(processor) == PixelStats((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert PixelStats.from_processor(ViTImageProcessor(do_normalize=False)) == PixelStats((0.0,), (1.0,))
     timm_config = {"input_size": (3, 32, 32), "mean": (0.5, 0.4, 0.3), "std": (0.1, 0.2, 0.3)}
     timm_processor = TimmWrapperImageProcessor(pretrained_cfg=timm_config)
-    assert PixelStats.from_processor(timm_processor) == ((0.5, 0.4, 0.3), (0.1, 0.2, 0.3))
+    assert PixelStats.from_processor(timm_processor) == PixelStats((0.5, 0.4, 0.3), (0.1, 0.2, 0.3))
     assert PixelStats.from_processor(ViTImageProcessor(do_normalize=False, do_rescale=False)) is None
     assert PixelStats.from_processor(None) is None
+
+
+@pytest.mark.parametrize(
+    ("mean", "std"),
+    [
+        ((0.5, 0.5, 0.5), (0.2, 0.0, 0.2)),
+        ((0.5,), (-0.5,)),
+        ((0.5,), (math.nan,)),
+        ((0.5,), (math.inf,)),
+        ((math.nan,), (0.5,)),
+    ],
+)
+def test_statistics_that_cannot_be(mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+    told = re.escape(f"mean={mean} and std={std}")
+    with pytest.raises(ValueError, match=rf"{told}: each must be a finite number, and each std above 0.*image_std"):
+        PixelStats(mean, std)
+
+
+def test_a_processor_that_turns_a_channel_into_its_negative_gives_no_pixels() -> None:
+    processor = ViTImageProcessor(image_mean=[0.5, 0.5, 0.5], image_std=[0.5, 0.5, -0.5])
+    assert PixelStats.from_processor(processor) is None

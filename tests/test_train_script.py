@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -204,13 +205,23 @@ def test_a_stopped_command_goes_on(run: Callable[..., MaCSTrainer], tmp_path: Pa
     assert all(torch.equal(weights[key], tensor) for key, tensor in resumed.model.state_dict().items())
 
 
-def test_another_run_in_the_same_folder_is_refused(run: Callable[..., MaCSTrainer], tmp_path: Path) -> None:
+def told(run: Callable[..., MaCSTrainer], capsys: pytest.CaptureFixture, *command: str) -> str:
+    """What a command that cannot be run leaves on the screen: its mistake in a line."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as left:
+        run(*command)
+    assert left.value.code == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("train.py: ")]
+    return line
+
+
+def test_another_run_in_the_same_folder_is_refused(
+    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     command = ["--dataset", str(image_folder(tmp_path / "colours")), "--output_dir", "out"]
     run(*command)
-    with pytest.raises(
-        FileExistsError, match=r"another run \(method: 'macs', now 'focal', .*focal_gamma: 0.0, now 2.0"
-    ):
-        run(*command, "--method", "focal")
+    line = told(run, capsys, *command, "--method", "focal")
+    assert re.search(r"another run \(method: 'macs', now 'focal', .*focal_gamma: 0.0, now 2.0", line)
 
 
 @pytest.mark.parametrize(("share", "size"), [("0.25", 9), ("1.0", 36)])
@@ -221,11 +232,28 @@ def test_a_share_of_the_data(share: str, size: int, run: Callable[..., MaCSTrain
     assert abs(2 * sum(labels) - size) <= 1
 
 
-def test_shares_that_cannot_be(run: Callable[..., MaCSTrainer], tmp_path: Path) -> None:
-    data = str(image_folder(tmp_path / "colours"))
-    for share in ("0", "1.5"):
-        with pytest.raises(ValueError, match=r"data_fraction=.* must lie in \(0, 1\]"):
-            run("--dataset", data, "--data_fraction", share)
+def test_shares_that_cannot_be(run: Callable[..., MaCSTrainer], capsys: pytest.CaptureFixture) -> None:
+    for share in ("0.0", "1.5"):
+        assert f"data_fraction={share} must lie in (0, 1]" in told(run, capsys, "--data_fraction", share)
+
+
+def test_files_of_settings_that_cannot_be(
+    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert "No such file or directory: 'missing.yaml'" in told(run, capsys, "missing.yaml")
+    path = tmp_path / "settings.yaml"
+    path.write_text("learning_rate: fast\n")
+    assert f"{path}: learning_rate='fast' must be of type float" in told(run, capsys, str(path))
+
+
+def test_a_broken_test_image_is_found_before_training(
+    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    data = image_folder(tmp_path / "colours")
+    (data / "test" / "red" / "002.png").write_bytes(b"not an image")
+    line = told(run, capsys, "--dataset", str(data), "--output_dir", "out")
+    assert re.search(r"Image 6 of split 'test' cannot be read \(file '.*test/red/002.png'\)", line)
+    assert not Path("out").exists()
 
 
 # ---- Bad and odd images ----

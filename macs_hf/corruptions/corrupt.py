@@ -110,6 +110,7 @@ def corrupt(
     ```
     """
     check_cell(name, severity, params)
+    seed = check_seed(seed)
     check_images(images)
     positions = _positions(indices, len(images), images.device)
     if len(images) == 0:
@@ -143,6 +144,13 @@ def check_cell(name: str, severity: int, params: str) -> None:
         raise ValueError(f"severity={severity!r} is not one of 1, 2, 3, 4, 5.")
     if params not in PARAMETER_SETS:
         raise ValueError(f"params={params!r} is not a parameter set: choose 'cifar' or 'imagenet'.")
+
+
+def check_seed(seed: int) -> int:
+    """The seed as a plain integer; a `TypeError` unless it is one: nothing here is drawn without a seed."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise TypeError(f"seed={seed!r} is not an integer: leave it out for 0, or pass another for other draws.")
+    return int(seed)
 
 
 def check_images(images: Tensor) -> None:

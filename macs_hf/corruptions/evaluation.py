@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from ..images import decode
 from ..perturbations import PixelStats
-from .corrupt import CORRUPTIONS, SEVERITIES, check_cell, check_images, corrupt, to_levels
+from .corrupt import CORRUPTIONS, SEVERITIES, check_cell, check_images, check_seed, corrupt, to_levels
 from .frost import frost_source
 from .table import CorruptionTable
 from .tally import CLEAN, Key, Tally
@@ -74,6 +74,7 @@ def evaluate_corruptions(
     for name in corruptions:
         for severity in severities:
             check_cell(name, severity, params)
+    seed = check_seed(seed)
     if before_resize and resize is None:
         raise ValueError("before_resize=True needs resize, which brings a corrupted image to the network's size.")
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator is not None else (0, 1)
@@ -158,7 +159,7 @@ def subset(count: int, samples: int | None, seed: int) -> list[int]:
         raise ValueError(f"samples={samples} must be at least 1, or None for all.")
     if samples is None or samples >= count:
         return list(range(count))
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     return torch.randperm(count, generator=generator)[:samples].sort().values.tolist()
 
 

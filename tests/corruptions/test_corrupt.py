@@ -1,9 +1,11 @@
 """The one call: every cell, the same pixels whatever the batch, and clear errors."""
 
 import hashlib
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -178,6 +180,17 @@ def test_unknown_parameter_set() -> None:
 def test_bad_images(bad: object, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         corrupt(bad, "fog", 1)
+
+
+@pytest.mark.parametrize("seed", [None, 1.0, "0", True, torch.tensor(3)])
+def test_seeds_that_are_no_integers(seed: object) -> None:
+    for name in ("gaussian_noise", "brightness"):
+        with pytest.raises(TypeError, match=rf"seed={re.escape(repr(seed))} is not an integer: leave it out for 0"):
+            corrupt(images(), name, 1, seed=seed)
+
+
+def test_a_seed_of_numpy_is_the_same_number() -> None:
+    assert torch.equal(corrupt(images(), "fog", 1, seed=np.int64(3)), corrupt(images(), "fog", 1, seed=3))
 
 
 def test_bad_indices() -> None:

@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from reproduction.digest import claims_table, main_table
+from reproduction.grid import load_grid
+
 from macs_hf import Objective
 from macs_hf.report import EvaluationReport, Measurement
 
@@ -34,6 +37,24 @@ def arguments() -> str:
         for field in dataclasses.fields(Objective)
     ]
     return "\n".join(["| argument | default | meaning |", "| --- | --- | --- |", *rows])
+
+
+def study() -> str:
+    """Runs of the study's grid in short, with its figure."""
+    folder = CARDS / "study"
+    grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
+    runs = len(list(folder.glob("*.cell.json")))
+    settings = grid.models["small"]
+    text = (
+        f"{grid.tables['core'].title}, {settings['num_train_epochs']} epochs; mean ± standard deviation over seeds. "
+        f"Corruptions on {grid.settings['corruption_samples']} fixed test images, everything else on all 10,000:"
+    )
+    links = (
+        f"All {runs} runs: [tables with intervals](model_cards/study/tables.md), [reports](model_cards/study), "
+        "[settings](examples/configs/study.yaml)."
+    )
+    picture = "![Accuracy, calibration and robustness of each method](model_cards/study/methods.png)"
+    return "\n\n".join([text, main_table(grid, "core", folder), picture, claims_table(folder), links])
 
 
 def results() -> str:
@@ -102,7 +123,7 @@ def load(name: str) -> dict[str, Any]:
     return json.loads((CARDS / "benchmarks" / f"{name}.json").read_text())
 
 
-SECTIONS = {"arguments": arguments, "results": results}
+SECTIONS = {"arguments": arguments, "study": study, "results": results}
 
 
 def rendered(text: str) -> str:

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import torch
 from reproduction.aggregate import by_setting, load_runs
+from reproduction.cards import write_cards
 from reproduction.cost import clock, passes, seconds, total
-from reproduction.grid import Cell, Grid, cells_of, load_grid, shard_of
+from reproduction.grid import Cell, Grid, Setting, cells_of, load_grid, shard_of
 from reproduction.paper import load_paper
+from reproduction.quantities import Run
 from reproduction.render import render
 from reproduction.runner import is_finished, run_cells
 
@@ -38,6 +40,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--dry_run", action="store_true", help="Print the cells and their cost, and stop.")
     parser.add_argument("--render", action="store_true", help="Write tables, figures and ledger; runs nothing.")
     parser.add_argument("--results", type=Path, help="Where to render to; <output_dir>/results, if not given.")
+    parser.add_argument("--cards", type=Path, help="Copy the cards of the best checkpoints to this folder.")
     parser.add_argument("--collect", type=Path, help="Copy reports and samples, without models, to this folder.")
     return parser.parse_args(argv)
 
@@ -62,6 +65,11 @@ def collect(cells: list[Cell], root: Path, folder: Path) -> None:
                 shutil.copy(root / cell.name / f"{cell.name}.{suffix}", folder)
 
 
+def _groups(folder: Path, wanted: set[Setting]) -> dict[Setting, list[Run]]:
+    """The finished runs in a folder that belong to the grid, by setting."""
+    return {key: runs for key, runs in by_setting(load_runs(folder)).items() if key in wanted}
+
+
 def main(argv: list[str]) -> int:
     args = parse(argv)
     grid = load_grid(args.study)
@@ -70,7 +78,7 @@ def main(argv: list[str]) -> int:
     if args.dry_run:
         print_plan(grid, cells, root)
         return 0
-    if not (args.render or args.collect):
+    if not (args.render or args.collect or args.cards):
         # As Ctrl-C does, so that a scheduler's signal also ends the run that is going on.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         failures = run_cells(cells, root, grid.cost, args.processes)
@@ -79,12 +87,14 @@ def main(argv: list[str]) -> int:
             for failure in failures:
                 print(f"  {failure.cell.name}: {failure.reason}, log: {failure.log}")
         return 1 if failures else 0
+    wanted = {cell.setting for cell in cells_of(grid, args.table)}
     if args.collect:
         collect(cells, root, args.collect)
+    if args.cards:
+        for path in write_cards(_groups(root, wanted), args.cards):
+            print(path)
     if args.render:
-        groups = by_setting(load_runs(args.collect or root))
-        wanted = {cell.setting for cell in cells_of(grid, args.table)}
-        groups = {key: runs for key, runs in groups.items() if key in wanted}
+        groups = _groups(args.collect or root, wanted)
         # Another study has other cells: the paper's ledger is of the paper's grid.
         numbers, notes = load_paper() if args.study == PAPER else ([], {})
         if args.table:

@@ -15,7 +15,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
 from reproduction.aggregate import T_975, by_setting, difference, estimate, estimated, load_runs
+from reproduction.cards import write_cards
 from reproduction.claims import verdicts
+from reproduction.digest import claims_table, main_table
+from reproduction.figures import plot_methods
 from reproduction.grid import Grid, Setting, Table, cells_of, load_grid, setting
 from reproduction.ledger import entry, ledger
 from reproduction.paper import Number, load_paper
@@ -187,6 +190,73 @@ def test_claims_are_held_only_with_the_whole_interval() -> None:
     assert outcome([0.51, 0.51], [None, 0], "ece") == "not held"
     assert outcome([0.51, 0.51], [None, 0], "ece", floor=0.02) == "not decided"
     assert outcome([0.49, 0.49], [None, 0], "ece", floor=0.02) == "not decided"
+
+
+def test_claims_about_step_time_are_held_against_the_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {"a": (1.9, [1.8, 2.0]), "b": (1.5, [1.4, 1.6]), "c": (1.7, [1.6, 1.8])}
+    models = {
+        name: {"time_ratio": {"macs": value}, "time_ratio_interval": {"macs": interval}}
+        for name, (value, interval) in times.items()
+    }
+    (tmp_path / "training.json").write_text(json.dumps({"models": models}))
+    monkeypatch.setattr("reproduction.claims.STEP_TIMES", tmp_path / "training.json")
+    claim = {"claim": "c", "metric": "overhead", "method": "macs", "range": [1.74, 2.11]}
+    found = verdicts(fake_grid(claims=(claim,)), {})
+    assert {v.model: v.outcome for v in found} == {"a": "held", "b": "not held", "c": "not decided"}
+    assert [v.found.value for v in found] == [1.9, 1.5, 1.7]
+
+
+def test_cards_are_those_of_the_method_with_the_lowest_mean_nll(tmp_path: Path) -> None:
+    small = setting("cifar10", "resnet50", "macs", max_train_samples=10)
+    nll = {CE: {0: 0.5, 1: 0.9}, MACS: {0: 0.6, 1: 0.7}, small: {0: 0.1}}
+    runs = []
+    for key, values in nll.items():
+        for seed, value in values.items():
+            folder = tmp_path / "runs" / f"{key.name}-{seed}"
+            folder.mkdir(parents=True)
+            (folder / "README.md").write_text(f"card of {key.label} {seed}")
+            for ending in ("json", "samples.npz", "reliability.png", "cell.json"):
+                (folder / f"{folder.name}.{ending}").write_text(ending)
+            runs.append(fake_run(key, seed, value, samples=folder / f"{folder.name}.samples.npz"))
+    (card,) = write_cards(by_setting(runs), tmp_path / "cards")
+    assert card.read_text() == "card of macs 0"  # 0.65 on average, though one run of ce is better
+    assert sorted(path.suffixes[-1] for path in (tmp_path / "cards").iterdir()) == [".json", ".md", ".npz", ".png"]
+    runs[2].samples.with_name("README.md").unlink()
+    with pytest.raises(ValueError, match="has no card: --cards needs"):
+        write_cards(by_setting(runs), tmp_path / "cards")
+
+
+def test_a_digest_shows_the_means_and_the_claims(tmp_path: Path) -> None:
+    for key, values in ((CE, (0.5, 0.6)), (MACS, (0.7,))):
+        for seed, value in enumerate(values):
+            run = fake_run(key, seed, value, mean15=value)
+            name = f"{key.name}-seed{seed}"
+            run.report.save(tmp_path / f"{name}.json")
+            told = {"setting": key._asdict() | {"changes": {}}, "seed": seed}
+            (tmp_path / f"{name}.cell.json").write_text(json.dumps(told))
+    claim = {"claim": "better", "metric": "accuracy", "method": "macs", "range": [0, None]}
+    grid = fake_grid(claims=(claim,))
+    lines = main_table(grid, "main", tmp_path).splitlines()
+    assert lines[2].startswith("| `ce` | 2 | 55.00 ± 7.07 | 10.00 ± 0.00 | 0.550 ± 0.071 |")
+    assert lines[3].startswith("| `macs` | 1 | 70.00 | 10.00 | 0.700 |")
+    assert lines[3].endswith("| - |")  # no mean over 19 corruptions in these reports
+    render(grid, by_setting(load_runs(tmp_path)), [], {}, tmp_path / "results")
+    summary, _, _, _, row = claims_table(tmp_path / "results").splitlines()[1:6]
+    assert summary == "<summary>Each claim where it was tested: 1 not decided</summary>"
+    assert row == "| better | cifar10, resnet50 | accuracy, %: `macs minus ce` +20.00 [-, -] | **not decided** |"
+
+
+def test_the_figure_of_methods_shows_every_seed_and_the_mean() -> None:
+    runs = [fake_run(CE, s, v, ece=0.1 * s) for s, v in enumerate((0.5, 0.6, 0.7))] + [fake_run(MACS, 0, 0.9)]
+    figure = plot_methods([CE, MACS], by_setting(runs), {"metrics": ["accuracy", "ece"]})
+    accuracy, ece = figure.axes
+    seeds, mean = (line.get_xdata() for line in accuracy.lines[2:4])  # below macs, which comes first from below
+    assert list(seeds) == pytest.approx([50, 60, 70])
+    assert list(mean) == pytest.approx([60])
+    assert ece.get_title() == "ECE, %\nlower is better"
+    assert [label.get_text() for label in accuracy.get_yticklabels()] == ["macs", "ce"]
 
 
 def test_tables_show_bold_paper_difference_and_counts(tmp_path: Path) -> None:

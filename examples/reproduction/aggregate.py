@@ -78,13 +78,13 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 def estimated(groups: dict[Setting, list[Run]], key: Setting, metric: str) -> Estimate | None:
     """A metric of a setting over its seeds, in the units of the tables; `None` if it was not measured."""
-    values = list(_values(groups, key, metric).values())
+    values = list(measured(groups, key, metric).values())
     return estimate(values) if values else None
 
 
 def difference(groups: dict[Setting, list[Run]], a: Setting, b: Setting, metric: str) -> Difference | None:
     """`a - b` with a 95 % interval over seeds and test images; `None` unless they share a seed."""
-    of_a, of_b = _values(groups, a, metric), _values(groups, b, metric)
+    of_a, of_b = measured(groups, a, metric), measured(groups, b, metric)
     seeds = sorted(of_a.keys() & of_b.keys())
     if not seeds:
         return None
@@ -111,7 +111,8 @@ def student(degrees: int) -> float:
     return T_975[degrees - 1] if degrees <= len(T_975) else 1.96
 
 
-def _values(groups: dict[Setting, list[Run]], key: Setting, metric: str) -> dict[int, float]:
+def measured(groups: dict[Setting, list[Run]], key: Setting, metric: str) -> dict[int, float]:
+    """A metric of a setting, seed by seed, in the units of the tables."""
     spec = METRICS[metric]
     runs = groups.get(key, [])
     if metric == "overhead":
@@ -122,8 +123,8 @@ def _values(groups: dict[Setting, list[Run]], key: Setting, metric: str) -> dict
 
 def overheads(groups: dict[Setting, list[Run]], key: Setting) -> dict[int, float]:
     """Step time over that of cross-entropy in the same setting, seed by seed."""
-    base = _values(groups, Setting(key.dataset, key.model, "ce", shared(key)), "step_time")
-    own = _values(groups, key, "step_time")
+    base = measured(groups, Setting(key.dataset, key.model, "ce", shared(key)), "step_time")
+    own = measured(groups, key, "step_time")
     return {seed: value / base[seed] for seed, value in own.items() if seed in base}
 
 

@@ -1,18 +1,25 @@
 """Claims of the paper against our runs: held, not held, or not decided by this data.
 
-A claim says in which range a difference (or ratio) between two settings lies. It held if the whole 95 % interval lies
-in the range, did not hold if none of it does, and is not decided otherwise. An outcome of one seed is marked as such.
+A claim says in which range a difference between two settings lies. It held if the whole 95 % interval lies in the
+range, did not hold if none of it does, and is not decided otherwise. An outcome of one seed is marked as such.
+
+A claim about the time of a step is held against `model_cards/benchmarks/training.json`, where methods take turns in
+one process; the runs of a grid share their machine, and are no measure of time.
 """
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from .aggregate import Difference, difference, estimate, overheads
+from .aggregate import Difference, difference
 from .grid import AXES, Grid, Setting, setting
 from .quantities import METRICS, Run
 
 
 NEEDED = {"claim", "metric", "method", "range"}
 TOLD = NEEDED | {"versus", "versus_changes", "changes", "dataset", "model"}
+STEP_TIMES = Path(__file__).parents[2] / "model_cards" / "benchmarks" / "training.json"
 
 
 class Verdict(NamedTuple):
@@ -30,20 +37,29 @@ class Verdict(NamedTuple):
 def verdicts(grid: Grid, groups: dict[Setting, list[Run]]) -> list[Verdict]:
     """Every claim of the grid on every dataset and model it names."""
     return [
-        _verdict(claim, dataset, model, groups)
+        verdict
         for claim in map(_checked, grid.claims)
-        for dataset in _listed(claim.get("dataset", list(grid.datasets)))
-        for model in _listed(claim.get("model", list(grid.models)))
-        if _exists(grid, claim, dataset, model)
+        for verdict in (_timed(claim) if claim["metric"] == "overhead" else _measured(grid, claim, groups))
     ]
 
 
-def _verdict(claim: dict[str, Any], dataset: str, model: str, groups: dict[Setting, list[Run]]) -> Verdict:
-    a, b = _pair(claim, dataset, model)
-    ratio = claim["metric"] == "overhead"
-    found = _overhead(groups, a) if ratio else difference(groups, a, b, claim["metric"])
-    pair = f"{a.label} over ce" if ratio else f"{a.label} minus {b.label}"
-    return Verdict(claim["claim"], claim["metric"], dataset, model, pair, found, _outcome(found, claim))
+def _measured(grid: Grid, claim: dict[str, Any], groups: dict[Setting, list[Run]]) -> Iterator[Verdict]:
+    for dataset in _listed(claim.get("dataset", list(grid.datasets))):
+        for model in _listed(claim.get("model", list(grid.models))):
+            if _exists(grid, claim, dataset, model):
+                a, b = _pair(claim, dataset, model)
+                found = difference(groups, a, b, claim["metric"])
+                pair = f"{a.label} minus {b.label}"
+                yield Verdict(claim["claim"], claim["metric"], dataset, model, pair, found, _outcome(found, claim))
+
+
+def _timed(claim: dict[str, Any]) -> Iterator[Verdict]:
+    """The claim on every model of the benchmark of training steps; `method` is a name in it."""
+    for model, times in json.loads(STEP_TIMES.read_text())["models"].items():
+        low, high = times["time_ratio_interval"][claim["method"]]
+        found = Difference(times["time_ratio"][claim["method"]], low, high, 0, "undecided")
+        pair = f"{claim['method']} over ce"
+        yield Verdict(claim["claim"], "overhead", "benchmark", model, pair, found, _outcome(found, claim))
 
 
 def _outcome(found: Difference | None, claim: dict[str, Any]) -> str:
@@ -63,16 +79,6 @@ def _outcome(found: Difference | None, claim: dict[str, Any]) -> str:
         return "not decided"
     # Then the interval is over test images alone: it is about two networks, not yet about two methods.
     return ("held" if inside else "not held") + (", one seed" if found.n == 1 else "")
-
-
-def _overhead(groups: dict[Setting, list[Run]], key: Setting) -> Difference | None:
-    values = list(overheads(groups, key).values())
-    if not values:
-        return None
-    found = estimate(values)
-    if found.half is None:
-        return Difference(found.mean, None, None, 1, "undecided")
-    return Difference(found.mean, found.mean - found.half, found.mean + found.half, found.n, "undecided")
 
 
 def _pair(claim: dict[str, Any], dataset: str, model: str) -> tuple[Setting, Setting]:

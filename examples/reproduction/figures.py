@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -9,7 +10,7 @@ from matplotlib.figure import Figure
 
 from macs_hf.plots.corruptions import COLOURS
 
-from .aggregate import estimated
+from .aggregate import estimated, measured
 from .grid import Grid, Setting, settings_of
 from .quantities import METRICS, Run
 
@@ -22,7 +23,8 @@ def draw(grid: Grid, groups: Groups, folder: Path) -> list[Path]:
     """Every figure of the grid for which there are runs, as PNG."""
     written = []
     for name, spec in grid.figures.items():
-        rows = [row for row in settings_of(grid, spec["table"]) if estimated(groups, row, spec["metric"])]
+        metrics = spec.get("metrics") or [spec["metric"]]
+        rows = [row for row in settings_of(grid, spec["table"]) if any(estimated(groups, row, m) for m in metrics)]
         if rows:
             path = folder / f"{name}.png"
             KINDS[spec["kind"]](rows, groups, spec).savefig(path, format="png")
@@ -112,10 +114,34 @@ def plot_bars(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> Figu
     return figure
 
 
+def plot_methods(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> Figure:
+    """One panel per metric, one line per setting: a pale dot for every seed, a full one for their mean."""
+    lines = list(reversed(rows))
+    count = len(spec["metrics"])
+    size = (1.5 + 2.2 * count, 0.9 + 0.27 * len(rows))
+    figure = Figure(figsize=size, dpi=160, layout="constrained", facecolor="white")
+    panels = figure.subplots(1, count, sharey=True, squeeze=False)[0]
+    for axes, metric in zip(panels, spec["metrics"], strict=True):
+        for place, row in enumerate(lines):
+            values = list(measured(groups, row, metric).values())
+            colour = COLOURS[0] if row.method.startswith("macs") else "#777777"
+            axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.3, markersize=4, markeredgewidth=0)
+            if values:
+                axes.plot(fmean(values), place, "o", color=colour, markersize=6)
+        base = estimated(groups, rows[0], metric)
+        if base is not None:
+            axes.axvline(base.mean, color=PALE, linewidth=0.9, zorder=0)
+        better = {True: "lower is better", False: "higher is better", None: ""}[METRICS[metric].lower_is_better]
+        _tidy(axes, f"{METRICS[metric].title}\n{better}", grid="x")
+    panels[0].set_yticks(range(len(lines)), [_short(row.label).replace("\n", ", ") for row in lines])
+    return figure
+
+
 KINDS: dict[str, Callable[[list[Setting], Groups, dict[str, Any]], Figure]] = {
     "profiles": plot_profiles,
     "dumbbell": plot_dumbbell,
     "bars": plot_bars,
+    "methods": plot_methods,
 }
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from .aggregate import Difference, Estimate, difference, estimated
 from .claims import verdicts
+from .cost import clock
 from .figures import draw
 from .grid import Grid, Setting, settings_of
 from .ledger import Entry, ledger
@@ -94,7 +95,8 @@ def claims_markdown(grid: Grid, groups: Groups) -> str:
         title = METRICS[verdict.metric].title
         told = f"{title}: {_difference(verdict.found, verdict.metric, signed=verdict.metric != 'overhead')}"
         row = [verdict.claim, verdict.dataset, verdict.model, verdict.pair, told]
-        lines.append(_line([*row, str(verdict.found.n if verdict.found else 0), f"**{verdict.outcome}**"]))
+        seeds = str(verdict.found.n or "-") if verdict.found else "0"
+        lines.append(_line([*row, seeds, f"**{verdict.outcome}**"]))
     return "\n".join(lines)
 
 
@@ -116,9 +118,11 @@ def _runs_line(groups: Groups) -> str:
     runs = sum(len(group) for group in groups.values())
     params = sorted({r.report.corruptions["params"] for g in groups.values() for r in g if r.report.corruptions})
     sets = f" Corruptions: {', '.join(params)} parameters." if params else ""
+    taken = [run.record["seconds"] for group in groups.values() for run in group if "seconds" in run.record]
+    time = f" in {clock(sum(taken))} of computing, the longest in {clock(max(taken))}" if taken else ""
     return (
-        f"{runs} runs of {len(groups)} settings. Mean ± sample standard deviation over seeds (number of seeds); the "
-        f"best of each dataset and model is bold. Intervals hold for seeds and test images.{sets}"
+        f"{runs} runs of {len(groups)} settings{time}. Mean ± sample standard deviation over seeds (number of seeds); "
+        f"the best of each dataset and model is bold. Intervals hold for seeds and test images.{sets}"
     )
 
 

@@ -22,7 +22,6 @@ from macs_hf.report import EvaluationReport
 
 from .cost import clock, seconds, total
 from .grid import Cell, expand
-from .networks import at_size
 
 
 TRAIN = Path(__file__).parent.parent / "train.py"
@@ -67,6 +66,8 @@ def run_cells(cells: list[Cell], root: Path, cost: dict[str, Any], processes: in
             if lock is None:
                 print(f"[{position + 1}/{len(waiting)}] {cell.name}: another process is running it", flush=True)
                 continue
+            if is_finished(cell, root):
+                continue  # another process did it since this one looked
             print(f"[{position + 1}/{len(waiting)}] {cell.name} ...", flush=True)
             start = time.monotonic()
             failure = _run(cell, root, processes, lock)
@@ -87,11 +88,6 @@ def run_cells(cells: list[Cell], root: Path, cost: dict[str, Any], processes: in
 def command(cell: Cell, root: Path, processes: int) -> list[str]:
     """The cell as a command line, to be run in `root`: all paths in it, and in the report, are relative."""
     flags = {name: _relative(expand(value), root) for name, value in cell.flags.items()}
-    size = flags.get("image_size")
-    if size is not None and flags["model"] != "tiny":
-        source = cell.flags["model"]
-        flags["model"] = os.path.relpath(at_size(expand(source), size, root / "models"), root)
-        del flags["image_size"]
     flags = {name: value for name, value in flags.items() if value is not None}
     told = [part for name, value in flags.items() for part in (f"--{name}", _text(value))]
     launcher = [sys.executable]

@@ -1,0 +1,52 @@
+"""A rendered study in short, as Markdown for a README: its main table, and what became of each claim."""
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+from .aggregate import Estimate, by_setting, estimated, load_runs
+from .grid import Grid, settings_of
+from .quantities import METRICS
+
+
+COLUMNS = ("accuracy", "ece", "nll", "ece_after", "nll_after", "mean19")
+
+
+def main_table(grid: Grid, table: str, folder: Path) -> str:
+    """Mean ± sample standard deviation over seeds of the runs whose reports are in `folder`."""
+    groups = by_setting(load_runs(folder))
+    lines = ["| method | seeds | " + " | ".join(METRICS[column].title for column in COLUMNS) + " |"]
+    lines.append("| --- | --- |" + " --- |" * len(COLUMNS))
+    for row in settings_of(grid, table):
+        if row in groups:
+            cells = (_cell(estimated(groups, row, column), METRICS[column].decimals) for column in COLUMNS)
+            lines.append(f"| `{row.label}` | {len(groups[row])} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def claims_table(folder: Path) -> str:
+    """Every claim with what was found, folded away, from the `claims.csv` that was rendered to `folder`."""
+    lines = ["| claim | where | difference, 95 % interval | outcome |", "| --- | --- | --- | --- |"]
+    outcomes: Counter[str] = Counter()
+    with (folder / "claims.csv").open(newline="", encoding="utf-8") as file:
+        for record in csv.DictReader(file):
+            outcomes[record["outcome"].partition(",")[0]] += 1
+            where = f"{record['dataset']}, {record['model']}"
+            lines.append(f"| {record['claim']} | {where} | {_found(record)} | **{record['outcome']}** |")
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+    summary = f"<summary>Each claim where it was tested: {counts}</summary>"
+    return "\n".join(["<details>", summary, "", *lines, "", "</details>"])
+
+
+def _found(record: dict[str, str]) -> str:
+    metric = METRICS[record["metric"]]
+    sign = "" if record["metric"] == "overhead" else "+"
+    values = (record["difference"], record["low"], record["high"])
+    value, low, high = (f"{float(value):{sign}.{metric.decimals}f}" if value else "-" for value in values)
+    return f"{metric.title}: `{record['pair']}` {value} [{low}, {high}]"
+
+
+def _cell(found: Estimate | None, digits: int) -> str:
+    if found is None:
+        return "-"
+    return f"{found.mean:.{digits}f}" + ("" if found.std is None else f" ± {found.std:.{digits}f}")

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-import yaml
 from transformers import HfArgumentParser, set_seed
 from transformers.utils import logging
 
@@ -24,9 +23,11 @@ from macs_hf.checkpoints import claim_output_dir
 from macs_hf.data import class_balanced_subset, load_splits
 from macs_hf.evaluation import command_line, default_corruptions, evaluate_checkpoint, told_arguments, write_report
 from macs_hf.images import EvalTransform, ImageDataset, TrainTransform, drop_unreadable
-from macs_hf.models import load_classifier
+from macs_hf.models import FROM_SCRATCH, load_classifier
+from macs_hf.plain_errors import plain_errors
 from macs_hf.push_access import open_repo
-from macs_hf.sources import source_of
+from macs_hf.settings import read_settings
+from macs_hf.sources import DatasetSource, source_of
 from macs_hf.streaming import check_streaming, stream_splits, training_stream
 from macs_hf.summary import summary_table
 
@@ -44,9 +45,9 @@ class ScriptArguments:
         default=None, metadata={"help": "Split that fits the temperature; carved from train if there is none."}
     )
     split: str | None = field(default=None, metadata={"help": "Split to test on."})
-    model: str = field(default="tiny", metadata={"help": "`tiny`, a backbone, timm or Hub id, or a local folder."})
+    model: str = field(default="tiny", metadata={"help": "`tiny`, `small`, a backbone, timm or Hub id, a folder."})
     model_revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of the model."})
-    image_size: int | None = field(default=None, metadata={"help": "Input size of `tiny`; others bring their own."})
+    image_size: int | None = field(default=None, metadata={"help": "Pixels: `tiny`, `small` and timm models only."})
     method: str = field(default="macs", metadata={"help": f"Sets the objective: {', '.join(METHODS)}."})
     data_fraction: float = field(default=1.0, metadata={"help": "Class-balanced share of the training set."})
     max_train_samples: int | None = field(default=None, metadata={"help": "At most so many training images."})
@@ -68,24 +69,9 @@ class ScriptArguments:
 # recipe is another run.
 AFTER_TRAINING = ("corruptions", "corruption_samples", "license", "skip_bad_images", "max_eval_samples")
 RECIPE = (
-    "seed",
-    "learning_rate",
-    "num_train_epochs",
-    "max_steps",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "weight_decay",
-    "warmup_steps",
-    "lr_scheduler_type",
-    "optim",
-    "optim_args",
-    "adam_beta1",
-    "adam_beta2",
-    "adam_epsilon",
-    "max_grad_norm",
-    "data_seed",
-    "bf16",
-    "fp16",
+    *("seed", "learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
+    *("gradient_accumulation_steps", "weight_decay", "warmup_steps", "lr_scheduler_type", "optim", "optim_args"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "data_seed", "bf16", "fp16"),
 )
 
 
@@ -102,7 +88,7 @@ def script_defaults(script: ScriptArguments) -> dict:
         "per_device_train_batch_size": 64,
         "per_device_eval_batch_size": 256,
         # From scratch a large step, for fine-tuning a small one.
-        "learning_rate": 5e-3 if script.model == "tiny" else 1e-4,
+        "learning_rate": 5e-3 if script.model in FROM_SCRATCH else 1e-4,
         "weight_decay": 0.05,
         "lr_scheduler_type": "cosine",
         "warmup_steps": 0.1,
@@ -123,11 +109,7 @@ def script_defaults(script: ScriptArguments) -> dict:
 def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
     settings = {}
     if argv and argv[0].endswith((".json", ".yaml", ".yml")):
-        settings = yaml.safe_load(Path(argv[0]).read_text()) or {}  # JSON is YAML
-        argv = argv[1:]
-    known = {f.name for cls in (ScriptArguments, MaCSTrainingArguments) for f in dataclasses.fields(cls)}
-    if unknown := set(settings) - known:
-        raise ValueError(f"Unknown settings {sorted(unknown)} in the configuration file.")
+        settings, argv = read_settings(argv[0], ScriptArguments, MaCSTrainingArguments), argv[1:]
 
     # The method and the dataset decide the defaults of the rest, so they are parsed first.
     first = HfArgumentParser(ScriptArguments, add_help=False, allow_abbrev=False)
@@ -135,8 +117,6 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
     script = first.parse_args_into_dataclasses(argv, return_remaining_strings=True)[0]
     if script.method not in METHODS:
         raise ValueError(f"method={script.method!r} is not one of {', '.join(METHODS)}.")
-    if script.corruptions not in ("auto", "cifar", "imagenet", "none"):
-        raise ValueError(f"corruptions={script.corruptions!r} is not one of auto, cifar, imagenet, none.")
     for name in ("corruption_samples", "image_size", "max_train_samples", "max_eval_samples"):
         if getattr(script, name) is not None and getattr(script, name) < 1:
             raise ValueError(f"{name}={getattr(script, name)} must be at least 1.")
@@ -147,8 +127,10 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
     return parser.parse_args_into_dataclasses(argv)
 
 
-def main(argv: list[str]) -> None:
-    script, args = parse(argv)
+def prepare(
+    script: ScriptArguments, args: MaCSTrainingArguments
+) -> tuple[DatasetSource, MaCSTrainer, ImageDataset, str | None]:
+    """The data, the trainer, the test set, and the checkpoint to go on from. What can be wrong is found out here."""
     logging.set_verbosity(args.get_process_log_level())
     if script.streaming:
         check_streaming(args.max_steps, script.data_fraction, script.max_train_samples)
@@ -172,12 +154,8 @@ def main(argv: list[str]) -> None:
             splits = stream_splits(source, script.max_eval_samples or 5000, script.skip_bad_images)
         else:
             splits = load_splits(source)
-        if script.skip_bad_images and not script.streaming:
-            readable = {
-                name: drop_unreadable(getattr(splits, name), splits.image_column, name)
-                for name in ("train", "validation", "test")
-            }
-            splits = splits._replace(**readable)
+            for name in ("train", "validation", "test") if script.skip_bad_images else ():
+                splits = splits._replace(**{name: drop_unreadable(getattr(splits, name), splits.image_column, name)})
     if script.data_fraction != 1 or script.max_train_samples is not None:
         size = round(len(splits.train) * script.data_fraction)
         size = size if script.max_train_samples is None else min(size, script.max_train_samples)
@@ -191,8 +169,8 @@ def main(argv: list[str]) -> None:
             splits = splits._replace(**{name: class_balanced_subset(split, splits.label_column, size, seed=0)})
 
     # ---- Model: a fresh head, or a whole network, is drawn from the seed ----
-    if script.model == "tiny":
-        torch.set_num_threads(1)  # its tensors are so small that more threads only wait for one another
+    if script.model in FROM_SCRATCH:
+        torch.set_num_threads(1)  # their tensors are so small that more threads only wait for one another
     set_seed(args.seed)
     model, processor = load_classifier(script.model, splits.label_names, script.model_revision, script.image_size)
 
@@ -207,8 +185,10 @@ def main(argv: list[str]) -> None:
         train = training_stream(splits, augment, args, script.shuffle_buffer)
     else:
         train = prepared("train", augment)
+    for held_out in (validation, test):
+        held_out.check_headers()
 
-    # ---- Train ----
+    # ---- The trainer, in a folder of its own ----
     identity = {name: value for name, value in dataclasses.asdict(script).items() if name not in AFTER_TRAINING}
     identity["training_images"] = None if script.streaming else len(train)
     identity |= dataclasses.asdict(objective) | {name: str(getattr(args, name)) for name in RECIPE}
@@ -217,6 +197,16 @@ def main(argv: list[str]) -> None:
     trainer = MaCSTrainer(
         model=model, args=args, train_dataset=train, eval_dataset=validation, processing_class=processor
     )
+    return source, trainer, test, checkpoint
+
+
+def main(argv: list[str]) -> None:
+    with plain_errors("train.py"):
+        script, args = parse(argv)
+        source, trainer, test, checkpoint = prepare(script, args)
+    train, validation = trainer.train_dataset, trainer.eval_dataset
+
+    # ---- Train ----
     if trainer.is_world_process_zero():
         sizes = ("streamed" if script.streaming else len(train), len(validation), len(test))
         print(f"{script.method}: {script.model} on {source.path}, {args.world_size} x {args.device}")
@@ -230,12 +220,12 @@ def main(argv: list[str]) -> None:
         return
 
     # ---- Measure, with a temperature that test never saw, and fold it into the head that is saved ----
-    params = {"auto": default_corruptions(processor), "none": None}.get(script.corruptions, script.corruptions)
+    params = {"auto": default_corruptions(trainer.processing_class), "none": None}
     report, rows = evaluate_checkpoint(
         trainer,
         test,
         calibration=validation,
-        corruptions=params,
+        corruptions=params.get(script.corruptions, script.corruptions),
         corruption_samples=script.corruption_samples,
         model=script.model,
         model_revision=script.model_revision,

@@ -15,11 +15,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
 
+from macs_hf.corruptions import CorruptionTable, compare_corruptions
 from macs_hf.metrics import Comparison, SampleRows, compare
 from macs_hf.report import EvaluationReport
 
 from .grid import Setting, shared
-from .quantities import METRICS, Run
+from .quantities import METRICS, Metric, Run
 
 
 # Quantiles 0.975 of Student's t for 1 to 30 degrees of freedom; beyond, the normal one is close.
@@ -131,11 +132,11 @@ def overheads(groups: dict[Setting, list[Run]], key: Setting) -> dict[int, float
 def _over_images(a: Run, b: Run, metric: str) -> tuple[float, float] | None:
     """How far the interval of `a - b` over test images reaches below and above the difference."""
     spec = METRICS[metric]
-    if spec.compared is not None:
-        if not (a.samples.exists() and b.samples.exists()):
-            return None
-        found = _compared(a.samples, b.samples)[spec.compared]
+    found = _paired(a, b, spec)
+    if found is not None:
         return spec.scale * (found.difference - found.low), spec.scale * (found.high - found.difference)
+    if spec.compared is not None:
+        return None
     # Rows are those of the calibrated model; before it there are the intervals of the two runs, taken as unrelated.
     intervals = [_interval(run, metric) for run in (a, b)]
     if None in intervals:
@@ -143,6 +144,16 @@ def _over_images(a: Run, b: Run, metric: str) -> tuple[float, float] | None:
     (value_a, low_a, high_a), (value_b, low_b, high_b) = intervals
     below = math.hypot(value_a - low_a, high_b - value_b)
     return spec.scale * below, spec.scale * math.hypot(high_a - value_a, value_b - low_b)
+
+
+def _paired(a: Run, b: Run, spec: Metric) -> Comparison | None:
+    """Image by image, if both runs have kept what that takes."""
+    if spec.compared is not None and a.samples.exists() and b.samples.exists():
+        return _compared(a.samples, b.samples)[spec.compared]
+    tables = [run.report.corruptions for run in (a, b)]
+    if spec.corruptions and all(table is not None and table.get("hits") for table in tables):
+        return compare_corruptions(*map(CorruptionTable.from_dict, tables), spec.corruptions)
+    return None
 
 
 def _interval(run: Run, metric: str) -> tuple[float, float, float] | None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from macs_hf.corruptions import CORRUPTIONS, FAMILIES, STANDARD_15
 from macs_hf.report import EvaluationReport
 
 from .grid import Setting
@@ -21,7 +22,10 @@ class Run(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """How a number is called, shown, and found in a run; `compared` is its name in `macs_hf.metrics.compare`."""
+    """How a number is called, shown, and found in a run.
+
+    `compared` is its name in `macs_hf.metrics.compare`, `corruptions` what `compare_corruptions` takes.
+    """
 
     title: str
     decimals: int
@@ -29,6 +33,7 @@ class Metric(NamedTuple):
     find: Callable[[Run], float | None]
     compared: str | None = None
     scale: float = 1.0
+    corruptions: tuple[tuple[str, ...], ...] = ()
 
 
 def _measured(name: str, part: str = "before") -> Callable[[Run], float | None]:
@@ -39,7 +44,9 @@ def _measured(name: str, part: str = "before") -> Callable[[Run], float | None]:
     return find
 
 
-def _corrupted(*names: str) -> Callable[[Run], float | None]:
+def _corrupted(title: str, *names: str) -> Metric:
+    """The accuracy in percent, as mean over parts of a table's summary."""
+
     def find(run: Run) -> float | None:
         table = run.report.corruptions
         if table is None:
@@ -47,7 +54,8 @@ def _corrupted(*names: str) -> Callable[[Run], float | None]:
         values = [table["summary"].get(f"corruption_accuracy/{table['params']}/{name}") for name in names]
         return None if None in values else fmean(values)
 
-    return find
+    parts = FAMILIES | {"mean15": STANDARD_15, "mean19": CORRUPTIONS}
+    return Metric(title, 2, False, find, None, 100, tuple(parts[name] for name in names))
 
 
 def _analysed(name: str) -> Callable[[Run], float | None]:
@@ -71,16 +79,14 @@ METRICS: dict[str, Metric] = {
     "temperature": Metric(
         "T", 2, None, lambda run: run.report.temperature.value if run.report.temperature is not None else None
     ),
-    "mean15": Metric("mean of 15 corruptions, %", 2, False, _corrupted("mean15"), None, 100),
-    "mean19": Metric("mean of 19 corruptions, %", 2, False, _corrupted("mean19"), None, 100),
-    "noise": Metric("noise, %", 2, False, _corrupted("noise"), None, 100),
-    "blur": Metric("blur, %", 2, False, _corrupted("blur"), None, 100),
-    "weather": Metric("weather, %", 2, False, _corrupted("weather"), None, 100),
-    "digital": Metric("digital, %", 2, False, _corrupted("digital"), None, 100),
-    "family_mean": Metric(
-        "mean of families, %", 2, False, _corrupted("noise", "blur", "weather", "digital"), None, 100
-    ),
-    "no_overlap": Metric("weather and digital, %", 2, False, _corrupted("weather", "digital"), None, 100),
+    "mean15": _corrupted("mean of 15 corruptions, %", "mean15"),
+    "mean19": _corrupted("mean of 19 corruptions, %", "mean19"),
+    "noise": _corrupted("noise, %", "noise"),
+    "blur": _corrupted("blur, %", "blur"),
+    "weather": _corrupted("weather, %", "weather"),
+    "digital": _corrupted("digital, %", "digital"),
+    "family_mean": _corrupted("mean of families, %", "noise", "blur", "weather", "digital"),
+    "no_overlap": _corrupted("weather and digital, %", "weather", "digital"),
     "logit_norm": Metric("norm of logits", 2, None, _analysed("logit_norm")),
     "max_logit": Metric("largest logit", 2, None, _analysed("max_logit")),
     "margin": Metric("margin", 2, False, _analysed("margin")),

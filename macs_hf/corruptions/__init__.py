@@ -1,5 +1,6 @@
 """The 19 common corruptions at 5 severities (CIFAR-C, ImageNet-C) as batched, deterministic tensor functions."""
 
+from .comparison import compare_corruptions
 from .corrupt import (
     CORRUPTIONS,
     FAMILIES,
@@ -24,6 +25,7 @@ __all__ = [
     "STOCHASTIC",
     "Cell",
     "CorruptionTable",
+    "compare_corruptions",
     "corrupt",
     "evaluate_corruptions",
     "evaluate_published",

@@ -108,12 +108,7 @@ def evaluate_corruptions(
                 bar.set_postfix_str(" ".join(map(str, key)), refresh=False)
                 tally.update(key, rows, forward(make(images, positions, key)), labels)
                 bar.update()
-    state = tally.state()
-    if accelerator is not None:
-        state = accelerator.reduce(state.to(accelerator.device), "sum")
-    if not state.any():
-        raise ValueError("The dataset is empty: there is nothing to evaluate.")
-    cells, errors = tally.results(state)
+    cells, hits, errors = tally.totals(accelerator)
     return CorruptionTable(
         params=params,
         source="generated",
@@ -125,6 +120,7 @@ def evaluate_corruptions(
         frost=frost_source(frost_textures) if "frost" in corruptions else None,
         temperature=temperature,
         standard_error=errors,
+        hits=hits,
     )
 
 

@@ -81,10 +81,7 @@ def evaluate_published(
             images, labels = piece.read(mine[start : start + batch_size])
             batch = torch.stack([resize(image) for image in images] if resize is not None else images)
             tally.update(key, torch.arange(start, start + len(labels)), forward(batch), torch.tensor(labels))
-    state = tally.state()
-    if accelerator is not None:
-        state = accelerator.reduce(state.to(accelerator.device), "sum")
-    cells, errors = tally.results(state)
+    cells, hits, errors = tally.totals(accelerator)
     names = [name for name in CORRUPTIONS if any(key[0] == name for key in cells)]
     return CorruptionTable(
         params=params,
@@ -95,6 +92,7 @@ def evaluate_published(
         frost="original" if "frost" in names else None,
         temperature=temperature,
         standard_error=errors,
+        hits={name: hits[name] for name in names},
     )
 
 

@@ -47,6 +47,8 @@ class CorruptionTable:
         temperature (`float`, *optional*): The temperature of the scaled scores.
         standard_error (`dict[str, float]`): Of the mean accuracies `mean15` and `mean19`, over images (whose results
             under different corruptions go together).
+        hits (`dict[str, str]`, *optional*): By corruption, one digit per image: at how many severities it was right.
+            With them two tables can be compared image by image, see `compare_corruptions`.
     """
 
     params: str
@@ -59,6 +61,7 @@ class CorruptionTable:
     frost: str | None = None
     temperature: float | None = None
     standard_error: dict[str, float] | None = None
+    hits: dict[str, str] | None = None
 
     def by_corruption(self, score: Score = "accuracy") -> dict[str, float]:
         """The mean over severities, for each corruption."""

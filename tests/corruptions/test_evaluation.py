@@ -4,6 +4,8 @@ import json
 import math
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import datasets
@@ -92,27 +94,47 @@ def test_a_subset_is_fixed_and_keeps_the_images_noise() -> None:
 
 
 class Rank:
-    """What an `Accelerator` is to the evaluation, without processes; `reduce` adds what the others had."""
+    """What an `Accelerator` is to the evaluation, as a thread: `reduce` waits for the others and adds theirs."""
 
     device = torch.device("cpu")
 
-    def __init__(self, process_index: int, num_processes: int, others: list[Tensor]) -> None:
-        self.process_index, self.num_processes, self.others = process_index, num_processes, others
+    def __init__(self, process_index: int, barrier: threading.Barrier, shared: dict[int, Tensor]) -> None:
+        self.process_index, self.num_processes = process_index, barrier.parties
+        self.barrier, self.shared = barrier, shared
 
     def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
         assert reduction == "sum"
-        self.others.append(tensor)
-        return torch.stack(self.others).sum(0)
+        self.shared[self.process_index] = tensor
+        self.barrier.wait(60)
+        total = torch.stack(list(self.shared.values())).sum(0, dtype=tensor.dtype)
+        self.barrier.wait(60)
+        return total
 
 
 def test_shards_add_up() -> None:
-    states: list[Tensor] = []
     whole = evaluate_corruptions(forward, labelled(), samples=23, **FEW)
-    for rank in range(3):
-        sharded = evaluate_corruptions(forward, labelled(), samples=23, accelerator=Rank(rank, 3, states), **FEW)
-    assert sharded.n == 23
-    for key, value in whole.summary().items():
-        assert math.isclose(sharded.summary()[key], value, rel_tol=1e-6), key
+    barrier, shared = threading.Barrier(3), {}
+
+    def run(rank: int) -> CorruptionTable:
+        return evaluate_corruptions(forward, labelled(), samples=23, accelerator=Rank(rank, barrier, shared), **FEW)
+
+    with ThreadPoolExecutor(3) as pool:
+        tables = list(pool.map(run, range(3)))
+    for table in tables:
+        assert table.n == 23 and table.hits == whole.hits
+        for key, value in whole.summary().items():
+            assert math.isclose(table.summary()[key], value, rel_tol=1e-6), key
+
+
+def test_hits_are_the_severities_at_which_an_image_was_right() -> None:
+    table = evaluate_corruptions(forward, labelled(), seed=3, batch_size=7, **FEW)
+    assert list(table.hits) == list(FEW["corruptions"])
+    for name in FEW["corruptions"]:
+        right = sum(
+            forward(corrupt(images(), name, severity, seed=3)).argmax(1) == torch.arange(30) % 3
+            for severity in FEW["severities"]
+        )
+        assert table.hits[name] == "".join(str(int(count)) for count in right)
 
 
 LAUNCHED = """
@@ -149,7 +171,7 @@ def test_two_processes_give_the_table_of_one(tmp_path: Path) -> None:
         output = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True).stdout
         line = next(line for line in output.splitlines() if line.startswith("TABLE"))
         tables.append(CorruptionTable.from_dict(json.loads(line.removeprefix("TABLE"))))
-    assert tables[1].n == 21
+    assert tables[1].n == 21 and tables[1].hits == tables[0].hits
     for key, value in tables[0].summary().items():
         assert math.isclose(tables[1].summary()[key], value, rel_tol=1e-6), key
 
@@ -285,6 +307,7 @@ def test_published_layouts_give_the_generated_table(published: dict[str, np.ndar
     for source in (arrays, folders, hub):
         table = evaluate_published(forward, source, params="cifar", batch_size=3, progress=False)
         assert table.n == 4 and table.seed is None and list(table.cells) == list(names)
+        assert table.hits == generated.hits
         for name in names:
             for severity in SEVERITIES:
                 ours, theirs = table.cells[name][severity], generated.cells[name][severity]

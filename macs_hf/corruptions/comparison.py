@@ -1,0 +1,67 @@
+"""Two classifiers under the same corruptions of the same images, compared image by image.
+
+With r[i] the share of an image's corrupted versions that a model gets right, the difference is the mean over images of
+r_a[i] - r_b[i], and its 95 % interval is that mean ± 1.96 standard errors. Most of what makes an image hard is the
+same for both models and cancels, so the interval is far narrower than that of two unrelated means.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..metrics import Comparison
+from .corrupt import SEVERITIES, STANDARD_15
+from .table import CorruptionTable
+
+
+def compare_corruptions(
+    a: CorruptionTable, b: CorruptionTable, groups: Sequence[Sequence[str]] = (STANDARD_15,)
+) -> Comparison:
+    """
+    Accuracy under corruption of `a` minus that of `b`, with a paired interval.
+
+    Args:
+        a, b (`CorruptionTable`): Of the same dataset, images and corruptions.
+        groups (sequence of sequences of `str`, *optional*): Corruptions; all groups count alike. By default one group,
+            the standard 15.
+
+    Example:
+
+    ```python
+    >>> from dataclasses import replace
+    >>> table = CorruptionTable("cifar", "generated", 4, {"fog": dict.fromkeys(range(1, 6))}, seed=0)
+    >>> good, poor = replace(table, hits={"fog": "5545"}), replace(table, hits={"fog": "4434"})
+    >>> found = compare_corruptions(good, poor, [["fog"]])
+    >>> round(found.difference, 2), found.verdict
+    (0.2, 'win')
+
+    ```
+    """
+    for name in ("params", "source", "n", "seed", "when", "frost"):
+        if getattr(a, name) != getattr(b, name):
+            raise ValueError(
+                f"the tables differ in {name} ({getattr(a, name)!r} and {getattr(b, name)!r}): a comparison needs the "
+                f"same images under the same corruptions"
+            )
+    of_a, of_b = (_shares(table, groups) for table in (a, b))
+    differences = of_a - of_b
+    value = float(differences.mean())
+    half = float(1.96 * differences.std(ddof=1) / len(differences) ** 0.5) if len(differences) > 1 else float("inf")
+    tie = value - half <= 0 <= value + half
+    verdict = "tie" if tie else "win" if value > 0 else "loss"
+    return Comparison(float(of_a.mean()), float(of_b.mean()), value, value - half, value + half, verdict)
+
+
+def _shares(table: CorruptionTable, groups: Sequence[Sequence[str]]) -> np.ndarray:
+    """For each image, the mean over groups of the share of its corrupted versions that were right."""
+    if table.hits is None:
+        raise ValueError("the table has no hits, the results image by image: measure the model again to compare it")
+    missing = [name for group in groups for name in group if tuple(table.cells.get(name, ())) != SEVERITIES]
+    if missing:
+        raise ValueError(f"{missing[0]!r} was not measured at all of the severities {SEVERITIES}")
+    means = [np.mean([_digits(table.hits[name]) for name in group], axis=0) for group in groups]
+    return np.mean(means, axis=0) / len(SEVERITIES)
+
+
+def _digits(hits: str) -> np.ndarray:
+    return np.frombuffer(hits.encode("ascii"), dtype=np.uint8) - ord("0")

@@ -1,5 +1,6 @@
 """`macs-hf evaluate|calibrate MODEL --dataset D`: audit or mend any Hub or local image classifier, without training.
 
+`macs-hf compare A B` holds two runs on the same test images against each other, image by image.
 `macs-hf push FOLDER REPO` pushes what a run left on disk, with its report and card.
 
 macs-hf evaluate google/vit-base-patch16-224 --dataset user/photos --split test --corruptions imagenet
@@ -15,6 +16,7 @@ from pathlib import Path
 from transformers import TrainingArguments
 
 from .columns import align_labels
+from .comparison import comparison_table, load_run
 from .data import load_splits
 from .evaluation import evaluate_checkpoint, write_report
 from .images import EvalTransform, ImageDataset, drop_unreadable
@@ -34,6 +36,8 @@ def main(argv: list[str] | None = None) -> int:
         if options.action == "push":
             commit = push_folder(options.folder, options.repo, private=options.private, revision=options.revision)
             print("pushed:", commit.repo_url)
+        elif options.action == "compare":
+            print(comparison_table(load_run(options.a), load_run(options.b)))
         else:
             _run(options, command=shlex.join(["macs-hf", *argv]))
     return 0
@@ -132,6 +136,10 @@ def _parser() -> argparse.ArgumentParser:
             )
             command.add_argument("--push_to_hub", metavar="REPO", help="push the calibrated model there, with a card")
             command.add_argument("--private", action="store_true", default=None, help="make that repository private")
+    text = "compare two runs on the same test images: differences with paired 95 % intervals"
+    command = actions.add_parser("compare", help=text, description=text)
+    command.add_argument("a", help="folder of a run, or its report <run>.json")
+    command.add_argument("b", help="another one")
     text = "push the model, report, pictures and card of a run's folder, in one commit"
     command = actions.add_parser("push", help=text, description=text)
     command.add_argument("folder", help="where the model was saved")

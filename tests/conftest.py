@@ -2,8 +2,15 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pytest
+
+
+if TYPE_CHECKING:
+    from hub_server import HubServer
 
 # Read at import time by torch and the Hugging Face libraries, so set before any of them is imported; subprocesses
 # inherit them. One thread: the models are tiny, and sums do not depend on how many cores there are.
@@ -15,3 +22,23 @@ os.environ |= {
     "OMP_NUM_THREADS": "1",
 }
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[HubServer]":
+    """A loopback Hub, which this process takes for the Hub, with alice logged in."""
+    from hub_server import ALICE, HubServer
+    from huggingface_hub import constants
+
+    with HubServer(tmp_path / "hub") as server:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        )
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+        monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
+        monkeypatch.setenv("HF_TOKEN", ALICE)
+        yield server

@@ -189,3 +189,9 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+def leaks(hub: HubServer, repo_id: str) -> set[str]:
+    """Files of a repository, in any commit, that hold a token."""
+    tokens = (ALICE.encode(), ALICE_READS.encode(), BOB.encode())
+    return {path for path, content in hub.stored_bytes(repo_id) if any(token in content for token in tokens)}

@@ -3,11 +3,15 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from transformers.utils import logging
+
 from .corruptions import CORRUPTIONS, STANDARD_15, CorruptionTable, compare_corruptions
 from .metrics import Comparison, SampleRows, compare
 from .publishing import find_report
 from .report import EvaluationReport
 
+
+logger = logging.get_logger(__name__)
 
 # How a metric is shown: scale, unit, digits.
 SHOWN = {"accuracy": (100, "%", 2), "nll": (1, "", 3), "ece": (100, "%", 2), "brier": (1, "", 3)}
@@ -37,18 +41,21 @@ def load_run(path: str | Path) -> Run:
 
 
 def compare_runs(a: Run, b: Run) -> dict[str, Comparison]:
-    """`a - b` in every metric of the calibrated models and, where both kept it, in accuracy under corruption."""
+    """`a - b` in every metric of the calibrated models and, if they were measured alike, in that under corruption."""
     for name in ("dataset", "dataset_config", "split"):
         of_a, of_b = (getattr(run.report, name) for run in (a, b))
         if of_a != of_b:
             raise ValueError(f"{a.name} was measured on {name} {of_a!r}, {b.name} on {of_b!r}: no comparison is fair.")
     found = compare(a.rows, b.rows)
-    tables = [run.report.corruptions for run in (a, b)]
-    if all(table is not None and table.get("hits") for table in tables):
-        of_a, of_b = map(CorruptionTable.from_dict, tables)
-        for mean, names in (("mean15", STANDARD_15), ("mean19", CORRUPTIONS)):
-            if of_a.mean(names) is not None and of_b.mean(names) is not None:
-                found[mean] = compare_corruptions(of_a, of_b, [names])
+    tables = [
+        CorruptionTable.from_dict(run.report.corruptions) for run in (a, b) if run.report.corruptions is not None
+    ]
+    if len(tables) == 2:
+        try:
+            for mean, names in (("mean15", STANDARD_15), ("mean19", CORRUPTIONS)):
+                found[mean] = compare_corruptions(*tables, [names])
+        except ValueError as error:
+            logger.warning(f"No comparison under corruption: {error}.")
     return found
 
 

@@ -47,6 +47,13 @@ def test_the_command_says_which_is_better(tmp_path: Path, capsys: pytest.Capture
     assert not any(line.startswith("mean") for line in lines)  # one of the two was not measured under corruption
 
 
+def test_other_corruptions_leave_the_clean_comparison(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    a, b = load_run(saved(tmp_path / "good", 2.0, "4")), load_run(saved(tmp_path / "poor", 0.5, "3"))
+    other = b._replace(report=replace(b.report, corruptions=b.report.corruptions | {"seed": 1}))
+    assert list(compare_runs(a, other)) == ["accuracy", "nll", "ece", "brier"]
+    assert "the tables differ in seed (0 and 1)" in caplog.text
+
+
 def test_what_cannot_be_compared_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     good, other = saved(tmp_path / "good", 2.0, "4"), saved(tmp_path / "other", 0.5, "3", dataset="paintings")
     (tmp_path / "empty").mkdir()

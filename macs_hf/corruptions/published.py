@@ -89,6 +89,7 @@ def evaluate_published(
         n=next(iter(cells.values())).n,
         cells={name: {s: cells[name, s] for s in SEVERITIES if (name, s) in cells} for name in names},
         when="before_resize" if resize is not None else "after_resize",
+        seed=None if samples is None else seed,
         frost="original" if "frost" in names else None,
         temperature=temperature,
         standard_error=errors,

@@ -42,7 +42,7 @@ class CorruptionTable:
         cells (`dict[str, dict[int, Cell]]`): Scores by corruption and severity.
         clean (`Cell`, *optional*): Scores on the images as they are.
         when (`str`): `"after_resize"` (at the network's input size) or `"before_resize"` (on the original image).
-        seed (`int`, *optional*): Seed of generated corruptions.
+        seed (`int`, *optional*): Seed of generated corruptions, and of the subset of images.
         frost (`str`, *optional*): Where generated frost took its textures from.
         temperature (`float`, *optional*): The temperature of the scaled scores.
         standard_error (`dict[str, float]`): Of the mean accuracies `mean15` and `mean19`, over images (whose results

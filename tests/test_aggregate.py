@@ -25,6 +25,7 @@ from reproduction.paper import Number, load_paper
 from reproduction.quantities import METRICS, Run
 from reproduction.render import render, table_markdown
 
+from macs_hf.corruptions import CORRUPTIONS, SEVERITIES, Cell, CorruptionTable
 from macs_hf.metrics import SampleRows, compare
 from macs_hf.report import EvaluationReport, Interval, Measurement, ReliabilityTable
 
@@ -117,6 +118,29 @@ def test_paired_difference_reads_the_rows(tmp_path: Path) -> None:
     assert found.value == pytest.approx(100 * expected.difference)
     assert (found.low, found.high) == (pytest.approx(100 * expected.low), pytest.approx(100 * expected.high))
     assert found.verdict == expected.verdict == "win"
+
+
+def with_hits(run: Run, hits: str) -> Run:
+    cells = {name: {s: Cell(len(hits), 0.5, 1.0, 0.1) for s in SEVERITIES} for name in CORRUPTIONS}
+    right = dict.fromkeys(CORRUPTIONS, hits)
+    table = CorruptionTable("cifar", "generated", len(hits), cells, seed=0, hits=right)
+    accuracy = sum(map(int, hits)) / 5 / len(hits)
+    summary = {f"corruption_accuracy/cifar/{name}": accuracy for name in ("mean19", "weather", "digital")}
+    return run._replace(report=replace(run.report, corruptions=table.to_dict() | {"summary": summary}))
+
+
+def test_corruptions_are_compared_image_by_image() -> None:
+    """Both seeds find the same mean; an image counts with its mean over seeds, here one point of five more."""
+    scores = ((CE, 0, "4400"), (CE, 1, "0044"), (MACS, 0, "5500"), (MACS, 1, "0055"))
+    groups = by_setting(with_hits(fake_run(key, seed, 0.5), hits) for key, seed, hits in scores)
+    for metric in ("mean19", "no_overlap"):
+        found = difference(groups, MACS, CE, metric)
+        assert (found.value, found.low, found.high) == pytest.approx((10, 10, 10))
+        assert found.verdict == "win"
+    uneven = by_setting(with_hits(fake_run(key, 0, 0.5), hits) for key, hits in ((CE, "4400"), (MACS, "5500")))
+    half = 100 * 1.96 * np.std([0.2, 0.2, 0, 0], ddof=1) / 2
+    found = difference(uneven, MACS, CE, "mean19")
+    assert (found.low, found.high) == pytest.approx((10 - half, 10 + half))
 
 
 def test_ece_below_the_noise_floor_is_a_tie() -> None:

@@ -1,10 +1,11 @@
 """Reports of many runs -> a mean and a spread over seeds for each setting, and paired differences between settings.
 
-The interval of a difference between two settings holds for both sources of chance, the seed and the test images:
+The interval of a difference between two settings holds for both sources of chance, the test images and the seed:
 
-    half^2 = (mean over seeds of the half-width over test images)^2 + (t(0.975, n - 1) * s / sqrt(n))^2
+    half^2 = (half-width over test images of the mean over seeds)^2 + (t(0.975, n - 1) * s / sqrt(n))^2
 
-The first part is not divided by the number of seeds, since all of them are tested on the same images.
+The first part is a paired one: all runs are tested on the same images, and an image counts with its mean over seeds.
+Where runs have kept no results image by image, it is the mean over seeds of a width that takes runs as unrelated.
 """
 
 import json
@@ -92,12 +93,10 @@ def difference(groups: dict[Setting, list[Run]], a: Setting, b: Setting, metric:
     spec = METRICS[metric]
     over_seeds = estimate([of_a[seed] - of_b[seed] for seed in seeds])
     runs = [{run.seed: run for run in groups[key]} for key in (a, b)]
-    margins = [_over_images(runs[0][seed], runs[1][seed], metric) for seed in seeds]
-    known = [margin for margin in margins if margin is not None]
-    if not known and over_seeds.half is None:
+    margins = _over_images([(runs[0][seed], runs[1][seed]) for seed in seeds], metric)
+    if margins is None and over_seeds.half is None:
         return Difference(over_seeds.mean, None, None, 1, "undecided")
-    below = math.hypot(fmean(margin[0] for margin in known) if known else 0.0, over_seeds.half or 0.0)
-    above = math.hypot(fmean(margin[1] for margin in known) if known else 0.0, over_seeds.half or 0.0)
+    below, above = (math.hypot(margin, over_seeds.half or 0.0) for margin in margins or (0.0, 0.0))
     low, high = over_seeds.mean - below, over_seeds.mean + above
     floor = max((_noise_floor(run, metric) for part in runs for run in part.values()), default=0.0)
     verdict = "tie"
@@ -129,34 +128,37 @@ def overheads(groups: dict[Setting, list[Run]], key: Setting) -> dict[int, float
     return {seed: value / base[seed] for seed, value in own.items() if seed in base}
 
 
-def _over_images(a: Run, b: Run, metric: str) -> tuple[float, float] | None:
-    """How far the interval of `a - b` over test images reaches below and above the difference."""
+def _over_images(pairs: list[tuple[Run, Run]], metric: str) -> tuple[float, float] | None:
+    """How far the interval of the mean of `a - b` over test images reaches below and above it."""
     spec = METRICS[metric]
-    found = _paired(a, b, spec)
+    found = _paired(pairs, spec)
     if found is not None:
         return spec.scale * (found.difference - found.low), spec.scale * (found.high - found.difference)
     if spec.compared is not None:
         return None
     # Rows are those of the calibrated model; before it there are the intervals of the two runs, taken as unrelated.
-    intervals = [_interval(run, metric) for run in (a, b)]
-    if None in intervals:
+    intervals = [(_interval(a, metric), _interval(b, metric)) for a, b in pairs]
+    if any(None in pair for pair in intervals):
         return None
-    (value_a, low_a, high_a), (value_b, low_b, high_b) = intervals
-    below = math.hypot(value_a - low_a, high_b - value_b)
-    return spec.scale * below, spec.scale * math.hypot(high_a - value_a, value_b - low_b)
+    below = fmean(math.hypot(a[0] - a[1], b[2] - b[0]) for a, b in intervals)
+    above = fmean(math.hypot(a[2] - a[0], b[0] - b[1]) for a, b in intervals)
+    return spec.scale * below, spec.scale * above
 
 
-def _paired(a: Run, b: Run, spec: Metric) -> Comparison | None:
-    """Image by image, if both runs have kept what that takes."""
-    if spec.compared is not None and a.samples.exists() and b.samples.exists():
-        return _compared(a.samples, b.samples)[spec.compared]
-    tables = [run.report.corruptions for run in (a, b)]
-    if spec.corruptions and all(table is not None and table.get("hits") for table in tables):
-        return compare_corruptions(*map(CorruptionTable.from_dict, tables), spec.corruptions)
+def _paired(pairs: list[tuple[Run, Run]], spec: Metric) -> Comparison | None:
+    """Image by image, if all runs have kept what that takes."""
+    sides = tuple(zip(*pairs, strict=True))
+    runs = [run for side in sides for run in side]
+    if spec.compared is not None and all(run.samples.exists() for run in runs):
+        return _compared(*(tuple(run.samples for run in side) for side in sides))[spec.compared]
+    if spec.corruptions and all((run.report.corruptions or {}).get("hits") for run in runs):
+        tables = [[CorruptionTable.from_dict(run.report.corruptions) for run in side] for side in sides]
+        return compare_corruptions(*tables, spec.corruptions)
     return None
 
 
 def _interval(run: Run, metric: str) -> tuple[float, float, float] | None:
+    """Value, low and high of the run's own interval over test images."""
     if metric in run.report.before.metrics:
         found = run.report.before.metrics[metric]
         return found.value, found.low, found.high
@@ -174,8 +176,8 @@ def _noise_floor(run: Run, metric: str) -> float:
 
 
 @cache
-def _compared(a: Path, b: Path) -> dict[str, Comparison]:
-    return compare(_rows(a), _rows(b))
+def _compared(a: tuple[Path, ...], b: tuple[Path, ...]) -> dict[str, Comparison]:
+    return compare([_rows(path) for path in a], [_rows(path) for path in b])
 
 
 @cache

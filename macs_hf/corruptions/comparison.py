@@ -15,13 +15,16 @@ from .table import CorruptionTable
 
 
 def compare_corruptions(
-    a: CorruptionTable, b: CorruptionTable, groups: Sequence[Sequence[str]] = (STANDARD_15,)
+    a: CorruptionTable | Sequence[CorruptionTable],
+    b: CorruptionTable | Sequence[CorruptionTable],
+    groups: Sequence[Sequence[str]] = (STANDARD_15,),
 ) -> Comparison:
     """
     Accuracy under corruption of `a` minus that of `b`, with a paired interval.
 
     Args:
-        a, b (`CorruptionTable`): Of the same dataset, images and corruptions.
+        a, b (`CorruptionTable` or sequence of them): Of the same dataset, images and corruptions. Of several, such as
+            seeds, the mean counts; the interval is then that of the images alone.
         groups (sequence of sequences of `str`, *optional*): Corruptions; all groups count alike. By default one group,
             the standard 15.
 
@@ -37,19 +40,28 @@ def compare_corruptions(
 
     ```
     """
-    for name in ("params", "source", "n", "seed", "when", "frost"):
-        if getattr(a, name) != getattr(b, name):
-            raise ValueError(
-                f"the tables differ in {name} ({getattr(a, name)!r} and {getattr(b, name)!r}): a comparison needs the "
-                f"same images under the same corruptions"
-            )
-    of_a, of_b = (_shares(table, groups) for table in (a, b))
+    sides = [[side] if isinstance(side, CorruptionTable) else list(side) for side in (a, b)]
+    if not all(sides):
+        raise ValueError("a comparison needs at least one table on each side")
+    first, *others = (table for side in sides for table in side)
+    for table in others:
+        _check_alike(first, table)
+    of_a, of_b = (np.mean([_shares(table, groups) for table in side], axis=0) for side in sides)
     differences = of_a - of_b
     value = float(differences.mean())
     half = float(1.96 * differences.std(ddof=1) / len(differences) ** 0.5) if len(differences) > 1 else float("inf")
     tie = value - half <= 0 <= value + half
     verdict = "tie" if tie else "win" if value > 0 else "loss"
     return Comparison(float(of_a.mean()), float(of_b.mean()), value, value - half, value + half, verdict)
+
+
+def _check_alike(a: CorruptionTable, b: CorruptionTable) -> None:
+    for name in ("params", "source", "n", "seed", "when", "frost"):
+        if getattr(a, name) != getattr(b, name):
+            raise ValueError(
+                f"the tables differ in {name} ({getattr(a, name)!r} and {getattr(b, name)!r}): a comparison needs the "
+                f"same images under the same corruptions"
+            )
 
 
 def _shares(table: CorruptionTable, groups: Sequence[Sequence[str]]) -> np.ndarray:

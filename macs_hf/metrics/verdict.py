@@ -6,6 +6,7 @@ product; see `ece/bootstrap.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -87,12 +88,19 @@ def measure(
 
 
 def compare(
-    a: SampleRows, b: SampleRows, *, n_bins: int = 15, n_resamples: int = 2000, level: float = 0.95, seed: int = 0
+    a: SampleRows | Sequence[SampleRows],
+    b: SampleRows | Sequence[SampleRows],
+    *,
+    n_bins: int = 15,
+    n_resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> dict[str, Comparison]:
     """
     Paired bootstrap of `a - b` in ECE, NLL, Brier score and accuracy: both models see the same resamples.
 
-    The rows must be of the same samples in the same order. See [`measure`] for the other arguments.
+    The rows must be of the same samples in the same order. Either side may be several runs, such as seeds, of which
+    the mean metric counts; the interval is then that of the samples alone. See [`measure`] for the other arguments.
 
     Example:
 
@@ -107,22 +115,30 @@ def compare(
     ```
     """
     check_resamples(n_resamples)
-    for rows in (a, b):
+    sides = [[side] if isinstance(side, SampleRows) else list(side) for side in (a, b)]
+    runs = [rows for side in sides for rows in side]
+    for rows in runs:
         if not isinstance(rows, SampleRows):
             raise TypeError(f"compare takes SampleRows, such as SampleRows.load('run.samples.npz'), got {rows!r:.80}")
-    if len(a) != len(b) or not np.array_equal(a.label, b.label):
-        raise ValueError(
-            f"the labels differ ({len(a)} and {len(b)} rows): compare needs the same samples in one order"
-        )
-    group = random_groups(len(a), 8 * n_bins, seed)
-    columns = np.concatenate([_columns(rows, group, n_bins) for rows in (a, b)], axis=1)
-    width = columns.shape[1] // 2
-    values = [_scores(part.sum(axis=0, keepdims=True), n_bins) for part in (columns[:, :width], columns[:, width:])]
-    resamples = [
-        (_scores(sums[:, :width], n_bins), _scores(sums[:, width:], n_bins))
-        for sums in resampled_sums(columns, n_resamples, seed)
-    ]
-    floor = max(float(noise_scores(rows.confidence, n_bins=n_bins, seed=seed).mean()) for rows in (a, b))
+    if not all(sides):
+        raise ValueError("compare needs at least one run on each side")
+    for rows in runs[1:]:
+        if len(rows) != len(runs[0]) or not np.array_equal(rows.label, runs[0].label):
+            raise ValueError(
+                f"the labels differ ({len(runs[0])} and {len(rows)} rows): compare needs the same samples in one order"
+            )
+    group = random_groups(len(runs[0]), 4 * n_bins * len(runs), seed)
+    columns = np.concatenate([_columns(rows, group, n_bins) for rows in runs], axis=1)
+
+    def means(sums: np.ndarray) -> list[dict[str, np.ndarray]]:
+        """The metrics of both sides for each row of sums."""
+        scores = [_scores(part, n_bins) for part in np.split(sums, len(runs), axis=1)]
+        parts = scores[: len(sides[0])], scores[len(sides[0]) :]
+        return [{name: np.mean([score[name] for score in part], axis=0) for name in part[0]} for part in parts]
+
+    values = means(columns.sum(axis=0, keepdims=True))
+    resamples = [means(sums) for sums in resampled_sums(columns, n_resamples, seed)]
+    floor = max(float(noise_scores(rows.confidence, n_bins=n_bins, seed=seed).mean()) for rows in runs)
     comparisons = {}
     for name in ("accuracy", "nll", "ece", "brier"):
         of_a, of_b = (float(value[name][0]) for value in values)

@@ -157,6 +157,21 @@ def test_pairing_makes_small_differences_visible() -> None:
     assert result.verdict == "win" and result.high - result.low < 1e-6
 
 
+def test_of_several_runs_the_mean_counts() -> None:
+    a, b = [sampled_rows(0, noise=1.0), sampled_rows(0, noise=3.0)], [sampled_rows(0), sampled_rows(0, sharpen=2.0)]
+    found = compare(a, b)
+    for name, comparison in found.items():
+        of_a, of_b = (np.mean([rows.summary()[name] for rows in side]) for side in (a, b))
+        assert (comparison.a, comparison.b) == pytest.approx((of_a, of_b))
+    # A mean of accuracies over runs is a mean over samples of their mean, whose standard error is known.
+    difference = np.mean([r.correct for r in a], axis=0) - np.mean([r.correct for r in b], axis=0)
+    half = 1.96 * difference.std() / len(difference) ** 0.5
+    assert found["accuracy"].high - found["accuracy"].difference == pytest.approx(half, rel=0.1)
+    assert compare(a[:1], b[:1]) == compare(a[0], b[0])
+    with pytest.raises(ValueError, match="at least one run"):
+        compare(a, [])
+
+
 def test_compare_refuses_other_samples() -> None:
     with pytest.raises(ValueError, match="same samples"):
         compare(sampled_rows(0), sampled_rows(5))

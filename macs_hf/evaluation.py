@@ -4,6 +4,7 @@ import dataclasses
 import math
 import shlex
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from transformers.utils import logging
 
 from .analysis import analyze_margins, spectral_complexity
-from .corruptions import CorruptionTable, evaluate_corruptions, forward_of
+from .corruptions import CorruptionTable, evaluate_corruptions, forward_of, subset
 from .images import input_size
 from .metrics import SampleRows, measure
 from .plots.corruptions import plot_corruption_heat_map, plot_severity_curves
@@ -50,7 +51,7 @@ def evaluate_checkpoint(
     corruption_samples: int | None = None,
     margin_samples: int = 256,
     **facts: Any,
-) -> tuple[EvaluationReport, SampleRows]:
+) -> tuple[EvaluationReport, list[SampleRows]]:
     """
     Measure the trainer's model on `test`, before and after a temperature fitted on `calibration`; it stays as it is.
 
@@ -59,11 +60,12 @@ def evaluate_checkpoint(
         test, calibration (`Dataset`): Of `pixel_values` and `labels`. Without `calibration` no temperature is fitted.
         corruptions (`str`, *optional*): Parameter set of the corruption benchmark, `cifar` or `imagenet`.
         corruption_samples (`int`, *optional*): A fixed subset of `test` for it; all, if not given.
-        margin_samples (`int`, *optional*, defaults to 256): The first so many of `test` for margins and sensitivity.
+        margin_samples (`int`, *optional*, defaults to 256): A fixed subset of `test` for margins and sensitivity.
         facts: The other fields of the report (`model`, `dataset`, `split`, ...).
 
     Returns:
-        The report, and the rows of the test samples as the calibrated model sees them.
+        The report, and the rows of the test samples: as the model sees them and, with `calibration`, as it does with
+        its temperature.
     """
     temperature = None
     if calibration is not None:
@@ -83,17 +85,17 @@ def evaluate_checkpoint(
         versions={package: version(package) for package in PACKAGES},
         **facts,
     )
-    return report, rows[-1]
+    return report, rows
 
 
-def write_report(report: EvaluationReport, rows: SampleRows, folder: str | Path, run: str) -> list[Path]:
+def write_report(report: EvaluationReport, rows: Sequence[SampleRows], folder: str | Path, run: str) -> list[Path]:
     """Write `<run>.json`, `<run>.samples.npz` and the pictures to `folder`; returns what was written."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     run = f"{run}-report" if run in FILES_OF_A_RUN else run
     report = dataclasses.replace(report, samples=f"{run}.samples.npz")
     report.save(folder / f"{run}.json")
-    rows.save(folder / report.samples)
+    rows[-1].save(folder / report.samples, before=rows[0])
     written = [folder / f"{run}.json", folder / report.samples, folder / f"{run}.reliability.png"]
     save_reliability(report, written[-1])
     if report.corruptions is not None:
@@ -157,7 +159,7 @@ def _corruptions(
 
 def _margins(trainer: MaCSTrainer, test: Dataset, samples: int) -> dict[str, Any]:
     model = trainer.model.eval()
-    part = Subset(test, range(min(samples, len(test))))
+    part = Subset(test, subset(len(test), samples, seed=0))  # the first ones may all be of one class
     loader = DataLoader(part, batch_size=trainer.args.eval_batch_size, collate_fn=trainer.data_collator)
 
     @torch.inference_mode()

@@ -134,9 +134,32 @@ def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCS
     assert SampleRows.load(tmp_path / "trial.samples.npz").summary()["nll"] == pytest.approx(
         report.after.metrics["nll"].value, abs=1e-5
     )
+    before = SampleRows.load(tmp_path / "trial.samples.npz", before=True)
+    assert before.summary()["nll"] == pytest.approx(report.before.metrics["nll"].value, abs=1e-5)
+    assert report.corruptions["size"] == (32, 32)
     table = summary_table(report)
     assert f"{100 * report.after.metrics['ece'].value:.2f}%" in table
     assert f"temperature {report.temperature.value:.4f}" in table
+
+
+class SortedImages(Images):
+    """As a folder gives them: one class after the other."""
+
+    def __init__(self, *args: int, **kwargs: int) -> None:
+        super().__init__(*args, **kwargs)
+        order = self.labels.argsort(stable=True)
+        self.images, self.labels = self.images[order], self.labels[order]
+
+
+def test_margins_are_those_of_all_classes(trained: MaCSTrainer) -> None:
+    """Of a sorted test set the first images are of one class."""
+    test, seen = SortedImages(120, seed=3), []
+    batches = trained.data_collator
+    trained.data_collator = lambda rows: seen.extend(row["labels"] for row in rows) or batches(rows)
+    evaluate_checkpoint(trained, test, margin_samples=20, model="vit", dataset="images", split="test")
+    trained.data_collator = batches
+    assert len({int(label) for label in seen[-20:]}) > 1
+    assert len({int(label) for label in test.labels[:20]}) == 1
 
 
 def test_few_samples_leave_the_temperature_alone_and_say_why(trained: MaCSTrainer) -> None:

@@ -37,7 +37,7 @@ def saved_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.save_pretrained(folder)
     ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
     rows = SampleRows.from_logits(torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 4)
-    write_report(replace(REPORT, corruptions=None), rows, folder, "v1.5")
+    write_report(replace(REPORT, corruptions=None), [rows], folder, "v1.5")
     (folder / "training_args.bin").write_bytes(ALICE.encode())
     (folder / "run.json").write_text("{}")
     (folder / "checkpoint-4").mkdir()

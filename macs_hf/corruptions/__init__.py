@@ -10,7 +10,7 @@ from .corrupt import (
     STOCHASTIC,
     corrupt,
 )
-from .evaluation import evaluate_corruptions, forward_of
+from .evaluation import evaluate_corruptions, forward_of, subset
 from .frost import frost_source
 from .published import evaluate_published
 from .table import Cell, CorruptionTable
@@ -31,4 +31,5 @@ __all__ = [
     "evaluate_published",
     "forward_of",
     "frost_source",
+    "subset",
 ]

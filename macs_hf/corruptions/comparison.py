@@ -56,7 +56,7 @@ def compare_corruptions(
 
 
 def _check_alike(a: CorruptionTable, b: CorruptionTable) -> None:
-    for name in ("params", "source", "n", "seed", "when", "frost"):
+    for name in ("params", "source", "n", "seed", "when", "size", "frost"):
         if getattr(a, name) != getattr(b, name):
             raise ValueError(
                 f"the tables differ in {name} ({getattr(a, name)!r} and {getattr(b, name)!r}): a comparison needs the "

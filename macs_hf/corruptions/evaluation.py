@@ -94,7 +94,7 @@ def evaluate_corruptions(
     tally = Tally(keys, temperature)
     examples, count = _shard(dataset, samples, seed, rank, world)
     total = None if count is None else -(-count // batch_size) * len(keys)
-    row = 0
+    row, size = 0, None
     with tqdm(total=total, unit="cell", desc="corruptions", disable=not progress or rank > 0) as bar:
         while batch := list(islice(examples, batch_size)):
             positions = [position for position, _ in batch]
@@ -106,7 +106,9 @@ def evaluate_corruptions(
             row += len(batch)
             for key in keys:
                 bar.set_postfix_str(" ".join(map(str, key)), refresh=False)
-                tally.update(key, rows, forward(make(images, positions, key)), labels)
+                inputs = make(images, positions, key)
+                size = tuple(inputs.shape[2:])
+                tally.update(key, rows, forward(inputs), labels)
                 bar.update()
     cells, hits, errors = tally.totals(accelerator)
     return CorruptionTable(
@@ -121,6 +123,7 @@ def evaluate_corruptions(
         temperature=temperature,
         standard_error=errors,
         hits=hits,
+        size=size,
     )
 
 

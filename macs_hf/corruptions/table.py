@@ -49,6 +49,7 @@ class CorruptionTable:
             under different corruptions go together).
         hits (`dict[str, str]`, *optional*): By corruption, one digit per image: at how many severities it was right.
             With them two tables can be compared image by image, see `compare_corruptions`.
+        size (`tuple[int, int]`, *optional*): Height and width of the images as the network got them.
     """
 
     params: str
@@ -62,6 +63,7 @@ class CorruptionTable:
     temperature: float | None = None
     standard_error: dict[str, float] | None = None
     hits: dict[str, str] | None = None
+    size: tuple[int, int] | None = None
 
     def by_corruption(self, score: Score = "accuracy") -> dict[str, float]:
         """The mean over severities, for each corruption."""
@@ -139,4 +141,6 @@ class CorruptionTable:
         }
         if values.get("clean") is not None:
             values["clean"] = Cell(**values["clean"])
+        if values.get("size") is not None:
+            values["size"] = tuple(values["size"])
         return cls(**values)

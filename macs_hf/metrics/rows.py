@@ -17,6 +17,9 @@ import torch
 from .ece.ece_functions import calibration_error
 
 
+BEFORE = "before_"  # in a file, in front of the columns of the model before its temperature
+
+
 def sample_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """
     Reduces logits to rows on their device, without waiting for it: for `Trainer.preprocess_logits_for_metrics`.
@@ -110,14 +113,20 @@ class SampleRows:
         return cls.from_array(sample_rows(torch.as_tensor(logits), torch.as_tensor(labels)).cpu().numpy())
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> SampleRows:
+    def load(cls, path: str | PathLike[str], *, before: bool = False) -> SampleRows:
+        """The rows in a file; with `before`, those of the model as it was before its temperature."""
         with np.load(path, allow_pickle=False) as file:
-            return cls(**{field.name: file[field.name] for field in fields(cls)})
+            if before and f"{BEFORE}nll" not in file:
+                raise ValueError(f"{path} has no rows of the model before its temperature")
+            return cls(**{f.name: file[f"{BEFORE}{f.name}" if before else f.name] for f in fields(cls)})
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str], *, before: SampleRows | None = None) -> None:
         """Writes a compressed `.npz`; `<run>.samples.npz` beside the report is the custom."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        if before is not None:
+            columns |= {f"{BEFORE}{field.name}": getattr(before, field.name) for field in fields(self)}
         with open(path, "wb") as file:
-            np.savez_compressed(file, **{field.name: getattr(self, field.name) for field in fields(self)})
+            np.savez_compressed(file, **columns)
 
     def __len__(self) -> int:
         return len(self.label)

@@ -143,3 +143,15 @@ def test_stream_errors() -> None:
         CalibrationStream() + CalibrationStream(10)
     with pytest.raises(ValueError, match="expected"):
         CalibrationStream().update(torch.zeros(3, 2), torch.zeros(2, dtype=torch.int64))
+
+
+def test_rows_before_the_temperature_are_kept_beside(tmp_path) -> None:
+    logits, labels = random_batch(0, n=100, classes=5)
+    before, after = SampleRows.from_logits(logits, labels), SampleRows.from_logits(logits / 2, labels)
+    after.save(tmp_path / "run.samples.npz", before=before)
+    for kept, rows in ((True, before), (False, after)):
+        loaded = SampleRows.load(tmp_path / "run.samples.npz", before=kept)
+        assert loaded.summary() == rows.summary()
+    after.save(tmp_path / "alone.samples.npz")
+    with pytest.raises(ValueError, match="no rows of the model before"):
+        SampleRows.load(tmp_path / "alone.samples.npz", before=True)

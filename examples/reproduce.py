@@ -21,7 +21,7 @@ from reproduction.grid import Cell, Grid, Setting, cells_of, load_grid, shard_of
 from reproduction.paper import load_paper
 from reproduction.quantities import Run
 from reproduction.render import render
-from reproduction.runner import is_finished, run_cells
+from reproduction.runner import check_flags, is_finished, run_cells
 
 
 PAPER = Path(__file__).parent / "reproduction" / "grid.yaml"
@@ -65,9 +65,13 @@ def collect(cells: list[Cell], root: Path, folder: Path) -> None:
                 shutil.copy(root / cell.name / f"{cell.name}.{suffix}", folder)
 
 
-def _groups(folder: Path, wanted: set[Setting]) -> dict[Setting, list[Run]]:
-    """The finished runs in a folder that belong to the grid, by setting."""
-    return {key: runs for key, runs in by_setting(load_runs(folder)).items() if key in wanted}
+def _groups(folder: Path, cells: list[Cell]) -> dict[Setting, list[Run]]:
+    """The finished runs in a folder that are cells of the grid, by setting."""
+    wanted = {(cell.setting, cell.seed): cell for cell in cells}
+    runs = [run for run in load_runs(folder) if (run.setting, run.seed) in wanted]
+    for run in runs:
+        check_flags(wanted[run.setting, run.seed], run.record, run.samples)
+    return by_setting(runs)
 
 
 def main(argv: list[str]) -> int:
@@ -87,14 +91,14 @@ def main(argv: list[str]) -> int:
             for failure in failures:
                 print(f"  {failure.cell.name}: {failure.reason}, log: {failure.log}")
         return 1 if failures else 0
-    wanted = {cell.setting for cell in cells_of(grid, args.table)}
+    shown = cells_of(grid, args.table, args.seeds)
     if args.collect:
         collect(cells, root, args.collect)
     if args.cards:
-        for path in write_cards(_groups(root, wanted), args.cards):
+        for path in write_cards(_groups(root, shown), args.cards):
             print(path)
     if args.render:
-        groups = _groups(args.collect or root, wanted)
+        groups = _groups(args.collect or root, shown)
         # Another study has other cells: the paper's ledger is of the paper's grid.
         numbers, notes = load_paper() if args.study == PAPER else ([], {})
         if args.table:

@@ -41,7 +41,7 @@ def load_run(path: str | Path) -> Run:
 
 
 def compare_runs(a: Run, b: Run) -> dict[str, Comparison]:
-    """`a - b` in every metric of the calibrated models and, if they were measured alike, in that under corruption."""
+    """`a - b` in every metric of the models as published and, if measured alike, in accuracy under corruption."""
     for name in ("dataset", "dataset_config", "split"):
         of_a, of_b = (getattr(run.report, name) for run in (a, b))
         if of_a != of_b:
@@ -61,7 +61,8 @@ def compare_runs(a: Run, b: Run) -> dict[str, Comparison]:
 
 def comparison_table(a: Run, b: Run) -> str:
     """For a terminal: both values, the difference with its 95 % interval, and who is better."""
-    lines = [f"a = {a.name}, b = {b.name}; {a.report.dataset}, {a.report.split} (n = {a.report.n})", ""]
+    lines = [f"{a.report.dataset}, {a.report.split} (n = {a.report.n})"]
+    lines += [f"{letter} = {run.name}, {_calibration(run.report)}" for letter, run in (("a", a), ("b", b))] + [""]
     lines.append(f"{'':<10}{'a':>10}{'b':>10}{'a - b':>10}{'95 % interval':>20}")
     verdicts = {"win": "a is better", "loss": "b is better", "tie": "undecided"}
     for metric, found in compare_runs(a, b).items():
@@ -71,3 +72,9 @@ def comparison_table(a: Run, b: Run) -> str:
         interval = f"[{low}, {high}]"
         lines.append(f"{metric:<10}{of_a:>10}{of_b:>10}{value:>10}{interval:>20}  {verdicts[found.verdict]}")
     return "\n".join(lines)
+
+
+def _calibration(report: EvaluationReport) -> str:
+    if report.temperature is None:
+        return "as it is, without a temperature of its own"
+    return f"calibrated (temperature {report.temperature.value:.3f})"

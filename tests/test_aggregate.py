@@ -120,6 +120,26 @@ def test_paired_difference_reads_the_rows(tmp_path: Path) -> None:
     assert found.verdict == expected.verdict == "win"
 
 
+def test_what_was_measured_before_the_temperature_is_paired_too(tmp_path: Path) -> None:
+    labels = torch.arange(300) % 4
+    logits = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
+    runs, before = [], {}
+    for key, scale in ((CE, 2.0), (MACS, 1.0)):
+        before[key] = SampleRows.from_logits(scale * logits, labels)
+        path = tmp_path / f"{key.method}.npz"
+        SampleRows.from_logits(logits, labels).save(path, before=before[key])
+        run = fake_run(key, 0, 0.5, samples=path)
+        metrics = {name: Interval(value, value - 1, value + 1) for name, value in before[key].summary().items()}
+        runs.append(run._replace(report=replace(run.report, before=Measurement(metrics, 0.0, BINS))))
+    groups = by_setting(runs)
+    expected = compare(before[MACS], before[CE])["nll"]
+    found = difference(groups, MACS, CE, "nll")
+    assert (found.value, found.low, found.high) == pytest.approx(expected[2:5])
+    assert difference(groups, MACS, CE, "nll_after").high == pytest.approx(0)  # the same rows after it
+    margin = difference(groups, MACS, CE, "margin")
+    assert margin.high - margin.value == pytest.approx(math.sqrt(2))  # from the two reports' own intervals
+
+
 def with_hits(run: Run, hits: str) -> Run:
     cells = {name: {s: Cell(len(hits), 0.5, 1.0, 0.1) for s in SEVERITIES} for name in CORRUPTIONS}
     right = dict.fromkeys(CORRUPTIONS, hits)

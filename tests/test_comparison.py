@@ -10,7 +10,7 @@ from macs_hf.cli import main
 from macs_hf.comparison import compare_runs, load_run
 from macs_hf.corruptions import CORRUPTIONS, SEVERITIES, Cell, CorruptionTable
 from macs_hf.metrics import SampleRows, compare, measure
-from macs_hf.report import EvaluationReport
+from macs_hf.report import EvaluationReport, Temperature
 
 
 LABELS = torch.arange(200) % 4
@@ -39,10 +39,15 @@ def test_differences_are_those_of_rows_and_hits(tmp_path: Path) -> None:
 
 
 def test_the_command_says_which_is_better(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    good, poor = saved(tmp_path / "good", 2.0, "4"), saved(tmp_path / "poor", 0.5, "3", corruptions=None)
+    good = saved(tmp_path / "good", 2.0, "4", temperature=Temperature(1.25))
+    poor = saved(tmp_path / "poor", 0.5, "3", corruptions=None)
     assert main(["compare", str(poor), str(good)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "a = poor, b = good; photos, test (n = 200)"
+    assert lines[:3] == [
+        "photos, test (n = 200)",
+        "a = poor, as it is, without a temperature of its own",
+        "b = good, calibrated (temperature 1.250)",
+    ]
     assert next(line for line in lines if line.startswith("nll")).endswith("b is better")
     assert not any(line.startswith("mean") for line in lines)  # one of the two was not measured under corruption
 

@@ -16,6 +16,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
+import reproduce
 from reproduction import runner
 from reproduction.cost import clock, passes, seconds
 from reproduction.grid import Cell, cells_of, expand, load_grid, setting, shard_of
@@ -179,72 +180,22 @@ def test_the_image_size_is_passed_on_to_every_model(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []  # a command is only words
 
 
-def test_a_report_made_with_other_flags_is_not_taken_for_this_cell(tmp_path: Path) -> None:
-    cell = cells_of(load_grid(grid_file(tmp_path)))[0]
-    folder = tmp_path / cell.name
-    assert not runner.is_finished(cell, tmp_path)
-    folder.mkdir()
-    REPORT.save(folder / f"{cell.name}.json")
-    (folder / f"{cell.name}.samples.npz").touch()
-    (folder / f"{cell.name}.cell.json").write_text(json.dumps({"flags": cell.flags}))
-    assert runner.is_finished(cell, tmp_path)
-    (folder / f"{cell.name}.cell.json").write_text(json.dumps({"flags": cell.flags | {"max_steps": 3}}))
+def test_only_cells_of_the_grid_with_its_flags_are_rendered(tmp_path: Path) -> None:
+    cells = cells_of(load_grid(grid_file(tmp_path)))
+    for cell in cells[:2]:
+        folder = tmp_path / "runs" / cell.name
+        folder.mkdir(parents=True)
+        REPORT.save(folder / f"{cell.name}.json")
+        record = {"setting": cell.setting._asdict() | {"changes": {}}, "seed": cell.seed, "flags": cell.flags}
+        (folder / f"{cell.name}.cell.json").write_text(json.dumps(record))
+    groups = reproduce._groups(tmp_path / "runs", cells[:1])
+    assert {key: [run.seed for run in runs] for key, runs in groups.items()} == {cells[0].setting: [cells[0].seed]}
+    (folder / f"{cell.name}.cell.json").write_text(json.dumps(record | {"flags": cell.flags | {"max_steps": 3}}))
     with pytest.raises(ValueError, match="max_steps: 3, now 2"):
-        runner.is_finished(cell, tmp_path)
-    (folder / f"{cell.name}.json").write_text("{")  # cut off while it was written
-    assert not runner.is_finished(cell, tmp_path)
-
-
-def test_a_cell_that_another_process_runs_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cells = cells_of(load_grid(grid_file(tmp_path)))[:1]
-    with runner._claimed(tmp_path / cells[0].name) as lock:
-        assert lock is not None
-        assert runner.run_cells(cells, tmp_path, TINY["cost"], processes=1) == []
-    assert "another process is running it" in capsys.readouterr().out
-    assert not (tmp_path / cells[0].name / "log.txt").exists()
-
-
-# Stands for train.py: a report, an empty file of rows, and a line in a list of all runs.
-FAKE_TRAIN = """
-import shutil
-import sys
-from pathlib import Path
-
-folder = Path(sys.argv[sys.argv.index("--output_dir") + 1])
-with open("runs.txt", "a") as file:
-    file.write(folder.name + "\\n")
-shutil.copyfile("report.json", folder / f"{folder.name}.json")
-(folder / f"{folder.name}.samples.npz").touch()
-"""
-
-
-def test_two_processes_with_the_same_command_share_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """While this one runs its first cell, another runs all the others, which this one then finds finished."""
-    script, root = tmp_path / "train.py", tmp_path / "runs"
-    script.write_text(FAKE_TRAIN)
-    root.mkdir()
-    REPORT.save(root / "report.json")
-    monkeypatch.setattr(runner, "TRAIN", script)
-    cells = cells_of(load_grid(grid_file(tmp_path)))[:3]
-    run, told = runner._run, []
-
-    def run_while_another_works(*args: object) -> runner.Failure | None:
-        monkeypatch.setattr(runner, "_run", run)
-        assert runner.run_cells(cells, root, TINY["cost"], processes=1) == []
-        told.append(capsys.readouterr().out)
-        return run(*args)
-
-    monkeypatch.setattr(runner, "_run", run_while_another_works)
-    assert runner.run_cells(cells, root, TINY["cost"], processes=1) == []
-    first, *others = [cell.name for cell in cells]
-    assert (root / "runs.txt").read_text().split() == [*others, first]  # each of them once
-    assert f"{first}: another process is running it" in told[0]
-    ours = capsys.readouterr().out
-    assert f"{first} done" in ours
-    assert not any(name in ours for name in others)
-    assert all(runner.is_finished(cell, root) for cell in cells)
+        reproduce._groups(tmp_path / "runs", cells)
+    (folder / f"{cell.name}.json").unlink()
+    with pytest.warns(UserWarning, match="no report beside it"):
+        assert sum(map(len, reproduce._groups(tmp_path / "runs", cells).values())) == 1
 
 
 @pytest.mark.slow

@@ -10,11 +10,14 @@ Where runs have kept no results image by image, it is the mean over seeds of a w
 
 import json
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from macs_hf.corruptions import CorruptionTable, compare_corruptions
 from macs_hf.metrics import Comparison, SampleRows, compare
@@ -60,6 +63,9 @@ def load_runs(root: str | Path) -> list[Run]:
     for path in sorted(Path(root).rglob("*.cell.json")):
         record = json.loads(path.read_text())
         name = path.name.removesuffix(".cell.json")
+        if not path.with_name(f"{name}.json").exists():
+            warnings.warn(f"{path} has no report beside it and is left out", stacklevel=2)
+            continue
         told = record["setting"]
         key = Setting(told["dataset"], told["model"], told["method"], tuple(sorted(told["changes"].items())))
         report = EvaluationReport.load(path.with_name(f"{name}.json"))
@@ -134,9 +140,8 @@ def _over_images(pairs: list[tuple[Run, Run]], metric: str) -> tuple[float, floa
     found = _paired(pairs, spec)
     if found is not None:
         return spec.scale * (found.difference - found.low), spec.scale * (found.high - found.difference)
-    if spec.compared is not None:
+    if spec.compared is not None and not spec.before:
         return None
-    # Rows are those of the calibrated model; before it there are the intervals of the two runs, taken as unrelated.
     intervals = [(_interval(a, metric), _interval(b, metric)) for a, b in pairs]
     if any(None in pair for pair in intervals):
         return None
@@ -146,21 +151,26 @@ def _over_images(pairs: list[tuple[Run, Run]], metric: str) -> tuple[float, floa
 
 
 def _paired(pairs: list[tuple[Run, Run]], spec: Metric) -> Comparison | None:
-    """Image by image, if all runs have kept what that takes."""
+    """Image by image, if all runs have kept what that takes, and were measured alike."""
     sides = tuple(zip(*pairs, strict=True))
     runs = [run for side in sides for run in side]
-    if spec.compared is not None and all(run.samples.exists() for run in runs):
-        return _compared(*(tuple(run.samples for run in side) for side in sides))[spec.compared]
+    if spec.compared is not None and all(_has_rows(run.samples, spec.before) for run in runs):
+        paths = (tuple(run.samples for run in side) for side in sides)
+        return _compared(*paths, spec.before)[spec.compared]
     if spec.corruptions and all((run.report.corruptions or {}).get("hits") for run in runs):
         tables = [[CorruptionTable.from_dict(run.report.corruptions) for run in side] for side in sides]
-        return compare_corruptions(*tables, spec.corruptions)
+        try:
+            return compare_corruptions(*tables, spec.corruptions)
+        except ValueError as error:
+            names = " and ".join(sorted({run.setting.label for run in runs}))
+            warnings.warn(f"{names} are compared as unrelated runs: {error}", stacklevel=2)
     return None
 
 
 def _interval(run: Run, metric: str) -> tuple[float, float, float] | None:
     """Value, low and high of the run's own interval over test images."""
-    if metric in run.report.before.metrics:
-        found = run.report.before.metrics[metric]
+    found = run.report.before.metrics.get({"margin": "logit_margin"}.get(metric, metric))
+    if found is not None:
         return found.value, found.low, found.high
     if metric in ("mean15", "mean19") and run.report.corruptions is not None:
         key = f"corruption_accuracy/{run.report.corruptions['params']}/{metric}"
@@ -176,10 +186,18 @@ def _noise_floor(run: Run, metric: str) -> float:
 
 
 @cache
-def _compared(a: tuple[Path, ...], b: tuple[Path, ...]) -> dict[str, Comparison]:
-    return compare([_rows(path) for path in a], [_rows(path) for path in b])
+def _compared(a: tuple[Path, ...], b: tuple[Path, ...], before: bool) -> dict[str, Comparison]:
+    return compare(*([_rows(path, before) for path in side] for side in (a, b)))
 
 
 @cache
-def _rows(path: Path) -> SampleRows:
-    return SampleRows.load(path)
+def _rows(path: Path, before: bool) -> SampleRows:
+    return SampleRows.load(path, before=before)
+
+
+@cache
+def _has_rows(path: Path, before: bool) -> bool:
+    if not path.exists():
+        return False
+    with np.load(path) as file:
+        return not before or "before_nll" in file

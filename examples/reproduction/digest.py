@@ -30,7 +30,7 @@ def claims_table(folder: Path) -> str:
     outcomes: Counter[str] = Counter()
     with (folder / "claims.csv").open(newline="", encoding="utf-8") as file:
         for record in csv.DictReader(file):
-            outcomes[record["outcome"].partition(",")[0]] += 1
+            outcomes[record["outcome"].replace(", ", " with ")] += 1
             where = f"{record['dataset']}, {record['model']}"
             lines.append(f"| {record['claim']} | {where} | {_found(record)} | **{record['outcome']}** |")
     counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())

@@ -24,7 +24,8 @@ class Run(NamedTuple):
 class Metric(NamedTuple):
     """How a number is called, shown, and found in a run.
 
-    `compared` is its name in `macs_hf.metrics.compare`, `corruptions` what `compare_corruptions` takes.
+    `compared` is its name in `macs_hf.metrics.compare`, `before` whether in rows before the temperature;
+    `corruptions` is what `compare_corruptions` takes.
     """
 
     title: str
@@ -34,12 +35,14 @@ class Metric(NamedTuple):
     compared: str | None = None
     scale: float = 1.0
     corruptions: tuple[tuple[str, ...], ...] = ()
+    before: bool = False
 
 
 def _measured(name: str, part: str = "before") -> Callable[[Run], float | None]:
     def find(run: Run) -> float | None:
         measurement = getattr(run.report, part)
-        return None if measurement is None else measurement.metrics[name].value
+        found = None if measurement is None else measurement.metrics.get(name)
+        return None if found is None else found.value
 
     return find
 
@@ -70,9 +73,9 @@ def _step_time(run: Run) -> float | None:
 
 METRICS: dict[str, Metric] = {
     "accuracy": Metric("accuracy, %", 2, False, _measured("accuracy"), "accuracy", 100),
-    "ece": Metric("ECE, %", 2, True, _measured("ece"), None, 100),
-    "nll": Metric("NLL", 3, True, _measured("nll")),
-    "brier": Metric("Brier", 3, True, _measured("brier")),
+    "ece": Metric("ECE, %", 2, True, _measured("ece"), "ece", 100, before=True),
+    "nll": Metric("NLL", 3, True, _measured("nll"), "nll", before=True),
+    "brier": Metric("Brier", 3, True, _measured("brier"), "brier", before=True),
     "ece_after": Metric("ECE after T, %", 2, True, _measured("ece", "after"), "ece", 100),
     "nll_after": Metric("NLL after T", 3, True, _measured("nll", "after"), "nll"),
     "brier_after": Metric("Brier after T", 3, True, _measured("brier", "after"), "brier"),
@@ -89,7 +92,7 @@ METRICS: dict[str, Metric] = {
     "no_overlap": _corrupted("weather and digital, %", "weather", "digital"),
     "logit_norm": Metric("norm of logits", 2, None, _analysed("logit_norm")),
     "max_logit": Metric("largest logit", 2, None, _analysed("max_logit")),
-    "margin": Metric("margin", 2, False, _analysed("margin")),
+    "margin": Metric("margin", 2, False, _measured("logit_margin")),  # of all test images; the others of a subset
     "sensitivity": Metric("sensitivity", 3, True, _analysed("logit_sensitivity_normalized")),
     "ratio": Metric("margin / sensitivity", 2, False, _analysed("margin_to_sensitivity_normalized")),
     "step_time": Metric("seconds per step", 4, None, _step_time),

@@ -7,7 +7,7 @@ from .aggregate import Difference, Estimate, difference, estimated
 from .claims import verdicts
 from .cost import clock
 from .figures import draw
-from .grid import Grid, Setting, settings_of
+from .grid import Grid, Setting, settings_of, shared
 from .ledger import Entry, ledger
 from .paper import Number, printed
 from .quantities import METRICS, Run
@@ -52,7 +52,7 @@ def table_markdown(grid: Grid, name: str, groups: Groups, numbers: list[Number],
         for column in columns:
             found = estimated(groups, row, column)
             text = _estimate(found, column)
-            peers = [estimated(groups, peer, column) for peer in rows if peer[:2] == row[:2]]
+            peers = [estimated(groups, peer, column) for peer in rows if _alike(peer, row)]
             if found is not None and _is_best(found, peers, column):
                 text = f"**{text}**"
             number = paper.get((row, column))
@@ -122,8 +122,14 @@ def _runs_line(groups: Groups) -> str:
     time = f" in {clock(sum(taken))} of computing, the longest in {clock(max(taken))}" if taken else ""
     return (
         f"{runs} runs of {len(groups)} settings{time}. Mean ± sample standard deviation over seeds (number of seeds); "
-        f"the best of each dataset and model is bold. Intervals hold for seeds and test images.{sets}"
+        f"the best of each dataset, model and number of images is bold. Intervals hold for seeds and test images; "
+        f"those of temperatures, sensitivities and ratios, which no image has alone, for seeds only.{sets}"
     )
+
+
+def _alike(a: Setting, b: Setting) -> bool:
+    """Whether only the method differs, and not the data or the network."""
+    return a[:2] == b[:2] and shared(a) == shared(b)
 
 
 def _is_best(found: Estimate, peers: list[Estimate | None], column: str) -> bool:

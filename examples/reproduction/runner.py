@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -44,14 +45,17 @@ def is_finished(cell: Cell, root: Path) -> bool:
         return False
     if not (folder / f"{cell.name}.samples.npz").exists():
         return False
-    wanted = json.loads(json.dumps(cell.flags))
-    if record["flags"] != wanted:
-        names = sorted(
-            name for name in wanted.keys() | record["flags"] if record["flags"].get(name) != wanted.get(name)
-        )
-        told = ", ".join(f"{name}: {record['flags'].get(name)!r}, now {wanted.get(name)!r}" for name in names)
-        raise ValueError(f"{folder} was made with other flags ({told}). Delete it, or choose another --output_dir.")
+    check_flags(cell, record, folder)
     return True
+
+
+def check_flags(cell: Cell, record: dict[str, Any], where: Path) -> None:
+    """Refuses the record of a run that was made with other flags than the cell has now."""
+    wanted, had = json.loads(json.dumps(cell.flags)), record["flags"]
+    names = sorted(name for name in wanted.keys() | had if had.get(name) != wanted.get(name))
+    if names:
+        told = ", ".join(f"{name}: {had.get(name)!r}, now {wanted.get(name)!r}" for name in names)
+        raise ValueError(f"{where} was made with other flags ({told}). Delete it, or choose another --output_dir.")
 
 
 def run_cells(cells: list[Cell], root: Path, cost: dict[str, Any], processes: int) -> list[Failure]:
@@ -91,10 +95,9 @@ def command(cell: Cell, root: Path, processes: int) -> list[str]:
     flags = {name: value for name, value in flags.items() if value is not None}
     told = [part for name, value in flags.items() for part in (f"--{name}", _text(value))]
     launcher = [sys.executable]
-    if processes > 1 or torch.cuda.is_available():
+    if processes > 1:  # one process needs no launcher, and would outlive one that is stopped
         launcher += ["-m", "accelerate.commands.launch", "--num_processes", str(processes)]
-        launcher += ["--multi_gpu"] if processes > 1 and torch.cuda.is_available() else []
-        launcher += [] if torch.cuda.is_available() else ["--cpu"]
+        launcher += ["--multi_gpu"] if torch.cuda.is_available() else ["--cpu"]
     return [*launcher, str(TRAIN), *told, "--output_dir", cell.name]
 
 
@@ -109,11 +112,13 @@ def _run(cell: Cell, root: Path, processes: int, lock: int) -> Failure | None:
         with log.open("a") as file:
             file.write(f"$ {' '.join(words)}\n")
             file.flush()
-            child = subprocess.Popen(words, cwd=root, stdout=file, stderr=subprocess.STDOUT, pass_fds=(lock,))
+            child = subprocess.Popen(
+                words, cwd=root, stdout=file, stderr=subprocess.STDOUT, pass_fds=(lock,), start_new_session=True
+            )
             try:
                 code = child.wait()
             except BaseException:
-                child.terminate()
+                os.killpg(child.pid, signal.SIGTERM)  # a launcher's own children too
                 child.wait()
                 raise
     except (OSError, ValueError) as error:
@@ -127,9 +132,13 @@ def _run(cell: Cell, root: Path, processes: int, lock: int) -> Failure | None:
         record["train"] = json.loads((folder / "train_results.json").read_text())
     record["seconds"] = round(time.monotonic() - start, 1)
     record["continued"] = "Continuing from" in log.read_text()
+    try:
+        EvaluationReport.load(folder / f"{cell.name}.json")
+    except (OSError, ValueError):
+        return Failure(cell, log, "it ended without a report that loads")
     (folder / f"{cell.name}.cell.json").write_text(json.dumps(record, indent=2) + "\n")
     if not is_finished(cell, root):
-        return Failure(cell, log, "it ended without a report that loads")
+        return Failure(cell, log, "it ended without rows beside its report")
     for checkpoint in folder.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
     return None
@@ -154,9 +163,14 @@ def _claimed(folder: Path) -> Iterator[int | None]:
 def _link_assets(root: Path) -> None:
     """A link in `root` to the folder of local datasets and models, so that no report holds a path of this machine."""
     link = root / "assets"
-    if ASSETS in os.environ and not link.exists():
+    if ASSETS not in os.environ:
+        return
+    wanted = Path(os.environ[ASSETS]).resolve()
+    if link.exists() and link.resolve() != wanted:
+        raise ValueError(f"{link} is {link.resolve()}, but {ASSETS} is {wanted}. Set it back, or delete the link.")
+    if not link.exists():
         link.unlink(missing_ok=True)
-        link.symlink_to(Path(os.environ[ASSETS]).resolve(), target_is_directory=True)
+        link.symlink_to(wanted, target_is_directory=True)
 
 
 def _relative(value: Any, root: Path) -> Any:

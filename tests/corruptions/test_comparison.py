@@ -56,5 +56,9 @@ def test_what_cannot_be_compared_is_named() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             compare_corruptions(one, other, [["fog"]])
+    large, small = (replace(one, size=(size, size)) for size in (64, 32))
+    with pytest.raises(ValueError, match=r"differ in size \(\(64, 64\) and \(32, 32\)\)"):
+        compare_corruptions(large, small, [["fog"]])
+    assert compare_corruptions(large, one, [["fog"]]).difference == 0
     with pytest.raises(ValueError, match="'gaussian_noise' was not measured"):
         compare_corruptions(one, one)

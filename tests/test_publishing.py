@@ -26,6 +26,7 @@ from macs_hf.metrics import SampleRows
 from macs_hf.models import load_classifier
 from macs_hf.publishing import PushError, files_to_push, find_report, push_checkpoint, push_folder, write_card
 from macs_hf.push_access import check_push_access
+from macs_hf.timm_layout import save_in_timm_layout
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +106,12 @@ def test_card_of_a_folder(hub: HubServer, run: Path) -> None:
     assert "mine" in moved.data.tags and 'model="alice/moved"' in moved.text
     for local in (str(run), "tiny", ""):
         assert write_card(run, "alice/pets", base_model=local).data.base_model in (None, "alice/base")
+
+
+def test_a_card_of_a_folder_that_is_nowhere_else_says_how_to_load_the_folder(tmp_path: Path) -> None:
+    for repo_id, where in (("pets", "local-dir:pets"), ("alice/pets", "hf-hub:alice/pets")):
+        save_in_timm_layout(tiny.build("timm"), tmp_path)
+        assert f'timm.create_model("{where}", pretrained=True)' in write_card(tmp_path, repo_id).content
 
 
 def test_a_card_by_hand_is_left_alone(hub: HubServer, run: Path) -> None:

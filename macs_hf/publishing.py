@@ -67,6 +67,7 @@ def find_report(folder: str | Path) -> tuple[EvaluationReport, str] | None:
 def write_card(folder: str | Path, repo_id: str, **settings: Any) -> ModelCard:
     """
     Write `README.md` into a run's folder: from its report, `settings` ([`model_card`]), and the card that was there.
+    A `repo_id` without an owner is only a name: the card then tells how to load the folder.
 
     Raises:
         `ValueError`: If the report speaks of a temperature that the saved model does not have.
@@ -94,7 +95,7 @@ def write_card(folder: str | Path, repo_id: str, **settings: Any) -> ModelCard:
     if settings.get("license") in (None, "unknown"):
         settings["license"] = _license_of(settings.get("base_model"))
     pictures = pictures_in(folder, run) if run is not None else ()
-    card = model_card(report, repo_id=repo_id, **settings | {"pictures": pictures})
+    card = model_card(report, repo_id=repo_id if "/" in repo_id else None, **settings | {"pictures": pictures})
     card.save(folder / "README.md")
     return card
 

@@ -17,10 +17,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
 
-import numpy as np
-
 from macs_hf.corruptions import CorruptionTable, compare_corruptions
-from macs_hf.metrics import Comparison, SampleRows, compare
+from macs_hf.metrics import Comparison, SampleRows, compare, has_rows_before
 from macs_hf.report import EvaluationReport
 
 from .grid import Setting, shared
@@ -197,7 +195,4 @@ def _rows(path: Path, before: bool) -> SampleRows:
 
 @cache
 def _has_rows(path: Path, before: bool) -> bool:
-    if not path.exists():
-        return False
-    with np.load(path) as file:
-        return not before or "before_nll" in file
+    return path.exists() and (not before or has_rows_before(path))

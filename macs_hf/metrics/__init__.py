@@ -18,7 +18,7 @@ from .ece.bootstrap import CalibrationEstimate, estimate_calibration_error, esti
 from .ece.ece_functions import ReliabilityBins, calibration_error, expected_calibration_error, reliability_bins
 from .ece.smooth import smooth_calibration_error
 from .nll.nll_functions import negative_log_likelihood
-from .rows import SampleRows, sample_rows
+from .rows import SampleRows, has_rows_before, sample_rows
 from .stream import CalibrationStream
 from .verdict import Comparison, compare, measure
 
@@ -39,6 +39,7 @@ __all__ = [
     "estimate_calibration_error",
     "estimate_from_confidences",
     "expected_calibration_error",
+    "has_rows_before",
     "measure",
     "negative_log_likelihood",
     "path",

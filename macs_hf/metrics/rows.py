@@ -115,9 +115,9 @@ class SampleRows:
     @classmethod
     def load(cls, path: str | PathLike[str], *, before: bool = False) -> SampleRows:
         """The rows in a file; with `before`, those of the model as it was before its temperature."""
+        if before and not has_rows_before(path):
+            raise ValueError(f"{path} has no rows of the model before its temperature")
         with np.load(path, allow_pickle=False) as file:
-            if before and f"{BEFORE}nll" not in file:
-                raise ValueError(f"{path} has no rows of the model before its temperature")
             return cls(**{f.name: file[f"{BEFORE}{f.name}" if before else f.name] for f in fields(cls)})
 
     def save(self, path: str | PathLike[str], *, before: SampleRows | None = None) -> None:
@@ -144,3 +144,9 @@ class SampleRows:
             "brier": float(self.brier.mean(dtype=np.float64)),
             "logit_margin": float(self.margin.mean(dtype=np.float64)),
         }
+
+
+def has_rows_before(path: str | PathLike[str]) -> bool:
+    """Whether a file also keeps the rows of the model before its temperature."""
+    with np.load(path, allow_pickle=False) as file:
+        return f"{BEFORE}nll" in file

@@ -26,6 +26,7 @@ test-slow: .venv/.installed  ## run the tests that `make test` leaves out
 quality: .venv/.installed  ## check formatting and lint
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/lint-imports --no-cache
 
 style: .venv/.installed  ## format and fix what can be fixed
 	$(BIN)/ruff format $(SOURCES)

@@ -20,8 +20,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from macs_hf.corruptions import CORRUPTIONS, STOCHASTIC, CorruptionTable, evaluate_corruptions, forward_of
-from macs_hf.perturbations import PixelStats
+from macs_hf.corruptions import CORRUPTIONS, STOCHASTIC
+from macs_hf.evaluation.corruption_benchmark import evaluate_corruptions, forward_of
+from macs_hf.pixels import PixelStats
+from macs_hf.report.corruption_table import CorruptionTable
 
 
 SAMPLES = 2000

@@ -14,7 +14,7 @@ from reproduction.digest import claims_table, main_table
 from reproduction.grid import load_grid
 
 from macs_hf import Objective
-from macs_hf.report import EvaluationReport, Measurement
+from macs_hf.report.evaluation import EvaluationReport, Measurement
 
 
 ROOT = Path(__file__).parent.parent

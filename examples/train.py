@@ -19,17 +19,23 @@ from transformers import HfArgumentParser, set_seed
 from transformers.utils import logging
 
 from macs_hf import METHODS, MaCSTrainer, MaCSTrainingArguments, objective_of
-from macs_hf.checkpoints import claim_output_dir
-from macs_hf.data import class_balanced_subset, load_splits
-from macs_hf.evaluation import command_line, default_corruptions, evaluate_checkpoint, told_arguments, write_report
-from macs_hf.images import EvalTransform, ImageDataset, TrainTransform, drop_unreadable
-from macs_hf.models import FROM_SCRATCH, load_classifier
-from macs_hf.plain_errors import plain_errors
-from macs_hf.push_access import open_repo
-from macs_hf.settings import read_settings
-from macs_hf.sources import DatasetSource, source_of
-from macs_hf.streaming import check_streaming, stream_splits, training_stream
-from macs_hf.summary import summary_table
+from macs_hf.cli.errors import plain_errors
+from macs_hf.cli.settings import read_settings
+from macs_hf.cli.summary import summary_table
+from macs_hf.data.images import EvalTransform, ImageDataset, TrainTransform, drop_unreadable
+from macs_hf.data.sources import DatasetSource, source_of
+from macs_hf.data.splits import class_balanced_subset, load_splits
+from macs_hf.data.streaming import check_streaming, stream_splits, training_stream
+from macs_hf.evaluation.checkpoint import (
+    command_line,
+    default_corruptions,
+    evaluate_checkpoint,
+    told_arguments,
+    write_report,
+)
+from macs_hf.models.loading import FROM_SCRATCH, load_classifier
+from macs_hf.publishing.access import open_repo
+from macs_hf.training.checkpoints import claim_output_dir
 
 
 @dataclass

@@ -9,8 +9,8 @@ from pathlib import Path
 from huggingface_hub import snapshot_download
 from transformers import pipeline
 
-from macs_hf.publishing import find_report
-from macs_hf.selection import confidence_threshold
+from macs_hf.calibration.selection import confidence_threshold
+from macs_hf.publishing.push import find_report
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -1,26 +1,75 @@
 """Margin and Consistency Supervision for Hugging Face image classifiers."""
 
-from .calibration import fit_temperature
-from .losses import MaCSLoss, consistency_loss, focal_loss, jensen_shannon, logit_margin, macs_loss, margin_loss
-from .objective import METHODS, Objective, objective_of
-from .perturbations import PixelStats, perturb
-from .supervision import supervise
-from .trainer import MaCSTrainer
-from .training_args import MaCSTrainingArguments
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 
 __version__ = "0.1.0"
 
+# Where each public name lives. They load when used: `macs_loss` costs torch and little more, `MaCSTrainer` costs
+# transformers, `--help` costs neither.
+_HOMES = {
+    "calibration": ("fit_temperature", "fold_temperature"),
+    "corruptions": ("corrupt",),
+    "evaluation": ("evaluate_checkpoint", "evaluate_corruptions"),
+    "objective": (
+        "METHODS",
+        "MaCSLoss",
+        "Objective",
+        "consistency_loss",
+        "focal_loss",
+        "jensen_shannon",
+        "logit_margin",
+        "macs_loss",
+        "margin_loss",
+        "objective_of",
+        "perturb",
+        "supervise",
+    ),
+    "pixels": ("PixelStats",),
+    "report": ("EvaluationReport", "SampleRows"),
+    "training": ("MaCSTrainer", "MaCSTrainingArguments"),
+}
+_ROOM_OF = {name: room for room, names in _HOMES.items() for name in names}
+
+if TYPE_CHECKING:
+    from .calibration import fit_temperature, fold_temperature
+    from .corruptions import corrupt
+    from .evaluation import evaluate_checkpoint, evaluate_corruptions
+    from .objective import (
+        METHODS,
+        MaCSLoss,
+        Objective,
+        consistency_loss,
+        focal_loss,
+        jensen_shannon,
+        logit_margin,
+        macs_loss,
+        margin_loss,
+        objective_of,
+        perturb,
+        supervise,
+    )
+    from .pixels import PixelStats
+    from .report import EvaluationReport, SampleRows
+    from .training import MaCSTrainer, MaCSTrainingArguments
+
 __all__ = [
     "METHODS",
+    "EvaluationReport",
     "MaCSLoss",
     "MaCSTrainer",
     "MaCSTrainingArguments",
     "Objective",
     "PixelStats",
+    "SampleRows",
     "consistency_loss",
+    "corrupt",
+    "evaluate_checkpoint",
+    "evaluate_corruptions",
     "fit_temperature",
     "focal_loss",
+    "fold_temperature",
     "jensen_shannon",
     "logit_margin",
     "macs_loss",
@@ -29,3 +78,13 @@ __all__ = [
     "perturb",
     "supervise",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_ROOM_OF[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

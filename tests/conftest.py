@@ -10,7 +10,7 @@ import pytest
 
 
 if TYPE_CHECKING:
-    from hub_server import HubServer
+    from loopback_hub.server import HubServer
 
 # Read at import time by torch and the Hugging Face libraries, so set before any of them is imported; subprocesses
 # inherit them. One thread: the models are tiny, and sums do not depend on how many cores there are.
@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[HubServer]":
     """A loopback Hub, which this process takes for the Hub, with alice logged in."""
-    from hub_server import ALICE, HubServer
     from huggingface_hub import constants
+    from loopback_hub.server import ALICE, HubServer
 
     with HubServer(tmp_path / "hub") as server:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)

@@ -17,9 +17,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
 
-from macs_hf.corruptions import CorruptionTable, compare_corruptions
-from macs_hf.metrics import Comparison, SampleRows, compare, has_rows_before
-from macs_hf.report import EvaluationReport
+from macs_hf.evaluation.corruption_comparison import compare_corruptions
+from macs_hf.metrics import Comparison, compare
+from macs_hf.report.corruption_table import CorruptionTable
+from macs_hf.report.evaluation import EvaluationReport
+from macs_hf.report.rows import SampleRows, has_rows_before
 
 from .grid import Setting, shared
 from .quantities import METRICS, Metric, Run

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from macs_hf import METHODS
-from macs_hf.objective import Objective
+from macs_hf.objective.objective import Objective
 
 
 AXES = ("dataset", "model", "method")

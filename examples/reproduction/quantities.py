@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from macs_hf.corruptions import CORRUPTIONS, FAMILIES, STANDARD_15
-from macs_hf.report import EvaluationReport
+from macs_hf.report.evaluation import EvaluationReport
 
 from .grid import Setting
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from macs_hf.report import EvaluationReport
+from macs_hf.report.evaluation import EvaluationReport
 
 from .cost import clock, seconds, total
 from .grid import Cell, expand

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, interpolate
 
-from .draws import look_up, uniform, words
+from ..randomness import look_up, uniform, words
 from .linear import gaussian_blur as gaussian_filter
 from .linear import reflect_101, to_uint8, zoom_geometry, zoom_matrix
 from .motion import motion_blur as motion_filter

@@ -9,8 +9,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from ..randomness import image_keys
+from ..report.corruption_table import CORRUPTIONS, SEVERITIES
 from . import blur, digital, noise, spatter, weather
-from .draws import image_keys
 from .frost import frost_textures as load_frost_textures
 
 
@@ -45,17 +46,7 @@ TABLE = {
     "saturate": Corruption(digital.saturate, digital.SATURATE),
 }
 
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
-    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
-    "weather": ("snow", "frost", "fog", "brightness"),
-    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
-    "extra": ("speckle_noise", "gaussian_blur", "spatter", "saturate"),
-}
-CORRUPTIONS: tuple[str, ...] = tuple(TABLE)
-STANDARD_15: tuple[str, ...] = CORRUPTIONS[:15]
 STOCHASTIC: tuple[str, ...] = tuple(name for name, corruption in TABLE.items() if corruption.draw)
-SEVERITIES = (1, 2, 3, 4, 5)
 PARAMETER_SETS = ("cifar", "imagenet")
 SMALLEST = 32
 

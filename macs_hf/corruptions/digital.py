@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import grid_sample
 from torchvision.io import decode_jpeg, encode_jpeg
 
-from .draws import look_up, uniform
+from ..randomness import look_up, uniform
 from .linear import gaussian_blur, to_uint8
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torchvision.io import ImageReadMode, decode_image
 
-from .draws import image_keys, normal
+from ..randomness import image_keys, normal
 
 
 # The published code draws among the first five files; a sixth is never used, and the second and third are equal.

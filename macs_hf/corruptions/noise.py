@@ -9,7 +9,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from .draws import half_words, look_up, normal, uniform
+from ..randomness import half_words, look_up, normal, uniform
 from .linear import to_uint8
 
 

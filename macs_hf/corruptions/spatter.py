@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .draws import normal
+from ..randomness import normal
 from .linear import gaussian_blur, reflect_101, to_uint8
 
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from .draws import half_words, look_up, normal, uniform
+from ..randomness import half_words, look_up, normal, uniform
 from .frost import Textures
 from .linear import separable, to_uint8, zoom_matrix
 from .motion import motion_blur

@@ -12,15 +12,16 @@ True
 
 from pathlib import Path
 
-from .brier.brier_functions import brier_score
-from .corruption_accuracy.corruption_accuracy_functions import corruption_scores
-from .ece.bootstrap import CalibrationEstimate, estimate_calibration_error, estimate_from_confidences
-from .ece.ece_functions import ReliabilityBins, calibration_error, expected_calibration_error, reliability_bins
-from .ece.smooth import smooth_calibration_error
-from .nll.nll_functions import negative_log_likelihood
-from .rows import SampleRows, has_rows_before, sample_rows
+from ..report.rows import SampleRows, has_rows_before, sample_rows
+from .bootstrap import CalibrationEstimate, estimate_calibration_error, estimate_from_confidences
+from .brier import brier_score
+from .comparison import Comparison, compare, measure
+from .corruption_accuracy import corruption_scores
+from .ece import ReliabilityBins, calibration_error, expected_calibration_error, reliability_bins
+from .nll import negative_log_likelihood
+from .smooth import smooth_calibration_error
 from .stream import CalibrationStream
-from .verdict import Comparison, compare, measure
+from .summary import summarize
 
 
 NAMES = ("brier", "corruption_accuracy", "ece", "nll")
@@ -46,6 +47,7 @@ __all__ = [
     "reliability_bins",
     "sample_rows",
     "smooth_calibration_error",
+    "summarize",
 ]
 
 
@@ -53,4 +55,4 @@ def path(name: str) -> str:
     """The folder of the `evaluate` module `name`, for `evaluate.load` or to be pushed to the Hub as a Space."""
     if name not in NAMES:
         raise ValueError(f"no metric {name!r}; there are {', '.join(NAMES)}")
-    return str(Path(__file__).parent / name)
+    return str(Path(__file__).parent / "modules" / name)

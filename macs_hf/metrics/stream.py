@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .ece.ece_functions import Norm, ReliabilityBins, bin_index, bin_score
-from .rows import argmax
+from ..report.rows import argmax
+from .ece import Norm, ReliabilityBins, bin_index, bin_score
 
 
 CHUNK = 2**19  # logits at a time, so that memory does not depend on the size of a batch

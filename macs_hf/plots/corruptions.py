@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ..corruptions.corrupt import CORRUPTIONS, FAMILIES, SEVERITIES, corrupt
+from ..corruptions.corrupt import corrupt
 from ..corruptions.frost import frost_source
-from ..corruptions.table import CorruptionTable
+from ..report.corruption_table import CORRUPTIONS, FAMILIES, SEVERITIES, CorruptionTable
 
 
 COLOURS = ("#1f5f8b", "#d1495b", "#3d8b5f", "#8a5fa8", "#c98a1b", "#5c5c5c")

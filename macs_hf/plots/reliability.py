@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
-from ..report import EvaluationReport, Measurement
+from ..report.evaluation import EvaluationReport, Measurement
 
 
 ACCURACY, CONFIDENCE, INK = "#4477aa", "#cc3344", "#222222"

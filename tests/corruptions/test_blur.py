@@ -10,9 +10,9 @@ from torch import Tensor
 
 from macs_hf.corruptions import corrupt
 from macs_hf.corruptions.blur import GLASS_BLUR, _disk, _glass_sources, draw_shifts, zoom_blur
-from macs_hf.corruptions.draws import image_keys
 from macs_hf.corruptions.linear import gaussian_blur, zoom_matrix
 from macs_hf.corruptions.motion import motion_blur
+from macs_hf.randomness import image_keys
 
 
 def random_images(count: int, height: int, width: int) -> Tensor:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from macs_hf.corruptions import corrupt
-from macs_hf.corruptions.draws import image_keys
 from macs_hf.corruptions.noise import draw_counts, gaussian_noise, impulse_noise, shot_noise, speckle_noise
+from macs_hf.randomness import image_keys
 
 
 LEVELS = torch.tensor([0, 100, 200, 250], dtype=torch.uint8)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from macs_hf.metrics import corruption_scores
-from macs_hf.metrics.corruption_accuracy.corruption_accuracy_functions import EXTRA, FAMILIES, STANDARD
+from macs_hf.metrics.corruption_accuracy import EXTRA, FAMILIES, STANDARD
 
 
 def table(errors: dict[str, int], severities: tuple[int, ...] = (1, 2, 3, 4, 5), n: int = 10) -> dict[str, list]:

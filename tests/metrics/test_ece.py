@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torchmetrics.classification import MulticlassCalibrationError
 
 from macs_hf.metrics import calibration_error, expected_calibration_error, reliability_bins, smooth_calibration_error
-from macs_hf.metrics.ece.ece_functions import bin_index, bin_score
+from macs_hf.metrics.ece import bin_index, bin_score
 
 
 def two_classes(first: list[float]) -> list[list[float]]:

@@ -178,14 +178,14 @@ def test_examples_of_module_and_card(name: str) -> None:
     "name",
     [
         "macs_hf.metrics",
-        "macs_hf.metrics.rows",
+        "macs_hf.report.rows",
         "macs_hf.metrics.stream",
-        "macs_hf.metrics.verdict",
-        "macs_hf.metrics.ece.ece_functions",
-        "macs_hf.metrics.ece.smooth",
-        "macs_hf.metrics.nll.nll_functions",
-        "macs_hf.metrics.brier.brier_functions",
-        "macs_hf.metrics.corruption_accuracy.corruption_accuracy_functions",
+        "macs_hf.metrics.comparison",
+        "macs_hf.metrics.ece",
+        "macs_hf.metrics.smooth",
+        "macs_hf.metrics.nll",
+        "macs_hf.metrics.brier",
+        "macs_hf.metrics.corruption_accuracy",
     ],
 )
 def test_examples_of_functions(name: str) -> None:

@@ -13,14 +13,15 @@ import torch
 
 from macs_hf.metrics import (
     CalibrationStream,
-    SampleRows,
     brier_score,
     expected_calibration_error,
     measure,
     negative_log_likelihood,
     reliability_bins,
+    summarize,
 )
-from macs_hf.metrics.ece.ece_functions import confidences
+from macs_hf.metrics.ece import confidences
+from macs_hf.report.rows import SampleRows
 
 
 ASSETS = os.environ.get("MACS_HF_ASSETS")
@@ -48,13 +49,13 @@ def test_real_logits(reference: dict, part: str) -> None:
     for start in range(0, len(labels), 700):
         stream.update(torch.from_numpy(logits[start : start + 700]), torch.from_numpy(labels[start : start + 700]))
     ours = {
-        "nll": [negative_log_likelihood(logits, labels), rows.summary()["nll"], stream.summary()["nll"]],
-        "brier_sum": [brier_score(logits, labels), rows.summary()["brier"]],
-        "ece_15_equal_width": [expected_calibration_error(logits, labels), rows.summary()["ece"], stream.ece()],
+        "nll": [negative_log_likelihood(logits, labels), summarize(rows)["nll"], stream.summary()["nll"]],
+        "brier_sum": [brier_score(logits, labels), summarize(rows)["brier"]],
+        "ece_15_equal_width": [expected_calibration_error(logits, labels), summarize(rows)["ece"], stream.ece()],
         "mce_15_equal_width": [expected_calibration_error(logits, labels, norm="max"), stream.ece("max")],
         "ece_15_equal_mass": [expected_calibration_error(logits, labels, variant="equal_mass")],
         "classwise_ece_15_equal_width": [expected_calibration_error(logits, labels, variant="classwise")],
-        "accuracy": [rows.summary()["accuracy"], stream.summary()["accuracy"]],
+        "accuracy": [summarize(rows)["accuracy"], stream.summary()["accuracy"]],
     }
     for name, values in ours.items():
         assert values == pytest.approx([expected[name]["value"]] * len(values), abs=1e-6), name

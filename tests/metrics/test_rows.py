@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from macs_hf.metrics import (
     CalibrationStream,
-    SampleRows,
     brier_score,
     expected_calibration_error,
     negative_log_likelihood,
-    sample_rows,
+    summarize,
 )
+from macs_hf.report.rows import SampleRows, sample_rows
 
 
 def random_batch(seed: int, n: int = 64, classes: int = 5, scale: float = 3.0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -33,7 +33,7 @@ def test_rows_by_hand() -> None:
 @given(seed=st.integers(0, 2**31), scale=st.sampled_from([0.1, 3.0, 30.0]))
 def test_summary_agrees_with_the_plain_functions(seed: int, scale: float) -> None:
     logits, labels = random_batch(seed, scale=scale)
-    summary = SampleRows.from_logits(logits, labels).summary()
+    summary = summarize(SampleRows.from_logits(logits, labels))
     others = logits.scatter(1, labels[:, None], -torch.inf).amax(1)
     assert summary == pytest.approx(
         {
@@ -151,7 +151,7 @@ def test_rows_before_the_temperature_are_kept_beside(tmp_path) -> None:
     after.save(tmp_path / "run.samples.npz", before=before)
     for kept, rows in ((True, before), (False, after)):
         loaded = SampleRows.load(tmp_path / "run.samples.npz", before=kept)
-        assert loaded.summary() == rows.summary()
+        assert summarize(loaded) == summarize(rows)
     after.save(tmp_path / "alone.samples.npz")
     with pytest.raises(ValueError, match="no rows of the model before"):
         SampleRows.load(tmp_path / "alone.samples.npz", before=True)

@@ -1,0 +1,1 @@
+"""The commands of `macs-hf`: they parse, call one function and print."""

@@ -1,0 +1,45 @@
+"""Where datasets come from and how they are laid out: the benchmark's six by name, and any other as it is found."""
+
+from dataclasses import dataclass, replace
+
+from ..hub.reach import is_local
+
+
+@dataclass(frozen=True)
+class DatasetSource:
+    """Where a dataset is and how it is laid out."""
+
+    path: str
+    config: str | None = None
+    image_column: str | None = None  # None: the only image column
+    label_column: str | None = None  # None: the only class label, or `label`
+    train_split: str = "train"
+    validation_split: str | None = None  # None: carved from train
+    test_split: str = "test"
+    num_classes: int | None = None
+    horizontal_flip: bool = True  # mirroring keeps the meaning
+
+
+# The benchmark's six datasets, and the one that needs no download.
+DATASETS: dict[str, DatasetSource] = {
+    "digits": DatasetSource("digits", num_classes=10, horizontal_flip=False),
+    "cifar10": DatasetSource("uoft-cs/cifar10", None, "img", "label", num_classes=10),
+    "cifar100": DatasetSource("uoft-cs/cifar100", None, "img", "fine_label", num_classes=100),
+    "svhn": DatasetSource(
+        "ufldl-stanford/svhn", "cropped_digits", "image", "label", num_classes=10, horizontal_flip=False
+    ),
+    "oxford_pets": DatasetSource("timm/oxford-iiit-pet", None, "image", "label", num_classes=37),
+    "food101": DatasetSource("ethz/food101", None, "image", "label", test_split="validation", num_classes=101),
+    "flowers102": DatasetSource(
+        "dpdl-benchmark/oxford_flowers102", None, "image", "label", validation_split="validation", num_classes=102
+    ),
+}
+
+
+def source_of(
+    dataset: str, config: str | None = None, image_column: str | None = None, label_column: str | None = None, **splits
+) -> DatasetSource:
+    """A benchmark dataset by name, or a Hub id or local folder laid out as found; what is given here wins."""
+    source = DATASETS[dataset] if dataset in DATASETS and not is_local(dataset) else DatasetSource(dataset)
+    chosen = {"config": config, "image_column": image_column, "label_column": label_column, **splits}
+    return replace(source, **{name: value for name, value in chosen.items() if value is not None})

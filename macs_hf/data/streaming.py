@@ -1,0 +1,155 @@
+"""Data that does not fit on disk: training images read as they come, over and over; a capped part of the rest kept.
+
+The training stream never ends, so `max_steps` says when to stop, and no process runs out before another. Each process
+reads its own shards. Validation and test are read once, shuffled, up to a cap that the report's `n` tells. A split
+that is missing is carved from train by a hash of the image: the same rows whatever the order, the shards or the pass,
+and copies of an image stay together.
+"""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import datasets
+import torch
+from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDataset, IterableDatasetDict
+from datasets.utils.file_utils import xopen
+from transformers import TrainingArguments
+from transformers.utils import logging
+
+from ..randomness import cpu_rng_seeded, mix_seed
+from .columns import check_labels, find_columns
+from .images import decode, is_readable
+from .sources import DatasetSource
+from .splits import SPLIT_SEED, ImageSplits, load_raw, split_names
+
+
+logger = logging.get_logger(__name__)
+
+# Images of ImageNet take 0.1 MB each, and every worker of every process has a buffer.
+SHUFFLE_BUFFER = 2000
+# Of twenty parts by hash, the first two are validation and the next two test, where these are carved.
+PARTS, VALIDATION_PARTS, TEST_PARTS = 20, (0, 1), (2, 3)
+
+
+def check_streaming(max_steps: int, data_fraction: float = 1.0, max_train_samples: int | None = None) -> None:
+    """Refuse what has no meaning for a stream."""
+    if max_steps <= 0:
+        raise ValueError(f"--streaming has no end, and max_steps={max_steps}: say when to stop with --max_steps N.")
+    if data_fraction != 1 or max_train_samples is not None:
+        raise ValueError(
+            f"data_fraction={data_fraction} and max_train_samples={max_train_samples} choose from a training set "
+            "whose rows are known; with --streaming they are not. Leave them out, or leave out --streaming."
+        )
+
+
+def stream_splits(source: DatasetSource, max_eval_samples: int, skip_bad_images: bool = False) -> ImageSplits:
+    """
+    A dataset as in [`~macs_hf.data.load_splits`], with `train` as a stream of undecoded images.
+
+    Args:
+        source ([`DatasetSource`]): Which dataset.
+        max_eval_samples (`int`): At most so many rows of validation, and of test, are kept in memory.
+        skip_bad_images (`bool`, *optional*, defaults to `False`): Leave out images that cannot be read.
+    """
+    raw = load_raw(source, streaming=True)
+    if isinstance(raw, DatasetDict):  # embedded, or saved on this disk
+        raw = IterableDatasetDict({name: split.to_iterable_dataset(num_shards=8) for name, split in raw.items()})
+    validation_split, test_split = split_names(source, list(raw))
+    stream = raw[source.train_split]
+    features = stream.features or stream._resolve_features().features
+    image, label = find_columns(features, source)
+    if not isinstance(features[label], ClassLabel):
+        raise ValueError(
+            f"Column {label!r} of dataset {source.path!r} holds {getattr(features[label], 'dtype', features[label])}, "
+            "whose classes could only be known at the end of the stream. Leave --streaming out, or cast the column to "
+            "ClassLabel."
+        )
+    wanted = [name for name in (source.train_split, validation_split, test_split) if name is not None]
+    rows = {name: _undecoded(raw[name], image, label, features[label]) for name in wanted}
+    if skip_bad_images:
+        rows = {name: split.filter(is_readable, input_columns=[image]) for name, split in rows.items()}
+    train = rows[source.train_split]
+    carved: tuple[int, ...] = ()
+    parts = {}
+    for name, split, share in (
+        ("validation", validation_split, VALIDATION_PARTS),
+        ("test", test_split, TEST_PARTS),
+    ):
+        if split is None:
+            logger.warning(f"A tenth of the stream {source.train_split!r} of {source.path!r}, by hash, is {name}.")
+            carved += share
+        part = rows[split] if split is not None else _part(train, image, share)
+        parts[name] = _kept(part, max_eval_samples)
+        check_labels(parts[name], label, features[label].num_classes, f"{name} of {source.path!r}")
+    if carved:
+        train = _part(train, image, tuple(part for part in range(PARTS) if part not in carved))
+    return ImageSplits(train, parts["validation"], parts["test"], image, label, features[label].names)
+
+
+def training_stream(
+    splits: ImageSplits, transform: Callable, args: TrainingArguments, buffer_size: int = SHUFFLE_BUFFER
+) -> IterableDataset:
+    """
+    `pixel_values` and `labels` of `splits.train` without end, shuffled within a buffer; a trainer whose
+    `accelerator_config` has `dispatch_batches=False` then gives each process its own shards.
+
+    Random transforms are keyed by (seed, process, worker, position in the stream), so resuming repeats them.
+
+    Args:
+        splits ([`ImageSplits`]): Of [`stream_splits`].
+        transform (`Callable`): From an image to `pixel_values`.
+        args ([`~transformers.TrainingArguments`]): For the seed and the processes.
+        buffer_size (`int`, *optional*, defaults to 2000): Undecoded images that each worker keeps to choose from; it
+            is filled before the first batch, if need be by reading a small dataset over and over.
+    """
+    train, image_column, label_column = splits.train, splits.image_column, splits.label_column
+    seed = args.seed if args.data_seed is None else args.data_seed
+    process_index = args.process_index
+    if train.num_shards < args.world_size:
+        logger.warning(
+            f"The stream has {train.num_shards} shards for {args.world_size} processes: each reads all of it, and "
+            "uses its part."
+        )
+
+    def prepare(row: dict[str, Any], position: int) -> dict[str, Any]:
+        worker = torch.utils.data.get_worker_info()
+        try:
+            image = decode(row[image_column])
+        except Exception as error:
+            raise ValueError(
+                f"Image {position} of the stream cannot be read: {error}. Mend it, or pass --skip_bad_images."
+            ) from error
+        with cpu_rng_seeded(mix_seed(seed, process_index, worker.id if worker else 0, position)):
+            return transform(image) | {"labels": row[label_column]}
+
+    # Shuffled after it is repeated: the buffer's generator goes on from pass to pass, so that their orders differ.
+    stream = train.repeat(None).shuffle(seed=seed, buffer_size=buffer_size)
+    return stream.map(prepare, with_indices=True, remove_columns=[image_column, label_column])
+
+
+def _undecoded(stream: IterableDataset, image: str, label: str, names: ClassLabel) -> IterableDataset:
+    """Images as bytes, wherever they are, and labels as numbers."""
+
+    def read(row: dict[str, Any]) -> dict[str, Any]:
+        stored = row[image]
+        if stored["bytes"] is None:
+            with xopen(stored["path"], "rb") as file:
+                stored = {"bytes": file.read(), "path": None}
+        return {image: stored, label: row[label]}
+
+    stream = stream.select_columns([image, label]).cast_column(image, datasets.Image(decode=False))
+    return stream.map(read, features=Features({image: datasets.Image(decode=False), label: names}))
+
+
+def _part(stream: IterableDataset, image: str, parts: tuple[int, ...]) -> IterableDataset:
+    def belongs(stored: dict[str, Any]) -> bool:
+        digest = hashlib.md5(stored["bytes"], usedforsecurity=False).digest()
+        return int.from_bytes(digest[:8]) % PARTS in parts
+
+    return stream.filter(belongs, input_columns=[image])
+
+
+def _kept(stream: IterableDataset, size: int) -> Dataset:
+    shuffled = stream.shuffle(seed=SPLIT_SEED, buffer_size=min(size, 1000))
+    return Dataset.from_list(list(shuffled.take(size)), features=stream.features)

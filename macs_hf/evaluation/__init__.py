@@ -1,0 +1,16 @@
+"""From a model and held-out data to an `EvaluationReport`; comparisons of runs."""
+
+from .checkpoint import evaluate_checkpoint, write_report
+from .corruption_benchmark import evaluate_corruptions, forward_of
+from .corruption_comparison import compare_corruptions
+from .published import evaluate_published
+
+
+__all__ = [
+    "compare_corruptions",
+    "evaluate_checkpoint",
+    "evaluate_corruptions",
+    "evaluate_published",
+    "forward_of",
+    "write_report",
+]

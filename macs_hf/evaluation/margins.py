@@ -1,0 +1,240 @@
+"""Margins, logit statistics and local sensitivity of a classifier f on labelled images.
+
+With noise e ~ N(0, sigma^2 I) and p = softmax(f), per image x of label y:
+
+    margin           gamma(x) = f_y(x) - max_{j != y} f_j(x)
+    sensitivity      L(x) = E ||f(x + e) - f(x)|| / ||e||_2, the numerator in the maximum norm or in L2
+    of probabilities S(x) = E ||p(x + e) - p(x)||_1, bounded by E sqrt(2 KL(p(x) || p(x + e))) (Pinsker)
+    radius           min(r, gamma(x) / L_g), or min(r, gamma(x) / (2 L_f)), where L_g bounds the change of every
+                     f_y - f_j, and L_f that of every logit, over the distance, up to the distance r
+
+The radius would be a certificate if L_g were a true bound. Here the constants are the largest values met among a few
+random draws, and r the longest of them: an *estimate*, which an adversary can undercut.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from ..objective.losses import logit_margin
+from ..pixels import PixelStats
+from ..randomness import mix_seed
+
+
+@dataclass(frozen=True)
+class MarginAnalysis:
+    """
+    What [`analyze_margins`] found: means over the images, misclassified ones included.
+
+    Attributes:
+        num_samples (`int`): Images seen.
+        logit_norm (`float`): L2 norm of the logits.
+        max_logit (`float`): Largest logit.
+        margin (`float`): Signed margin, negative where the prediction is wrong.
+        margin_threshold (`float`): The margin that `margin_share` asks for.
+        margin_share (`float`): Share of images whose margin exceeds the threshold.
+        logit_sensitivity (`float`): Change of the logits in the maximum norm over the L2 length of the noise.
+        logit_sensitivity_l2 (`float`): The same with the change in L2.
+        probability_sensitivity (`float`): L1 change of the probabilities, in [0, 2].
+        consistency (`float`): KL(p(x) || p(x + e)) in nats.
+        margin_to_sensitivity (`float`): `margin / logit_sensitivity`, a ratio of means; infinite for a constant model.
+        radius_estimate (`float`): Radius of the theorem, from estimated constants; 0 where the prediction is wrong.
+        radius_estimate_lipschitz (`float`): The same by the corollary, from the change of single logits: never larger.
+        sigma (`float`): Standard deviation of the noise.
+        num_draws (`int`): Noise samples per image.
+        space (`str`): `"normalized"` or `"pixel"`, the units of sigma and of every length.
+    """
+
+    num_samples: int
+    logit_norm: float
+    max_logit: float
+    margin: float
+    margin_threshold: float
+    margin_share: float
+    logit_sensitivity: float
+    logit_sensitivity_l2: float
+    probability_sensitivity: float
+    consistency: float
+    margin_to_sensitivity: float
+    radius_estimate: float
+    radius_estimate_lipschitz: float
+    sigma: float
+    num_draws: int
+    space: str
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain floats; what depends on the space of the noise has it in its key, as in `logit_sensitivity_pixel`."""
+        values = asdict(self)
+        space = values.pop("space")
+        free = {"num_samples", "logit_norm", "max_logit", "margin", "margin_threshold", "margin_share"}
+        return {name if name in free else f"{name}_{space}": float(value) for name, value in values.items()}
+
+
+@torch.no_grad()
+def analyze_margins(
+    forward: Callable[[Tensor], Tensor],
+    batches: Iterable[tuple[Tensor, Tensor]],
+    *,
+    sigma: float = 0.1,
+    num_draws: int = 10,
+    margin_threshold: float = 1.0,
+    pixel_stats: PixelStats | None = None,
+    seed: int = 0,
+) -> MarginAnalysis:
+    """
+    Logit statistics, margins and local sensitivity over a stream of batches, in `1 + num_draws` forwards of each.
+
+    The noise of an image depends on the seed, its position in the stream and the draw, so the size of the batches does
+    not matter. Only sums are kept.
+
+    Args:
+        forward (`Callable[[Tensor], Tensor]`):
+            Normalised images to logits of shape `(batch, classes)`, in evaluation mode.
+        batches (`Iterable[tuple[Tensor, Tensor]]`):
+            Normalised images `(batch, channels, height, width)`, and labels `(batch,)`, always in the same order.
+        sigma (`float`, *optional*, defaults to 0.1):
+            Standard deviation of the noise.
+        num_draws (`int`, *optional*, defaults to 10):
+            Noise samples per image.
+        margin_threshold (`float`, *optional*, defaults to 1.0):
+            See [`MarginAnalysis`].
+        pixel_stats (`PixelStats`, *optional*):
+            If given, noise and lengths are in pixels of [0, 1] and perturbed pixels are clamped to that range;
+            otherwise both are in the units the network sees.
+        seed (`int`, *optional*, defaults to 0):
+            Of the noise.
+    """
+    if not (sigma > 0 and math.isfinite(sigma)) or num_draws < 1:
+        raise ValueError(f"sigma must be positive and num_draws at least 1, got {sigma} and {num_draws}.")
+    count, above, totals = 0, 0, torch.zeros(9, dtype=torch.float64)
+    for images, labels in batches:
+        labels = labels.cpu()
+        clean = _checked_logits(forward(images), labels, count)
+        margins = logit_margin(clean, labels)
+        perturb = partial(_perturbed, images, count, sigma, pixel_stats, seed)
+        perturbations = (perturb(draw) for draw in range(num_draws))
+        measured = _local_sensitivity(forward, perturbations, clean, labels, count)
+        rows = torch.stack([clean.norm(dim=1), clean.amax(1), margins, *measured])
+        totals += rows.sum(1)
+        above += int((margins > margin_threshold).sum())
+        count += len(labels)
+    if count == 0:
+        raise ValueError("there are no images to analyze: `batches` is empty.")
+    norm, largest, margin, linf, l2, l1, divergence, radius, radius_lipschitz = (totals / count).tolist()
+    return MarginAnalysis(
+        num_samples=count,
+        logit_norm=norm,
+        max_logit=largest,
+        margin=margin,
+        margin_threshold=margin_threshold,
+        margin_share=above / count,
+        logit_sensitivity=linf,
+        logit_sensitivity_l2=l2,
+        probability_sensitivity=l1,
+        consistency=divergence,
+        margin_to_sensitivity=margin / linf if linf > 0 else math.copysign(math.inf, margin),
+        radius_estimate=radius,
+        radius_estimate_lipschitz=radius_lipschitz,
+        sigma=sigma,
+        num_draws=num_draws,
+        space="normalized" if pixel_stats is None else "pixel",
+    )
+
+
+def spectral_complexity(model: nn.Module) -> float:
+    """
+    log10 of the spectral complexity `prod ||W||_2 * (sum (||W||_F / ||W||_2)^(2/3))^(3/2)` over the layers of `model`.
+
+    A heuristic for comparing models of one architecture, not a bound for it: it takes the weights of Linear and
+    convolution layers as matrices (outputs by the rest; block-diagonal if grouped), and leaves out everything else,
+    such as normalisation, attention and shortcuts. Minus infinity if a layer is all zero.
+    """
+    log_norms, ratios = [], []
+    for module in model.modules():
+        if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+            blocks = module.weight.detach().cpu().double()
+            groups = 1 if isinstance(module, nn.Linear) else module.groups
+            blocks = blocks.reshape(groups, blocks.shape[0] // groups, -1)
+            if blocks.shape[1] > blocks.shape[2]:
+                blocks = blocks.mT
+            # The largest singular value from the smaller Gram matrix, many times faster than an SVD.
+            spectral = torch.linalg.eigvalsh(blocks @ blocks.mT).amax().clamp_min(0).sqrt().item()
+            if spectral == 0:
+                return -math.inf
+            log_norms.append(math.log10(spectral))
+            ratios.append((blocks.norm().item() / spectral) ** (2 / 3))
+    if not ratios:
+        raise ValueError(f"{type(model).__name__} has no Linear or convolution layer.")
+    return sum(log_norms) + 1.5 * math.log10(sum(ratios))
+
+
+def _local_sensitivity(
+    forward: Callable[[Tensor], Tensor],
+    perturbations: Iterable[tuple[Tensor, Tensor]],
+    clean: Tensor,
+    labels: Tensor,
+    first_index: int,
+) -> tuple[Tensor, ...]:
+    """Per image: logit sensitivity (maximum norm, L2), that of probabilities, KL, and the two radii."""
+    log_p = clean.log_softmax(1)
+    num_draws, means = 0, torch.zeros(4, len(labels), dtype=torch.float64)
+    gap_constant, logit_constant, reach = torch.zeros(3, len(labels), dtype=torch.float64)
+    for perturbed, distance in perturbations:
+        logits = _checked_logits(forward(perturbed), labels, first_index)
+        change, log_q = logits - clean, logits.log_softmax(1)
+        linf = change.abs().amax(1) / distance
+        divergence = (log_p.exp() * (log_p - log_q)).sum(1).clamp_min(0)  # rounding can leave -1e-17
+        means += torch.stack(
+            [linf, change.norm(dim=1) / distance, (log_p.exp() - log_q.exp()).abs().sum(1), divergence]
+        )
+        gap_change = (change.gather(1, labels[:, None]) - change).abs().amax(1)
+        gap_constant = gap_constant.maximum(gap_change / distance)
+        logit_constant = logit_constant.maximum(linf)
+        reach = reach.maximum(distance)
+        num_draws += 1
+    margins = logit_margin(clean, labels)
+    radii = (
+        torch.where(margins > 0, reach.minimum(margins / constant), 0.0)
+        for constant in (gap_constant, 2 * logit_constant)
+    )
+    return *(means / num_draws), *radii
+
+
+def _perturbed(
+    images: Tensor, first_index: int, sigma: float, pixel_stats: PixelStats | None, seed: int, draw: int
+) -> tuple[Tensor, Tensor]:
+    """The images with their noise, and how far each one moved."""
+    # Drawn on the CPU, one generator per image: the same noise on any device and in any batch.
+    noise = torch.stack(
+        [
+            torch.randn(image.shape, generator=torch.Generator().manual_seed(mix_seed(seed, first_index + i, draw)))
+            for i, image in enumerate(images)
+        ]
+    ).to(images)
+    if pixel_stats is None:
+        start, end = images, images + sigma * noise
+        perturbed = end
+    else:
+        start = pixel_stats.to_pixels(images)
+        end = (start + sigma * noise).clamp(0, 1)
+        perturbed = pixel_stats.normalize(end)
+    moved = (end - start).to(torch.promote_types(images.dtype, torch.float32)).flatten(1)
+    # An image whose pixels were all clamped back has not moved, and neither have its logits: 0 / tiny.
+    return perturbed, moved.norm(dim=1).cpu().double().clamp_min(torch.finfo(torch.float64).tiny)
+
+
+def _checked_logits(logits: Tensor, labels: Tensor, first_index: int) -> Tensor:
+    if logits.ndim != 2 or len(logits) != len(labels):
+        raise ValueError(f"forward must return ({len(labels)}, classes) logits, got shape {tuple(logits.shape)}.")
+    logits = logits.detach().cpu().double()
+    bad = (~logits.isfinite().all(1) | (labels < 0) | (labels >= logits.shape[1])).nonzero().flatten().tolist()
+    if bad:
+        raise ValueError(
+            f"image {first_index + bad[0]} has logits that are not finite, or a label ({labels[bad[0]].item()}) "
+            f"that is none of the {logits.shape[1]} classes."
+        )
+    return logits

@@ -1,0 +1,248 @@
+"""What an expected calibration error is worth: its bootstrap interval and its noise floor.
+
+Every score here is a function of sums over samples (per bin, or of cosines). A resample is a vector of multinomial
+counts, so all resamples are one matrix product: sums = counts @ columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from .classwise import classwise_sums, simulated_label_counts
+from .ece import bin_index, bin_score, check_options, confidences
+from .inputs import as_array, checked_chunks
+from .smooth import fixed_point, integral, modes, smooth_calibration_error
+
+
+MAX_GROUPS = 20_000  # beyond this many samples, random groups of them are resampled instead of single ones
+MAX_CELLS = 2**22  # groups x columns: 32 MB
+SMALLEST_BANDWIDTH = 2.0**-8  # of the smooth score of a resample
+NODES = 2**12  # for resamples of the smooth score, confidences are rounded to 1/16 of that bandwidth
+
+_NODE = np.arange(NODES + 1)
+
+
+class CalibrationEstimate(NamedTuple):
+    """
+    Args:
+        ece (`float`):
+            The score.
+        low, high (`float`):
+            Its bootstrap interval.
+        noise_floor (`float`):
+            The mean score at this n of a perfectly calibrated model with the same confidences.
+    """
+
+    ece: float
+    low: float
+    high: float
+    noise_floor: float
+
+
+def estimate_calibration_error(
+    predictions: Any,
+    references: Any,
+    *,
+    probabilities: bool = False,
+    n_bins: int = 15,
+    variant: str = "equal_width",
+    norm: str = "l1",
+    debiased: bool = False,
+    n_resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> CalibrationEstimate:
+    """[`expected_calibration_error`] with its interval and noise floor; see there for the other arguments.
+
+    Args:
+        n_resamples (`int`, *optional*, defaults to `2000`):
+            Number of bootstrap resamples.
+        level (`float`, *optional*, defaults to `0.95`):
+            Probability that the interval is meant to cover.
+        seed (`int`, *optional*, defaults to `0`):
+            Seed of all draws.
+    """
+    check_options(n_bins, variant, norm, debiased)
+    check_resamples(n_resamples)
+    if variant != "classwise":
+        confidence, correct = confidences(predictions, references, probabilities)
+        return estimate_from_confidences(
+            confidence, correct, n_bins=n_bins, variant=variant, norm=norm, debiased=debiased,
+            n_resamples=n_resamples, level=level, seed=seed,
+        )  # fmt: skip
+    next(checked_chunks(predictions, references, probabilities))  # shapes and class ids
+    n, classes = as_array(predictions).shape
+    group = random_groups(n, 3 * classes * n_bins, seed)
+    columns = classwise_sums(predictions, references, probabilities, n_bins, group)
+    ece = float(bin_score(*columns.sum(axis=1), norm, debiased).mean())
+    flat = columns.transpose(1, 0, 2, 3).reshape(columns.shape[1], -1)
+    scores = np.concatenate(
+        [
+            bin_score(*sums.reshape(-1, 3, classes, n_bins).swapaxes(0, 1), norm, debiased).mean(axis=-1)
+            for sums in resampled_sums(flat, n_resamples, seed)
+        ]
+    )
+    simulations, rng = min(n_simulations(n), 100), np.random.default_rng(seed)
+    drawn = simulated_label_counts(predictions, references, probabilities, n_bins, simulations, rng)
+    count, confidence, _ = columns.sum(axis=1)
+    noise = bin_score(count, confidence, drawn, norm, debiased).mean(axis=-1)
+    return CalibrationEstimate(ece, *interval(ece, scores, level, noise), float(noise.mean()))
+
+
+def estimate_from_confidences(
+    confidence: np.ndarray,
+    correct: np.ndarray,
+    *,
+    n_bins: int = 15,
+    variant: str = "equal_width",
+    norm: str = "l1",
+    debiased: bool = False,
+    n_resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> CalibrationEstimate:
+    """The same from per-sample confidences and correctness, shape `(n,)` each."""
+    check_options(n_bins, variant, norm, debiased)
+    check_resamples(n_resamples)
+    if variant == "smooth":
+        ece = smooth_calibration_error(confidence, correct)
+        scores = _smooth_scores(confidence, correct, ece, n_resamples, seed)
+        noise = noise_scores(confidence, variant=variant, seed=seed)
+        return CalibrationEstimate(ece, *interval(ece, scores, level, noise), float(noise.mean()))
+    index = bin_index(confidence, n_bins, variant)
+    group = random_groups(len(confidence), 3 * n_bins, seed)
+    columns = group_sums(group, index, n_bins, np.ones_like(confidence), confidence, correct)
+    ece = float(bin_score(*columns.sum(axis=0).reshape(3, n_bins), norm, debiased))
+    scores = np.concatenate(
+        [
+            bin_score(*sums.reshape(-1, 3, n_bins).swapaxes(0, 1), norm, debiased)
+            for sums in resampled_sums(columns, n_resamples, seed)
+        ]
+    )
+    noise = noise_scores(confidence, n_bins=n_bins, variant=variant, norm=norm, debiased=debiased, seed=seed)
+    return CalibrationEstimate(ece, *interval(ece, scores, level, noise), float(noise.mean()))
+
+
+def noise_scores(
+    confidence: np.ndarray,
+    *,
+    n_bins: int = 15,
+    variant: str = "equal_width",
+    norm: str = "l1",
+    debiased: bool = False,
+    seed: int = 0,
+) -> np.ndarray:
+    """Scores of simulations in which each prediction is right with exactly the probability it claims.
+
+    Their mean is the noise floor: what a perfectly calibrated model with these confidences scores at this n.
+    """
+    confidence = np.clip(np.asarray(confidence, dtype=np.float64), 0, 1)
+    rng, n = np.random.default_rng(seed), len(confidence)
+    if variant == "smooth":
+        return _smooth_noise_scores(confidence, rng)
+    confidence = np.sort(confidence)  # both kinds of bins are then consecutive
+    starts = np.flatnonzero(np.diff(bin_index(confidence, n_bins, variant), prepend=-1))  # of the bins that are filled
+    count = np.diff(starts, append=n).astype(np.float64)
+    total = np.add.reduceat(confidence, starts)
+    threshold, scores = confidence.astype(np.float32), []
+    block = max(1, 2**18 // n)
+    for start in range(0, n_simulations(n), block):
+        draws = rng.random((min(block, n_simulations(n) - start), n), dtype=np.float32)
+        correct = np.add.reduceat(draws < threshold, starts, axis=1, dtype=np.float64)
+        scores.append(bin_score(count, total, correct, norm, debiased))
+    return np.concatenate(scores)
+
+
+def check_resamples(n_resamples: int) -> None:
+    if n_resamples < 1:
+        raise ValueError(f"n_resamples must be positive, got {n_resamples}")
+
+
+def n_simulations(n: int) -> int:
+    """Enough for a mean within about 1 %: large n is steadier, so it needs fewer."""
+    return int(np.clip(20_000_000 // n, 100, 1000))
+
+
+def random_groups(n: int, n_columns: int, seed: int = 0) -> np.ndarray:
+    """
+    The group of each sample, from 0: single samples while they are few, else random groups of equal size.
+
+    Sums over resampled random groups have the mean and covariance of sums over resampled samples, at a cost which does
+    not grow with n.
+    """
+    groups = min(n, MAX_GROUPS, max(100, MAX_CELLS // n_columns))
+    if groups == n:
+        return np.arange(n)
+    return np.random.default_rng(seed).permutation(n) % groups
+
+
+def group_sums(group: np.ndarray, index: np.ndarray, width: int, *weights: np.ndarray) -> np.ndarray:
+    """Sums of each weight per group and bin, side by side: `(groups, len(weights) * width)`."""
+    groups = int(group.max()) + 1
+    cell = group * width + index
+    sums = [np.bincount(cell, weights=w, minlength=groups * width).reshape(groups, width) for w in weights]
+    return np.concatenate(sums, axis=1)
+
+
+def resampled_sums(columns: np.ndarray, n_resamples: int, seed: int = 0) -> Iterator[np.ndarray]:
+    """Yields blocks `(resamples, columns)` of column sums over rows drawn with replacement."""
+    rng, n = np.random.default_rng(seed), len(columns)
+    libraries = ThreadpoolController()
+    block = max(1, 2**19 // max(columns.shape))
+    for start in range(0, n_resamples, block):
+        rows = min(block, n_resamples - start)
+        drawn = rng.integers(0, n, size=(rows, n), dtype=np.int32)
+        drawn += np.arange(0, rows * n, n, dtype=np.int32)[:, None]
+        counts = np.bincount(drawn.reshape(-1), minlength=rows * n).reshape(rows, n)
+        with libraries.limit(limits=1, user_api="blas"):  # on a busy machine, threads only wait for each other here
+            sums = counts.astype(np.float64) @ columns
+        yield sums
+
+
+def interval(
+    value: float, scores: np.ndarray, level: float = 0.95, noise: np.ndarray | None = None
+) -> tuple[float, float]:
+    """
+    The basic bootstrap interval, `2 value - quantile`, widened if need be to hold the value.
+
+    Resampling inflates an absolute error once more, so plain quantiles lie too high; reflecting them takes that out.
+    With `noise` (the scores of perfect calibration), the interval is cut at 0 and begins there if noise alone reaches
+    the value often enough.
+    """
+    low, high = (float(x) for x in 2 * value - np.quantile(scores, [(1 + level) / 2, (1 - level) / 2]))
+    if noise is not None:
+        low = 0.0 if value <= np.quantile(noise, level) else max(low, 0.0)
+    return min(low, value), max(high, value)
+
+
+def _smooth_scores(
+    confidence: np.ndarray, correct: np.ndarray, bandwidth: float, n_resamples: int, seed: int
+) -> np.ndarray:
+    # A sample is its node and whether it is right: one multinomial draw over these is a resample, whatever n is. The
+    # bandwidth is held, as the bins of the other variants are.
+    node = np.rint(confidence * NODES).astype(np.int64)
+    count = np.bincount(node + (NODES + 1) * correct, minlength=2 * (NODES + 1))
+    filled = np.flatnonzero(count)
+    rng, scores = np.random.default_rng(seed), []
+    for start in range(0, n_resamples, 100):
+        drawn = np.zeros((min(100, n_resamples - start), len(count)))
+        drawn[:, filled] = rng.multinomial(len(confidence), count[filled] / len(confidence), size=len(drawn))
+        wrong, right = drawn[:, : NODES + 1], drawn[:, NODES + 1 :]
+        series = _series_at_nodes(right - (right + wrong) * _NODE / NODES, len(confidence))
+        scores.append(integral(series, np.full(len(series), max(bandwidth, SMALLEST_BANDWIDTH))))
+    return np.concatenate(scores)
+
+
+def _smooth_noise_scores(confidence: np.ndarray, rng: np.random.Generator, simulations: int = 100) -> np.ndarray:
+    count = np.bincount(np.rint(confidence * NODES).astype(np.int64), minlength=NODES + 1)
+    right = rng.binomial(count, _NODE / NODES, size=(simulations, NODES + 1))
+    series = _series_at_nodes(right - count * _NODE / NODES, len(confidence))
+    return fixed_point(series, SMALLEST_BANDWIDTH, 1.0, tolerance=1e-5)
+
+
+def _series_at_nodes(residual: np.ndarray, n: int) -> np.ndarray:
+    return np.fft.rfft(residual, 2 * NODES, axis=1)[:, : modes(SMALLEST_BANDWIDTH)].real / n

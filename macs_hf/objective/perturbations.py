@@ -1,0 +1,106 @@
+"""T(x): mild perturbations of a batch of images, drawn per sample, on the device the batch is on.
+
+All functions take images of shape `(batch, channels, height, width)`, leave them as they are and return new ones.
+Noise and blur act wherever the images live (normalised inputs or pixels); [`perturb`] takes them there and back.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torchvision.transforms.v2 import functional as TF
+
+from ..pixels import PixelStats
+from .objective import Objective
+
+
+def gaussian_noise(images: Tensor, std: float, generator: torch.Generator | None = None) -> Tensor:
+    """`images` plus independent Gaussian noise of standard deviation `std`."""
+    noise = torch.randn(images.shape, dtype=images.dtype, device=images.device, generator=generator)
+    return images + noise.mul_(std)
+
+
+def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
+    """
+    3x3 Gaussian blur with a standard deviation per sample (`sigma` of shape `(batch,)`, in pixels), edges reflected:
+    for each sample what torchvision's `gaussian_blur(image, 3, sigma)` gives.
+    """
+    side = torch.exp(-0.5 / sigma.to(images.dtype).square())
+    centre = 1 / (1 + 2 * side)
+    side, centre = (side * centre).view(-1, 1, 1, 1), centre.view(-1, 1, 1, 1)
+    # The kernel is separable and symmetric: two passes of shifted sums beat a convolution with a kernel per sample.
+    padded = F.pad(images, (1, 1, 1, 1), mode="reflect")
+    rows = torch.addcmul(centre * padded[:, :, 1:-1], side, padded[:, :, :-2] + padded[:, :, 2:])
+    return torch.addcmul(centre * rows[..., 1:-1], side, rows[..., :-2] + rows[..., 2:])
+
+
+def jpeg(pixels: Tensor, quality: Tensor) -> Tensor:
+    """JPEG round trip of pixels in [0, 1], a quality in 1..100 per sample. Runs on the CPU, image by image."""
+    encoded = (pixels * 255).round().to(torch.uint8).cpu()
+    decoded = torch.stack([TF.jpeg(image, int(q)) for image, q in zip(encoded, quality.tolist(), strict=True)])
+    return decoded.to(pixels.device, pixels.dtype) / 255
+
+
+def rotate_translate(images: Tensor, degrees: Tensor, shift: Tensor) -> Tensor:
+    """
+    Each sample turned clockwise about its centre by `degrees` (shape `(batch,)`), then moved by `shift` pixels (shape
+    `(batch, 2)`, right and down), bilinear, with what comes in from outside reflected.
+    """
+    height, width = images.shape[-2:]
+    angle = degrees.to(images.dtype) * (math.pi / 180)
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    shift = shift.to(images.dtype)
+    # affine_grid asks where each output pixel comes from, in coordinates that run from -1 to 1 along each side: undo
+    # the shift, then turn back, with the aspect ratio taken out so that the turn is rigid.
+    dx, dy = shift[:, 0] * (2 / width), shift[:, 1] * (2 / height)
+    aspect = height / width
+    x_row = torch.stack([cos, sin * aspect, -cos * dx - sin * aspect * dy], dim=-1)
+    y_row = torch.stack([-sin / aspect, cos, sin / aspect * dx - cos * dy], dim=-1)
+    grid = F.affine_grid(torch.stack([x_row, y_row], dim=1), list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+
+
+def perturb(
+    images: Tensor,
+    objective: Objective,
+    pixel_stats: PixelStats | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """
+    The perturbed view of normalised `images` that `objective` describes, with parameters drawn per sample.
+
+    Args:
+        images (`Tensor` of shape `(batch, channels, height, width)`): What the network is given.
+        pixel_stats ([`PixelStats`], *optional*): How they were normalised; needed for JPEG and for
+            `perturbation_space="pixel"`.
+        generator (`torch.Generator`, *optional*): On the images' device.
+    """
+    if objective.needs_pixel_stats and pixel_stats is None:
+        raise ValueError(
+            f"perturbation={objective.perturbation!r} in {objective.perturbation_space!r} space has to know how "
+            "images were normalised. Give the trainer the image processor (processing_class=...) or "
+            "pixel_stats=PixelStats(mean, std), or use noise or blur with perturbation_space='normalized'."
+        )
+
+    def uniform(low: float, high: float, *shape: int) -> Tensor:
+        return torch.rand(shape, device=images.device, generator=generator) * (high - low) + low
+
+    size = len(images)
+    images = images.detach()
+    if objective.perturbation == "geometric":
+        turn, reach = objective.rotation_degrees, objective.translation_pixels
+        return rotate_translate(images, uniform(-turn, turn, size), uniform(-reach, reach, size, 2))
+    if objective.perturbation == "jpeg":
+        lowest, highest = objective.jpeg_quality_min, objective.jpeg_quality_max
+        quality = torch.randint(lowest, highest + 1, (size,), device=images.device, generator=generator)
+        return pixel_stats.normalize(jpeg(pixel_stats.to_pixels(images), quality))
+
+    in_pixels = objective.perturbation_space == "pixel"
+    view = pixel_stats.to_pixels(images) if in_pixels else images
+    if "noise" in objective.perturbation:
+        view = gaussian_noise(view, objective.noise_std, generator)
+        view = view.clamp_(0, 1) if in_pixels else view
+    if "blur" in objective.perturbation:
+        view = gaussian_blur(view, uniform(objective.blur_sigma_min, objective.blur_sigma_max, size))
+    return pixel_stats.normalize(view) if in_pixels else view

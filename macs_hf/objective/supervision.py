@@ -1,0 +1,122 @@
+"""Margin and Consistency Supervision of one batch: make the views, run them in one forward pass, compare.
+
+This is what [`MaCSTrainer`] calls at each step, and all that a training loop of your own needs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchvision.transforms import v2
+
+from ..pixels import PixelStats
+from ..randomness import cpu_rng_seeded, mix_seed
+from .losses import MaCSLoss, macs_loss
+from .objective import Objective
+from .perturbations import perturb
+
+
+def supervise(
+    forward: Callable[[Tensor], Any],
+    images: Tensor,
+    labels: Tensor,
+    objective: Objective,
+    *,
+    pixel_stats: PixelStats | None = None,
+    augmix_images: Tensor | None = None,
+    num_labels: int | None = None,
+    seed: int | None = None,
+) -> MaCSLoss:
+    """
+    The loss of one batch under `objective`, ready for `backward`.
+
+    Args:
+        forward (`Callable`): The model, or a function of images; returns logits, or an output that has `.logits`.
+        images (`Tensor` of shape `(batch, channels, height, width)`): Normalised.
+        labels (`Tensor` of shape `(batch,)`, or `(batch, classes)` for soft labels).
+        objective ([`Objective`]): What to optimise, for example `Objective(**METHODS["macs"])`.
+        pixel_stats ([`PixelStats`], *optional*): Needed where the perturbation acts on pixels.
+        augmix_images (`Tensor` of shape `(batch, views, channels, height, width)`, *optional*): Needed for AugMix.
+        num_labels (`int`, *optional*): Needed for MixUp.
+        seed (`int`, *optional*): Fixes all draws; by default it is drawn from torch's global CPU generator.
+    """
+    if not isinstance(objective, Objective):
+        raise TypeError(f"`objective` must be an Objective, such as Objective(**METHODS['macs']), got {objective!r}.")
+    if not images.is_floating_point():
+        raise TypeError(
+            f"`images` must be normalised floats, got {images.dtype}: run them through the image processor."
+        )
+    if seed is None and (objective.uses_perturbation or objective.mixup_alpha > 0):
+        seed = int(torch.randint(2**62, ()))
+    if objective.mixup_alpha > 0:
+        images, labels = _mix_up(images, labels, objective.mixup_alpha, num_labels, seed)
+    generator = torch.Generator(images.device).manual_seed(seed) if objective.uses_perturbation else None
+    if objective.perturb_as_augmentation:
+        images = perturb(images, objective, pixel_stats, generator)
+
+    views, rows = [images], None
+    if objective.lambda_consistency > 0:
+        rows = _random_rows(len(images), objective.consistency_fraction, generator)
+        views.append(perturb(images if rows is None else images[rows], objective, pixel_stats, generator))
+    if objective.lambda_jsd > 0:
+        if augmix_images is None:
+            raise ValueError(
+                f"lambda_jsd={objective.lambda_jsd} compares each image with its AugMix views, but the batch has "
+                "none. Put them in the batch as `augmix_pixel_values` of shape (batch, 2, channels, height, width); "
+                "macs_hf.images.TrainTransform makes them."
+            )
+        views.extend(augmix_images.unbind(1))
+
+    logits = _logits_of_views(forward, views, separate=objective.separate_views)
+    perturbed, augmix = (logits[1], logits[2:]) if objective.lambda_consistency > 0 else (None, logits[1:])
+    return macs_loss(
+        logits[0],
+        labels,
+        perturbed,
+        perturbed_rows=rows,
+        augmix_logits=augmix,
+        lambda_margin=objective.lambda_margin,
+        margin=objective.margin,
+        lambda_consistency=objective.lambda_consistency,
+        lambda_jsd=objective.lambda_jsd,
+        lambda_mbls=objective.lambda_mbls,
+        mbls_margin=objective.mbls_margin,
+        focal_gamma=objective.focal_gamma,
+        label_smoothing=objective.label_smoothing_factor,
+    )
+
+
+def _logits_of_views(forward: Callable[[Tensor], Any], views: list[Tensor], separate: bool) -> list[Tensor]:
+    if separate or len(views) == 1:
+        return [logits_of(forward(view)) for view in views]
+    # One pass: one BatchNorm update over all views, and one forward of a DistributedDataParallel module per backward.
+    return list(logits_of(forward(torch.cat(views))).split([len(view) for view in views]))
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits in what a model returned: these alone, or an output that has `.logits`."""
+    logits = getattr(output, "logits", output)
+    if not isinstance(logits, Tensor):
+        raise TypeError(
+            f"The model returned {type(output).__name__!r}, neither a tensor of logits nor an output with a tensor "
+            "`.logits`. Let it return one, such as transformers.modeling_outputs.ImageClassifierOutput(logits=...); a "
+            "transformers model does so with return_dict=True."
+        )
+    return logits
+
+
+def _random_rows(size: int, fraction: float, generator: torch.Generator) -> Tensor | None:
+    """A random `fraction` of the batch, at least one row; `None` stands for all of it, in order."""
+    if fraction == 1:
+        return None
+    count = max(1, round(size * fraction))
+    return torch.randperm(size, device=generator.device, generator=generator)[:count]
+
+
+def _mix_up(images: Tensor, labels: Tensor, alpha: float, num_labels: int | None, seed: int) -> tuple[Tensor, Tensor]:
+    if num_labels is None:
+        raise ValueError(f"mixup_alpha={alpha} turns labels into class probabilities; pass `num_labels`.")
+    # torchvision draws from the global CPU generator; the perturbation starts from `seed` itself.
+    with cpu_rng_seeded(mix_seed(seed, 1)):
+        return v2.MixUp(alpha=alpha, num_classes=num_labels)(images, labels)

@@ -1,0 +1,140 @@
+"""What an image processor does to an image, found by giving it plain ones.
+
+Its attributes alone mislead: EfficientNet's divides by the standard deviation twice, MobileViT's leaves
+`do_normalize=None` and swaps red and blue, Perceiver's crops before it resizes, ConvNeXT's has no crop size but crops.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+
+# Portrait and landscape: a processor whose output depends on the shape of the image cannot fill a batch.
+PROBES = ((64, 48), (48, 64))
+# Values that agree so well with the attributes are the attributes, without the rounding of float32.
+TOLERANCE = 1e-4
+
+
+class Preparation(NamedTuple):
+    """
+    An image processor as a function of pixels in [0, 1]: resize to `size`, reorder channels, `(x - mean) / std`.
+
+    Args:
+        size: Height and width; `None` if it depends on the image.
+        channels: Which of red (0), green (1) and blue (2) each channel of the output shows.
+        mean: Per channel of the output.
+        std: Per channel of the output.
+    """
+
+    size: tuple[int, int] | None
+    channels: tuple[int, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def preparation(processor: Any) -> Preparation:
+    """
+    Measure what `processor` does.
+
+    Raises:
+        `ValueError`: if it does not turn an RGB image into three channels, each a scaled and shifted one of the image.
+    """
+    try:
+        shapes = {tuple(_process(processor, (0, 0, 0), size).shape[-2:]) for size in PROBES}
+        black, white, *colours = (
+            _centre(_process(processor, colour))
+            for colour in ((0, 0, 0), (255, 255, 255), (255, 0, 0), (0, 255, 0), (0, 0, 255))
+        )
+    except Exception as error:
+        raise _not_understood(processor, f"it fails on a plain RGB image: {error}") from error
+    scale = white - black
+    # Row: colour; column: channel of the output; 1 where the channel shows all of the colour.
+    shown = (torch.stack(colours) - black) / scale
+    order = shown.argmax(0)
+    if not torch.allclose(shown, torch.eye(3, dtype=shown.dtype)[:, order], atol=1e-2):
+        raise _not_understood(processor, "its output channels are not those of the image")
+    mean, std = (-black / scale).tolist(), (1 / scale).tolist()
+    stated = _stated(processor)
+    if stated is not None and np.allclose(stated, (mean, std), atol=TOLERANCE):
+        mean, std = stated
+    size = shapes.pop() if len(shapes) == 1 else None
+    return Preparation(size, tuple(order.tolist()), tuple(mean), tuple(std))
+
+
+@dataclass(frozen=True)
+class PixelStats:
+    """Per-channel mean and standard deviation that an image processor normalised with, for pixels in [0, 1]."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        mean, std = (torch.as_tensor(values, dtype=torch.float64) for values in (self.mean, self.std))
+        if not (mean.isfinite().all() and std.isfinite().all() and (std > 0).all()):
+            raise ValueError(
+                f"PixelStats of mean={self.mean} and std={self.std}: each must be a finite number, and each std above "
+                "0, or there is no way back to pixels. Pass the `image_mean` and `image_std` of the image processor; "
+                "PixelStats((0.0,), (1.0,)) if pixels in [0, 1] were not normalised."
+            )
+
+    @classmethod
+    def from_processor(cls, processor: object) -> "PixelStats | None":
+        """Of a transformers image processor or timm's wrapper, as measured; `None` if it does not give scaled RGB."""
+        try:
+            prepared = preparation(processor)
+        except ValueError:
+            return None
+        if min(prepared.std) < 0.01:
+            return None  # left in bytes, up to 255, or turned into a negative
+        if set(prepared.mean) == {0.0} and set(prepared.std) == {1.0}:
+            return cls((0.0,), (1.0,))
+        return cls(prepared.mean, prepared.std)
+
+    def to_pixels(self, images: Tensor) -> Tensor:
+        """Normalised images as valid pixels in [0, 1]."""
+        return (images * self._channels(self.std, images) + self._channels(self.mean, images)).clamp_(0, 1)
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        return (pixels - self._channels(self.mean, pixels)) / self._channels(self.std, pixels)
+
+    @staticmethod
+    def _channels(values: tuple[float, ...], like: Tensor) -> Tensor:
+        return torch.tensor(values, dtype=like.dtype, device=like.device).view(-1, 1, 1)
+
+
+def _process(processor: Any, colour: tuple[int, int, int], size: tuple[int, int] = (48, 48)) -> torch.Tensor:
+    image = Image.new("RGB", size, colour)
+    return processor(image, return_tensors="pt")["pixel_values"][0]
+
+
+def _centre(image: torch.Tensor) -> torch.Tensor:
+    """Away from padding, which some processors put around small images."""
+    channels, height, width = image.shape
+    if channels != 3:
+        raise ValueError(f"it gives {channels} channels")
+    return image[:, height // 2, width // 2].double()
+
+
+def _stated(processor: Any) -> list[list[float]] | None:
+    """Mean and standard deviation as the attributes have them, if they do."""
+    # timm keeps them in its data configuration.
+    config = getattr(processor, "data_config", None)
+    names = ("mean", "std") if config is not None else ("image_mean", "image_std")
+    values = [config[name] if config is not None else getattr(processor, name, None) for name in names]
+    if any(value is None for value in values):
+        return None
+    values = [list(value) if isinstance(value, list | tuple) else [value] * 3 for value in values]
+    if not getattr(processor, "do_normalize", True):
+        values = [[0.0] * 3, [1.0] * 3]
+    return values if all(len(value) == 3 for value in values) else None
+
+
+def _not_understood(processor: Any, reason: str) -> ValueError:
+    return ValueError(
+        f"The image processor {type(processor).__name__} cannot prepare training images: {reason}. Use one that turns "
+        "an RGB image into `pixel_values` of three channels, such as ViTImageProcessor."
+    )

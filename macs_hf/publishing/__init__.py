@@ -1,0 +1,14 @@
+"""From a report and a folder to a model card and a Hub repository."""
+
+from .access import check_push_access
+from .card import model_card
+from .push import PushError, push_folder, write_card
+
+
+__all__ = [
+    "PushError",
+    "check_push_access",
+    "model_card",
+    "push_folder",
+    "write_card",
+]

@@ -1,0 +1,95 @@
+"""Whether a repository can be pushed to, found out before training; and why a push failed, in a line."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from huggingface_hub import constants
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+from huggingface_hub.utils import validate_repo_id
+
+from ..hub.reach import hub_api, require_hub
+from ..hub.reasons import WRONG_TOKEN, reason_of, status_of
+
+
+def check_push_access(
+    repo_id: str, *, private: bool | None = None, revision: str | None = None, token: str | None = None
+) -> str:
+    """
+    Make sure that a repository can be pushed to, before hours of training: reach the Hub, know who pushes, and make
+    the repository and the branch if they are not there.
+
+    Args:
+        repo_id (`str`): `user/name`, or `name` below the token's own user.
+        private (`bool`, *optional*): Whether only its owner may see it.
+        revision (`str`, *optional*): The branch to push to.
+        token (`str`, *optional*): In place of the one of HF_TOKEN or `hf auth login`.
+
+    Returns:
+        `str`: the full id.
+    """
+    if constants.HF_HUB_OFFLINE:
+        raise ConnectionError(f"{repo_id!r} cannot be pushed to while HF_HUB_OFFLINE=1. Unset it, or do not push.")
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(f"{repo_id!r} cannot be pushed to: {error} Name it with --hub_model_id user/name.") from None
+    try:
+        require_hub(f"Access to {repo_id!r}")
+    except ConnectionError as error:
+        reason = str(error).partition("cannot be reached ")[2].partition(". Connect")[0]
+        raise ConnectionError(
+            f"{repo_id!r} cannot be pushed to: {constants.ENDPOINT} cannot be reached {reason}. Connect to the "
+            "network, or train without pushing and push the folder later with `macs-hf push`."
+        ) from None
+    api = hub_api(token)
+    try:
+        me = api.whoami()
+    except LocalTokenNotFoundError:
+        raise PermissionError(
+            f"{repo_id!r} cannot be pushed to: you are not logged in. Run `hf auth login` or set HF_TOKEN, with a "
+            "token that may write (https://huggingface.co/settings/tokens)."
+        ) from None
+    except (HfHubHTTPError, httpx2.HTTPError) as error:
+        if status_of(error) == 401:
+            raise PermissionError(f"{repo_id!r} cannot be pushed to: {WRONG_TOKEN}") from None
+        raise ConnectionError(f"{repo_id!r} cannot be pushed to now: {reason_of(error)}. Try later.") from error
+    if me.get("auth", {}).get("accessToken", {}).get("role") == "read":
+        raise PermissionError(
+            f"{repo_id!r} cannot be pushed to: the token of {me['name']} may only read. Make one that may write at "
+            "https://huggingface.co/settings/tokens, then `hf auth login` or set HF_TOKEN."
+        )
+    try:
+        repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        if revision is not None and revision != constants.DEFAULT_REVISION:
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        api.auth_check(repo_id, write=True)
+        is_private = api.model_info(repo_id).private
+    except (HfHubHTTPError, httpx2.HTTPError) as error:
+        if status_of(error) not in (401, 403, 404):
+            raise ConnectionError(f"{repo_id!r} cannot be pushed to now: {reason_of(error)}. Try later.") from error
+        raise PermissionError(
+            f"{repo_id!r} cannot be pushed to: {me['name']} may not write there ({reason_of(error)}). Name a "
+            f"repository of your own with --hub_model_id {me['name']}/name, or ask its owner."
+        ) from None
+    if private and not is_private:
+        raise ValueError(
+            f"{repo_id!r} was to be private, but it is there already and public. Make it private in its settings, or "
+            "name another with --hub_model_id."
+        )
+    return repo_id
+
+
+def open_repo(args: Any, token: str | None = None) -> str:
+    """[`check_push_access`] of the repository that training arguments name: `hub_model_id`, or the output folder."""
+    refuse_hub_token(args)
+    name = args.hub_model_id or Path(args.output_dir).absolute().name
+    return check_push_access(name, private=args.hub_private_repo, revision=args.hub_revision, token=token)
+
+
+def refuse_hub_token(args: Any) -> None:
+    if args.hub_token is not None:
+        raise ValueError(
+            "hub_token would be written into training_args.bin, and into the history of your shell. Leave it out, and "
+            "run `hf auth login` or set HF_TOKEN."
+        )

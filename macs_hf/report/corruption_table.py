@@ -1,0 +1,155 @@
+"""CorruptionTable: what a classifier does under each corruption and severity, and the usual means. Only data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
+    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    "weather": ("snow", "frost", "fog", "brightness"),
+    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+    "extra": ("speckle_noise", "gaussian_blur", "spatter", "saturate"),
+}
+CORRUPTIONS: tuple[str, ...] = tuple(name for family in FAMILIES.values() for name in family)
+STANDARD_15: tuple[str, ...] = CORRUPTIONS[:15]
+SEVERITIES = (1, 2, 3, 4, 5)
+
+Score = Literal["accuracy", "nll", "ece", "scaled_nll", "scaled_ece"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """
+    The scores of one corruption at one severity.
+
+    Args:
+        n (`int`): Number of images.
+        accuracy, nll, ece (`float`): As fractions and nats; the ECE has 15 equal-width, right-closed bins.
+        scaled_nll, scaled_ece (`float`, *optional*): With the logits divided by the table's temperature.
+    """
+
+    n: int
+    accuracy: float
+    nll: float
+    ece: float
+    scaled_nll: float | None = None
+    scaled_ece: float | None = None
+
+
+@dataclass(frozen=True)
+class CorruptionTable:
+    """
+    The scores of one classifier under corruption.
+
+    Args:
+        params (`str`): The parameter set, `"cifar"` or `"imagenet"`: part of every key of `summary`.
+        source (`str`): `"generated"`, or the published data that were read.
+        n (`int`): Number of images in each cell.
+        cells (`dict[str, dict[int, Cell]]`): Scores by corruption and severity.
+        clean (`Cell`, *optional*): Scores on the images as they are.
+        when (`str`): `"after_resize"` (at the network's input size) or `"before_resize"` (on the original image).
+        seed (`int`, *optional*): Seed of generated corruptions, and of the subset of images.
+        frost (`str`, *optional*): Where generated frost took its textures from.
+        temperature (`float`, *optional*): The temperature of the scaled scores.
+        standard_error (`dict[str, float]`): Of the mean accuracies `mean15` and `mean19`, over images (whose results
+            under different corruptions go together).
+        hits (`dict[str, str]`, *optional*): By corruption, one digit per image: at how many severities it was right.
+            With them two tables can be compared image by image, see `compare_corruptions`.
+        size (`tuple[int, int]`, *optional*): Height and width of the images as the network got them.
+    """
+
+    params: str
+    source: str
+    n: int
+    cells: dict[str, dict[int, Cell]]
+    clean: Cell | None = None
+    when: str = "after_resize"
+    seed: int | None = None
+    frost: str | None = None
+    temperature: float | None = None
+    standard_error: dict[str, float] | None = None
+    hits: dict[str, str] | None = None
+    size: tuple[int, int] | None = None
+
+    def by_corruption(self, score: Score = "accuracy") -> dict[str, float]:
+        """The mean over severities, for each corruption."""
+        return {name: fmean(getattr(cell, score) for cell in row.values()) for name, row in self.cells.items()}
+
+    def by_severity(self, score: Score = "accuracy", names: Sequence[str] | None = None) -> dict[int, float]:
+        """The mean over corruptions (`names`, or all there are), for each severity; 0 is the clean images."""
+        rows = [self.cells[name] for name in names or self.cells]
+        means = {severity: fmean(getattr(row[severity], score) for row in rows) for severity in rows[0]}
+        return means if self.clean is None else {0: getattr(self.clean, score)} | means
+
+    def mean(self, names: Sequence[str], score: Score = "accuracy") -> float | None:
+        """The mean over corruptions and severities; `None` unless all of `names` are there, at all five severities."""
+        if any(tuple(self.cells.get(name, ())) != SEVERITIES for name in names):
+            return None
+        rows = self.by_corruption(score)
+        return fmean(rows[name] for name in names)
+
+    def interval(self, mean: Literal["mean15", "mean19"] = "mean15") -> tuple[float, float] | None:
+        """The 95 % interval of a mean accuracy that the number of images implies."""
+        names = STANDARD_15 if mean == "mean15" else CORRUPTIONS
+        value = self.mean(names)
+        if value is None or not self.standard_error or mean not in self.standard_error:
+            return None
+        half = 1.96 * self.standard_error[mean]
+        return max(0.0, value - half), min(1.0, value + half)
+
+    def mce(self, reference: "Mapping[str, float] | CorruptionTable") -> float:
+        """The mean corruption error: errors relative to those of a reference model, averaged over the standard 15.
+
+        Args:
+            reference (`Mapping[str, float]` or `CorruptionTable`): The reference's mean error under each corruption.
+        """
+        if isinstance(reference, CorruptionTable):
+            reference = {name: 1 - value for name, value in reference.by_corruption().items()}
+        rows = self.by_corruption()
+        missing = [name for name in STANDARD_15 if name not in rows or name not in reference]
+        if missing:
+            raise ValueError(f"mCE needs all of the standard 15 in both tables; {', '.join(missing)} missing.")
+        if any(reference[name] <= 0 for name in STANDARD_15):
+            raise ValueError("mCE needs reference errors above 0: give fractions, 1 - accuracy.")
+        return fmean((1 - rows[name]) / reference[name] for name in STANDARD_15)
+
+    def summary(self, reference: "Mapping[str, float] | CorruptionTable | None" = None) -> dict[str, float]:
+        """A flat dictionary for logs, such as `corruption_accuracy/cifar/mean15`; what is incomplete is left out."""
+        flat: dict[str, float | None] = {}
+        scores = ("accuracy", "nll", "ece") + (("scaled_nll", "scaled_ece") if self.temperature is not None else ())
+        for score in scores:
+            key = f"corruption_{score}/{self.params}"
+            flat[f"{key}/mean15"] = self.mean(STANDARD_15, score)
+            flat[f"{key}/mean19"] = self.mean(CORRUPTIONS, score)
+            flat |= {f"{key}/{family}": self.mean(names, score) for family, names in FAMILIES.items()}
+            standard = [name for name in self.cells if name in STANDARD_15] or None
+            flat |= {f"{key}/severity_{s}": value for s, value in self.by_severity(score, standard).items() if s}
+            flat |= {f"{key}/{name}": value for name, value in self.by_corruption(score).items()}
+        for name in ("mean15", "mean19"):
+            if (interval := self.interval(name)) is not None:
+                flat[f"corruption_accuracy/{self.params}/{name}_low"] = interval[0]
+                flat[f"corruption_accuracy/{self.params}/{name}_high"] = interval[1]
+        if reference is not None:
+            flat[f"corruption_error/{self.params}/mce"] = self.mce(reference)
+        return {name: value for name, value in flat.items() if value is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, with the means beside the cells."""
+        return asdict(self) | {"summary": self.summary()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "CorruptionTable":
+        """The inverse of `to_dict`, also after a passage through JSON, which turns severities into strings."""
+        values = {name: value for name, value in data.items() if name != "summary"}
+        values["cells"] = {
+            name: {int(severity): Cell(**cell) for severity, cell in row.items()}
+            for name, row in values["cells"].items()
+        }
+        if values.get("clean") is not None:
+            values["clean"] = Cell(**values["clean"])
+        if values.get("size") is not None:
+            values["size"] = tuple(values["size"])
+        return cls(**values)

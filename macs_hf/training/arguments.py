@@ -1,0 +1,50 @@
+"""`TrainingArguments` that also carry the objective."""
+
+from dataclasses import dataclass, field
+
+from transformers import TrainingArguments
+
+from ..objective.objective import Objective, validate
+
+
+LOWER_IS_BETTER = ("ece", "nll", "brier")
+
+
+@dataclass
+class MaCSTrainingArguments(Objective, TrainingArguments):
+    """
+    All of [`~transformers.TrainingArguments`], all fields of [`Objective`], and these defaults changed:
+
+    - `remove_unused_columns=False`: image datasets make `pixel_values` on the fly from an `image` column, which the
+      parent would strip because no model takes it.
+    - `logging_nan_inf_filter=False`: the filter hides a diverged loss and costs a device sync per step; the trainer
+      keeps a flag on the device and stops at the next log instead.
+    - `greater_is_better=False` where `metric_for_best_model` is `ece`, `nll` or `brier`.
+    - `ddp_find_unused_parameters=False`: image classifiers use all their parameters, and the search costs time.
+
+    ```python
+    >>> from macs_hf import METHODS, MaCSTrainingArguments
+
+    >>> MaCSTrainingArguments("runs/focal", **METHODS["focal"] | {"learning_rate": 3e-4}).focal_gamma
+    2.0
+
+    ```
+    """
+
+    remove_unused_columns: bool = field(
+        default=False, metadata={"help": "Strip columns that the model does not take, before transforms see them."}
+    )
+    logging_nan_inf_filter: bool = field(
+        default=False, metadata={"help": "Leave nan and inf out of the logged loss (the trainer stops at them)."}
+    )
+    ddp_find_unused_parameters: bool | None = field(
+        default=False, metadata={"help": "Let DistributedDataParallel look for parameters without a gradient."}
+    )
+
+    def __post_init__(self) -> None:
+        metric = (self.metric_for_best_model or "").removeprefix("eval_")
+        if self.greater_is_better is None and metric in LOWER_IS_BETTER:
+            # The parent takes every name that does not end in `loss` for one to be maximised.
+            self.greater_is_better = False
+        TrainingArguments.__post_init__(self)
+        validate(self)

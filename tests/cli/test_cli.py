@@ -1,0 +1,124 @@
+"""`macs-hf` on a saved model and a local dataset: what a person who never trains would type."""
+
+import json
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from datasets import ClassLabel, Dataset, DatasetDict, Features
+from PIL import Image
+from transformers import AutoModelForImageClassification, ResNetConfig, set_seed
+
+from macs_hf.cli.main import main
+from macs_hf.data.columns import align_labels
+from macs_hf.models.loading import load_classifier
+
+
+CLASSES = ["ant", "bee", "cat"]
+
+
+def picture(rng: np.random.Generator, label: int) -> Image.Image:
+    """Brighter in the channel of its class."""
+    pixels = rng.integers(0, 200, (32, 32, 3))
+    pixels[..., label] += 40
+    return Image.fromarray(pixels.astype(np.uint8))
+
+
+def split(size: int, seed: int, names: list[str]) -> Dataset:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, len(names), size)
+    images = [picture(rng, CLASSES.index(names[label])) for label in labels]
+    features = Features({"image": datasets.Image(), "label": ClassLabel(names=names)})
+    return Dataset.from_dict({"image": images, "label": labels.tolist()}, features=features)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`model`, overconfident; `data` with its classes in the model's order, `mixed` in another."""
+    folder = tmp_path_factory.mktemp("cli")
+    set_seed(0)
+    model, processor = load_classifier("tiny", CLASSES)
+    with torch.no_grad():
+        model.classifier[-1].weight.mul_(30)
+    model.save_pretrained(folder / "model")
+    processor.save_pretrained(folder / "model")
+    for name, names in (("data", CLASSES), ("mixed", ["cat", "ant", "bee"]), ("two", CLASSES[:2])):
+        splits = {"train": split(20, 0, names), "validation": split(120, 1, names), "test": split(60, 2, names)}
+        DatasetDict(splits).save_to_disk(str(folder / name))
+    return folder
+
+
+def run(folder: Path, action: str, data: str, *options: str) -> int:
+    output = str(folder / f"{action}-{data}")
+    words = [action, str(folder / "model"), "--dataset", str(folder / data), "--cpu", "--output_dir", output, *options]
+    try:
+        return main(words)
+    except SystemExit as left:
+        return left.code
+
+
+def test_evaluate_writes_a_report_and_prints_a_table(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    assert run(folder, "evaluate", "data", "--corruptions", "cifar", "--corruption_samples", "4") == 0
+    report = json.loads((folder / "evaluate-data" / "model.json").read_text())
+    assert (report["n"], report["split"], report["after"]) == (60, "test", None)
+    assert report["corruptions"]["n"] == 4
+    assert (folder / "evaluate-data" / "model.reliability.png").exists()
+    shown = capsys.readouterr().out
+    assert f"{100 * report['before']['metrics']['ece']['value']:.2f}%" in shown
+
+
+def test_calibrate_saves_a_model_that_needs_no_code_of_ours(folder: Path) -> None:
+    assert run(folder, "calibrate", "data", "--calibration_split", "validation") == 0
+    report = json.loads((folder / "calibrate-data" / "model.json").read_text())
+    temperature = report["temperature"]["value"]
+    assert temperature > 1
+    assert report["after"]["metrics"]["nll"]["value"] < report["before"]["metrics"]["nll"]["value"]
+    images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    logits = []
+    for name in ("model", "calibrate-data"):
+        model = AutoModelForImageClassification.from_pretrained(folder / name).eval()
+        with torch.no_grad():
+            logits.append(model(images).logits)
+    assert torch.allclose(logits[0] / temperature, logits[1], rtol=1e-4, atol=1e-5)
+
+
+def test_classes_in_another_order_are_aligned(folder: Path) -> None:
+    assert run(folder, "evaluate", "mixed") == 0
+    model = AutoModelForImageClassification.from_pretrained(folder / "model").eval()
+    _, processor = load_classifier("tiny", CLASSES)
+    data = datasets.load_from_disk(str(folder / "mixed"))["test"]
+    names = data.features["label"].names
+    with torch.no_grad():
+        predicted = model(**processor(list(data["image"]), return_tensors="pt")).logits.argmax(-1).tolist()
+    right = [model.config.id2label[p] == names[y] for p, y in zip(predicted, data["label"], strict=True)]
+    report = json.loads((folder / "evaluate-mixed" / "model.json").read_text())
+    assert report["before"]["metrics"]["accuracy"]["value"] == pytest.approx(np.mean(right))
+
+
+def test_mistakes_are_told_in_a_line(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    assert run(folder, "evaluate", "two") == 2
+    assert "The model has 3 classes, the dataset 2: the model's classes are ant, bee, cat" in capsys.readouterr().err
+    assert run(folder, "calibrate", "data", "--calibration_split", "test") == 2
+    assert "calibration_split='test' and split='test' must differ" in capsys.readouterr().err
+    assert run(folder, "evaluate", "data", "--split", "holdout") == 2
+    shown = capsys.readouterr().err
+    assert "has no split 'holdout' to test on" in shown and "Traceback" not in shown
+
+
+def test_where_a_mistake_was_found_is_told_if_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MACS_HF_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="has no split 'holdout' to test on"):
+        run(folder, "evaluate", "data", "--split", "holdout")
+
+
+def test_names_that_differ_only_in_case_stay_apart() -> None:
+    config = ResNetConfig(id2label={0: "b", 1: "A", 2: "a"}, label2id={"b": 0, "A": 1, "a": 2})
+    data = Dataset.from_dict({"label": [0, 1, 2]}, features=Features({"label": ClassLabel(names=["a", "b", "A"])}))
+    assert list(align_labels(data, "label", ["a", "b", "A"], config)["label"]) == [2, 0, 1]
+    plain = ResNetConfig(id2label={0: "Cat", 1: "Dog"}, label2id={"Cat": 0, "Dog": 1})
+    data = Dataset.from_dict({"label": [0, 1]}, features=Features({"label": ClassLabel(names=["dog", "cat"])}))
+    assert list(align_labels(data, "label", ["dog", "cat"], plain)["label"]) == [1, 0]
+    with pytest.raises(ValueError, match="same names but other numbers"):
+        align_labels(data, "label", ["dog", "bird"], plain)

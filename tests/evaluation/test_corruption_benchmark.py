@@ -1,0 +1,326 @@
+"""The report: cells by hand, subsets, shards, sizes, temperature, and the published layouts."""
+
+import json
+import math
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from macs_hf.corruptions import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15, corrupt
+from macs_hf.evaluation.corruption_benchmark import evaluate_corruptions, forward_of
+from macs_hf.evaluation.published import evaluate_published
+from macs_hf.metrics.ece import expected_calibration_error
+from macs_hf.pixels import PixelStats
+from macs_hf.report.corruption_table import Cell, CorruptionTable
+
+
+FEW = {"corruptions": ("gaussian_noise", "contrast", "saturate"), "severities": (1, 5), "progress": False}
+
+
+def images(count: int = 30, size: int = 32) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=generator)
+
+
+def labelled(count: int = 30, size: int = 32) -> list[tuple[Tensor, int]]:
+    return [(image, i % 3) for i, image in enumerate(images(count, size))]
+
+
+def forward(batch: Tensor) -> Tensor:
+    """Logits of three classes: how bright each channel is, in the middle."""
+    return (batch[..., 8:24, 8:24].float().mean((2, 3)) - 120) / 4
+
+
+def test_cells_equal_a_direct_computation() -> None:
+    data = labelled()
+    table = evaluate_corruptions(forward, data, seed=3, batch_size=7, temperature=2.0, **FEW)
+    labels = torch.arange(30) % 3
+    for name in FEW["corruptions"]:
+        for severity in FEW["severities"]:
+            logits = forward(corrupt(images(), name, severity, seed=3))
+            cell = table.cells[name][severity]
+            assert cell.n == 30 and cell.accuracy == (logits.argmax(1) == labels).double().mean()
+            assert math.isclose(cell.nll, nn.functional.cross_entropy(logits, labels), rel_tol=1e-5)
+            assert math.isclose(cell.ece, expected_calibration_error(logits, labels), abs_tol=1e-6)
+            assert math.isclose(cell.scaled_ece, expected_calibration_error(logits / 2, labels), abs_tol=1e-6)
+            assert math.isclose(cell.scaled_nll, nn.functional.cross_entropy(logits / 2, labels), rel_tol=1e-5)
+    assert table.clean.accuracy == (forward(images()).argmax(1) == labels).double().mean()
+    assert (table.params, table.seed, table.n, table.frost) == ("cifar", 3, 30, None)
+
+
+def test_the_batch_size_does_not_matter() -> None:
+    small, large = (evaluate_corruptions(forward, labelled(), batch_size=size, **FEW) for size in (4, 30))
+    for key, value in small.summary().items():
+        assert math.isclose(value, large.summary()[key], rel_tol=1e-6), key
+
+
+def test_a_stream_gives_the_same_as_a_list() -> None:
+    assert evaluate_corruptions(forward, iter(labelled()), **FEW) == evaluate_corruptions(forward, labelled(), **FEW)
+    with pytest.raises(ValueError, match="samples=3 needs a dataset with a length"):
+        evaluate_corruptions(forward, iter(labelled()), samples=3, **FEW)
+
+
+def test_a_subset_is_fixed_and_keeps_the_images_noise() -> None:
+    seen: list[Tensor] = []
+
+    def record(batch: Tensor) -> Tensor:
+        seen.append(batch)
+        return forward(batch)
+
+    options = {"corruptions": ("gaussian_noise",), "severities": (5,), "progress": False}
+    table = evaluate_corruptions(record, labelled(), samples=10, **options)
+    assert table.n == 10
+    whole = corrupt(images(), "gaussian_noise", 5)
+    assert all(any(torch.equal(image, other) for other in whole) for image in seen[1])
+    again = evaluate_corruptions(forward, labelled(), samples=10, **options)
+    assert again == table and evaluate_corruptions(forward, labelled(), samples=10, seed=1, **options) != table
+
+
+class Rank:
+    """What an `Accelerator` is to the evaluation, as a thread: `reduce` waits for the others and adds theirs."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, process_index: int, barrier: threading.Barrier, shared: dict[int, Tensor]) -> None:
+        self.process_index, self.num_processes = process_index, barrier.parties
+        self.barrier, self.shared = barrier, shared
+
+    def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
+        assert reduction == "sum"
+        self.shared[self.process_index] = tensor
+        self.barrier.wait(60)
+        total = torch.stack(list(self.shared.values())).sum(0, dtype=tensor.dtype)
+        self.barrier.wait(60)
+        return total
+
+
+def test_shards_add_up() -> None:
+    whole = evaluate_corruptions(forward, labelled(), samples=23, **FEW)
+    barrier, shared = threading.Barrier(3), {}
+
+    def run(rank: int) -> CorruptionTable:
+        return evaluate_corruptions(forward, labelled(), samples=23, accelerator=Rank(rank, barrier, shared), **FEW)
+
+    with ThreadPoolExecutor(3) as pool:
+        tables = list(pool.map(run, range(3)))
+    for table in tables:
+        assert table.n == 23 and table.hits == whole.hits
+        for key, value in whole.summary().items():
+            assert math.isclose(table.summary()[key], value, rel_tol=1e-6), key
+
+
+def test_hits_are_the_severities_at_which_an_image_was_right() -> None:
+    table = evaluate_corruptions(forward, labelled(), seed=3, batch_size=7, **FEW)
+    assert list(table.hits) == list(FEW["corruptions"])
+    for name in FEW["corruptions"]:
+        right = sum(
+            forward(corrupt(images(), name, severity, seed=3)).argmax(1) == torch.arange(30) % 3
+            for severity in FEW["severities"]
+        )
+        assert table.hits[name] == "".join(str(int(count)) for count in right)
+
+
+LAUNCHED = """
+import json, torch
+from accelerate import Accelerator
+from macs_hf.corruptions import evaluate_corruptions
+generator = torch.Generator().manual_seed(0)
+images = torch.randint(0, 256, (21, 3, 32, 32), dtype=torch.uint8, generator=generator)
+accelerator = Accelerator(cpu=True)
+table = evaluate_corruptions(
+    lambda batch: batch.float().mean((2, 3)), [(image, i % 3) for i, image in enumerate(images)],
+    corruptions=("gaussian_noise", "fog"), severities=(3,), accelerator=accelerator, progress=False,
+)
+if accelerator.is_main_process:
+    print("TABLE" + json.dumps(table.to_dict()))
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_table_of_one(tmp_path: Path) -> None:
+    script = tmp_path / "launched.py"
+    script.write_text(LAUNCHED)
+    tables = []
+    for processes in (1, 2):
+        command = [
+            "-m",
+            "accelerate.commands.launch",
+            "--cpu",
+            "--num_processes",
+            str(processes),
+            "--main_process_port",
+        ]
+        command += ["0", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", str(script)]
+        output = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True).stdout
+        line = next(line for line in output.splitlines() if line.startswith("TABLE"))
+        tables.append(CorruptionTable.from_dict(json.loads(line.removeprefix("TABLE"))))
+    assert tables[1].n == 21 and tables[1].hits == tables[0].hits
+    for key, value in tables[0].summary().items():
+        assert math.isclose(tables[1].summary()[key], value, rel_tol=1e-6), key
+
+
+def test_before_and_after_resizing() -> None:
+    def halve(image: Tensor) -> Tensor:
+        return image[:, ::2, ::2].contiguous()
+
+    seen: list[Tensor] = []
+
+    def record(batch: Tensor) -> Tensor:
+        seen.append(batch)
+        return forward(batch)
+
+    options = {"corruptions": ("gaussian_noise",), "severities": (3,), "progress": False, "resize": halve}
+    data = labelled(4, 64)
+    after = evaluate_corruptions(record, data, **options)
+    before = evaluate_corruptions(record, data, before_resize=True, **options)
+    originals = images(4, 64)
+    assert torch.equal(seen[0], originals[..., ::2, ::2]) and torch.equal(seen[2], seen[0])
+    assert torch.equal(seen[1], corrupt(originals[..., ::2, ::2], "gaussian_noise", 3))
+    assert torch.equal(seen[3], corrupt(originals, "gaussian_noise", 3)[..., ::2, ::2])
+    assert (after.when, before.when) == ("after_resize", "before_resize")
+    with pytest.raises(ValueError, match="before_resize=True needs resize"):
+        evaluate_corruptions(forward, data, before_resize=True, **FEW)
+
+
+def test_kinds_of_examples() -> None:
+    expected = evaluate_corruptions(forward, labelled(), **FEW)
+    stats = PixelStats((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
+    pils = [{"img": Image.fromarray(i.movedim(0, -1).numpy()), "y": label} for i, label in labelled()]
+    assert evaluate_corruptions(forward, pils, columns=("img", "y"), **FEW) == expected
+    floats = [(image / 255, label) for image, label in labelled()]
+    assert evaluate_corruptions(forward, floats, **FEW) == expected
+    normalised = [(stats.normalize(image), label) for image, label in floats]
+    assert evaluate_corruptions(forward, normalised, stats=stats, **FEW) == expected
+    with pytest.raises(ValueError, match=r"no 'image' but \['img', 'y'\]"):
+        evaluate_corruptions(forward, pils, **FEW)
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        evaluate_corruptions(forward, normalised, **FEW)
+    with pytest.raises(ValueError, match=r"differ in size.*resize"):
+        evaluate_corruptions(forward, [*labelled(1, 32), *labelled(1, 40)], **FEW)
+    with pytest.raises(ValueError, match="empty"):
+        evaluate_corruptions(forward, [], **FEW)
+
+
+def test_forward_of_a_model_normalises_and_leaves_its_mode() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(3 * 32 * 32, 4)).train()
+    stats = PixelStats((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
+    batch = images(2)
+    expected = model[2](stats.normalize(batch / 255).flatten(1))
+    assert torch.allclose(forward_of(model, stats)(batch), expected, atol=1e-5) and model.training
+
+
+def constant_table(accuracy: dict[str, float], **options: object) -> CorruptionTable:
+    cells = {name: {s: Cell(10, value, 1.0, 0.1 * s) for s in SEVERITIES} for name, value in accuracy.items()}
+    return CorruptionTable("imagenet", "generated", 10, cells, **options)
+
+
+def test_means_families_and_mce() -> None:
+    table = constant_table({name: 0.5 if name in STANDARD_15 else 1.0 for name in CORRUPTIONS})
+    summary = table.summary(dict.fromkeys(STANDARD_15, 0.25))
+    assert summary["corruption_accuracy/imagenet/mean15"] == 0.5
+    assert math.isclose(summary["corruption_accuracy/imagenet/mean19"], (15 * 0.5 + 4) / 19)
+    assert summary["corruption_accuracy/imagenet/extra"] == 1 and summary["corruption_accuracy/imagenet/blur"] == 0.5
+    assert math.isclose(summary["corruption_ece/imagenet/severity_4"], 0.4)
+    assert summary["corruption_error/imagenet/mce"] == 2
+    assert table.mce(table) == 1
+    assert all("/imagenet/" in key for key in summary)
+
+
+def test_incomplete_tables_have_no_means() -> None:
+    table = constant_table(dict.fromkeys(FAMILIES["noise"], 0.5))
+    summary = table.summary()
+    assert "corruption_accuracy/imagenet/mean15" not in summary
+    assert summary["corruption_accuracy/imagenet/noise"] == 0.5 and "corruption_accuracy/imagenet/blur" not in summary
+    assert table.interval() is None
+    with pytest.raises(ValueError, match="defocus_blur"):
+        table.mce(table)
+
+
+def test_the_interval_counts_images_not_cells() -> None:
+    # Every image is right in all cells or in none: 95 cells tell no more than one.
+    data = [(torch.full((3, 32, 32), 128, dtype=torch.uint8), i % 2) for i in range(40)]
+    zeros = evaluate_corruptions(lambda batch: torch.tensor([[1.0, 0.0]]).repeat(len(batch), 1), data, progress=False)
+    low, high = zeros.interval("mean15")
+    half = 1.96 * math.sqrt(0.25 * 40 / 39 / 40)
+    assert math.isclose(low, 0.5 - half, rel_tol=1e-6) and math.isclose(high, 0.5 + half, rel_tol=1e-6)
+    assert zeros.interval("mean19") == pytest.approx((low, high))
+
+
+def test_json_and_back() -> None:
+    table = evaluate_corruptions(forward, labelled(), temperature=1.5, **FEW)
+    assert CorruptionTable.from_dict(json.loads(json.dumps(table.to_dict(), allow_nan=False))) == table
+
+
+def test_severity_zero_is_clean() -> None:
+    table = constant_table({"fog": 0.5}, clean=Cell(10, 0.9, 0.1, 0.01))
+    assert table.by_severity() == {0: 0.9, 1: 0.5, 2: 0.5, 3: 0.5, 4: 0.5, 5: 0.5}
+
+
+@pytest.fixture
+def published() -> dict[str, np.ndarray]:
+    """Four images under three corruptions at five severities, as CIFAR-10-C keeps them."""
+    names = ("gaussian_noise", "fog", "saturate")
+    made = {n: torch.cat([corrupt(images(4), n, s) for s in SEVERITIES]).movedim(1, -1).numpy() for n in names}
+    return made | {"labels": np.tile(np.array([0, 1, 2, 0]), 5)}
+
+
+def test_published_layouts_give_the_generated_table(published: dict[str, np.ndarray], tmp_path: Path) -> None:
+    names = ("gaussian_noise", "fog", "saturate")
+    data = [(image, i % 3) for i, image in enumerate(images(4))]
+    generated = evaluate_corruptions(forward, data, corruptions=names, progress=False)
+    arrays, folders = tmp_path / "CIFAR-10-C", tmp_path / "ImageNet-C"
+    arrays.mkdir()
+    rows = []
+    for name, values in published.items():
+        np.save(arrays / f"{name}.npy", values)
+        for row, value in enumerate(values) if name != "labels" else ():
+            severity, label = row // 4 + 1, [0, 1, 2, 0][row % 4]
+            place = folders / "family" / name / str(severity) / f"n0{label}"
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(value).save(place / f"{row:03d}.png")
+            rows.append(
+                {
+                    "image": Image.fromarray(value),
+                    "label": label,
+                    "corruption_name": name,
+                    "corruption_level": severity,
+                }
+            )
+    hub = datasets.Dataset.from_list(rows)
+    for source in (arrays, folders, hub):
+        table = evaluate_published(forward, source, params="cifar", batch_size=3, progress=False)
+        assert table.n == 4 and table.seed is None and list(table.cells) == list(names)
+        assert table.hits == generated.hits
+        for name in names:
+            for severity in SEVERITIES:
+                ours, theirs = table.cells[name][severity], generated.cells[name][severity]
+                assert ours.accuracy == theirs.accuracy and math.isclose(ours.nll, theirs.nll, rel_tol=1e-6)
+    part = evaluate_published(forward, arrays, params="cifar", samples=2, seed=1, progress=False)
+    assert (part.n, part.seed) == (2, 1)
+
+
+def test_published_errors(published: dict[str, np.ndarray], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no corrupted images"):
+        evaluate_published(forward, tmp_path, params="cifar")
+    np.save(tmp_path / "fog.npy", published["fog"])
+    with pytest.raises(ValueError, match=r"labels\.npy is missing"):
+        evaluate_published(forward, tmp_path, params="cifar")
+    np.save(tmp_path / "labels.npy", published["labels"][:7])
+    with pytest.raises(ValueError, match="7 labels for 20 images"):
+        evaluate_published(forward, tmp_path, params="cifar")
+    np.save(tmp_path / "fog.npy", published["fog"].astype(np.float32))
+    with pytest.raises(ValueError, match=r"float32.*expected uint8"):
+        evaluate_published(forward, tmp_path, params="cifar")
+    with pytest.raises(ValueError, match="no corruption column"):
+        evaluate_published(forward, datasets.Dataset.from_dict({"image": [1], "label": [0]}), params="cifar")
+    with pytest.raises(ValueError, match="neither a folder nor a Hub id"):
+        evaluate_published(forward, "no/such/folder", params="cifar")

@@ -1,0 +1,66 @@
+"""Paired comparisons under corruption: closed forms, cancelling, what cannot be compared."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from macs_hf.corruptions import SEVERITIES
+from macs_hf.evaluation.corruption_comparison import compare_corruptions
+from macs_hf.report.corruption_table import Cell, CorruptionTable
+
+
+def table(**hits: str) -> CorruptionTable:
+    n = len(next(iter(hits.values())))
+    cells = {name: {s: Cell(n, 0.5, 1.0, 0.1) for s in SEVERITIES} for name in hits}
+    return CorruptionTable("cifar", "generated", n, cells, seed=0, hits=hits)
+
+
+def test_the_interval_is_that_of_the_differences_of_images() -> None:
+    found = compare_corruptions(table(fog="5310"), table(fog="4311"), [["fog"]])
+    differences = [0.2, 0.0, 0.0, -0.2]
+    half = 1.96 * math.sqrt(sum(d * d for d in differences) / 3 / 4)
+    assert found.difference == pytest.approx(0) and found.verdict == "tie"
+    assert (found.low, found.high) == pytest.approx((-half, half))
+    assert (found.a, found.b) == pytest.approx((9 / 20, 9 / 20))
+
+
+def test_what_is_hard_for_both_cancels() -> None:
+    good, poor = "5" * 50 + "1" * 50, "4" * 50 + "0" * 50
+    found = compare_corruptions(table(fog=good), table(fog=poor), [["fog"]])
+    assert (found.low, found.difference, found.high) == pytest.approx((0.2, 0.2, 0.2))
+    assert found.verdict == "win"
+    assert compare_corruptions(table(fog=poor), table(fog=good), [["fog"]]).verdict == "loss"
+
+
+def test_groups_count_alike() -> None:
+    a, b = table(fog="55", snow="55", contrast="00"), table(fog="00", snow="00", contrast="55")
+    assert compare_corruptions(a, b, [["fog", "snow"], ["contrast"]]).difference == pytest.approx(0)
+    assert compare_corruptions(a, b, [["fog", "snow", "contrast"]]).difference == pytest.approx(1 / 3)
+
+
+def test_of_several_runs_an_image_counts_with_its_mean() -> None:
+    a, b = [table(fog="5500"), table(fog="0055")], [table(fog="4400"), table(fog="0044")]
+    found = compare_corruptions(a, b, [["fog"]])
+    assert (found.low, found.difference, found.high) == pytest.approx((0.1, 0.1, 0.1))
+    one = compare_corruptions(a[0], b[0], [["fog"]])
+    assert one.low < 0.1 < one.high and one.difference == pytest.approx(0.1)
+    with pytest.raises(ValueError, match="at least one table"):
+        compare_corruptions(a, [], [["fog"]])
+
+
+def test_what_cannot_be_compared_is_named() -> None:
+    one = table(fog="53")
+    for other, message in (
+        (replace(one, seed=1), r"differ in seed \(0 and 1\)"),
+        (table(fog="531"), r"differ in n \(2 and 3\)"),
+        (replace(one, hits=None), "no hits"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compare_corruptions(one, other, [["fog"]])
+    large, small = (replace(one, size=(size, size)) for size in (64, 32))
+    with pytest.raises(ValueError, match=r"differ in size \(\(64, 64\) and \(32, 32\)\)"):
+        compare_corruptions(large, small, [["fog"]])
+    assert compare_corruptions(large, one, [["fog"]]).difference == 0
+    with pytest.raises(ValueError, match="'gaussian_noise' was not measured"):
+        compare_corruptions(one, one)

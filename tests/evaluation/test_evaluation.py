@@ -1,0 +1,187 @@
+"""From a trained model to its report: metrics by default, temperature fitted and folded, rows and pictures written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny import NUM_LABELS, Images, arguments, build, trainer
+from transformers import AutoModelForImageClassification, EvalPrediction
+
+from macs_hf import MaCSTrainer, PixelStats
+from macs_hf.cli.summary import summary_table
+from macs_hf.evaluation.checkpoint import evaluate_checkpoint, told_arguments, write_report
+from macs_hf.metrics import brier_score, expected_calibration_error, negative_log_likelihood, summarize
+from macs_hf.report.evaluation import EvaluationReport
+from macs_hf.report.rows import SampleRows
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> MaCSTrainer:
+    """Overconfident on purpose: logits five times as large as they were learned."""
+    model = build("vit")
+    run = MaCSTrainer(
+        model=model,
+        args=arguments(tmp_path, max_steps=8),
+        train_dataset=Images(64),
+        pixel_stats=PixelStats((0.5,), (0.5,)),
+    )
+    run.train()
+    with torch.no_grad():
+        model.classifier.weight.mul_(5)
+        model.classifier.bias.mul_(5)
+    return run
+
+
+def logits_of(run: MaCSTrainer, data: Images) -> np.ndarray:
+    with torch.no_grad():
+        return run.model.eval()(data.images).logits.numpy()
+
+
+def test_default_metrics_are_those_of_the_functions(trained: MaCSTrainer) -> None:
+    data = Images(50, seed=1)
+    logits, labels = logits_of(trained, data), data.labels.numpy()
+    found = trained.evaluate(data)
+    assert found["eval_accuracy"] == pytest.approx((logits.argmax(1) == labels).mean())
+    assert found["eval_nll"] == pytest.approx(negative_log_likelihood(logits, labels), abs=1e-6)
+    assert found["eval_nll"] == pytest.approx(found["eval_loss"], abs=1e-6)
+    assert found["eval_ece"] == pytest.approx(expected_calibration_error(logits, labels), abs=1e-6)
+    assert found["eval_brier"] == pytest.approx(brier_score(logits, labels), abs=1e-6)
+    assert trained.predict(data).predictions == pytest.approx(logits, abs=1e-6)
+
+
+def test_own_metrics_are_respected(tmp_path: Path) -> None:
+    def own(prediction: EvalPrediction) -> dict[str, float]:
+        return {"classes": prediction.predictions.shape[1]}
+
+    run = MaCSTrainer(model=build("vit"), args=arguments(tmp_path), compute_metrics=own)
+    found = run.evaluate(Images(10))
+    assert found["eval_classes"] == NUM_LABELS
+    assert "eval_ece" not in found
+
+
+def test_prediction_without_labels_gives_logits(trained: MaCSTrainer) -> None:
+    class Unlabelled(Images):
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            return {"pixel_values": self.images[index]}
+
+    data = Unlabelled(10)
+    assert trained.predict(data).predictions == pytest.approx(logits_of(trained, data), abs=1e-6)
+    assert "eval_ece" not in trained.evaluate(data)
+
+
+def test_calibrate_divides_the_logits_and_lowers_the_nll(trained: MaCSTrainer, tmp_path: Path) -> None:
+    validation, test = Images(200, seed=2), Images(50, seed=3)
+    before = logits_of(trained, test)
+    fit = trained.calibrate(validation)
+    assert fit.temperature > 1.5
+    assert fit.nll_after < fit.nll_before
+    after = logits_of(trained, test)
+    assert after == pytest.approx(before / fit.temperature, rel=1e-4, abs=1e-5)
+    assert trained.model.config.calibration_temperature == pytest.approx(fit.temperature)
+
+    trained.save_model()
+    reloaded = AutoModelForImageClassification.from_pretrained(tmp_path)
+    assert reloaded.config.calibration_temperature == pytest.approx(fit.temperature)
+    with torch.no_grad():
+        assert reloaded.eval()(test.images).logits.numpy() == pytest.approx(after, abs=1e-6)
+
+
+def test_training_forgets_the_temperature_of_its_start(trained: MaCSTrainer, tmp_path: Path) -> None:
+    trained.calibrate(Images(200, seed=2))
+    again = trainer(tmp_path / "again", trained.model, max_steps=1)
+    again.train()
+    assert not hasattr(again.model.config, "calibration_temperature")
+
+
+def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCSTrainer, tmp_path: Path) -> None:
+    validation, test = Images(200, seed=2), Images(150, seed=3)
+    logits = logits_of(trained, test)
+    report, rows = evaluate_checkpoint(
+        trained,
+        test,
+        validation,
+        corruptions="cifar",
+        corruption_samples=20,
+        margin_samples=10,
+        model="vit",
+        dataset="images",
+        split="test",
+    )
+    assert logits_of(trained, test) == pytest.approx(logits)
+    labels = test.labels.numpy()
+    assert report.n == 150
+    assert report.before.metrics["nll"].value == pytest.approx(negative_log_likelihood(logits, labels), abs=1e-5)
+    scaled = logits / report.temperature.value
+    assert report.after.metrics["nll"].value == pytest.approx(negative_log_likelihood(scaled, labels), abs=1e-5)
+    assert report.after.metrics["ece"].value == pytest.approx(expected_calibration_error(scaled, labels), abs=1e-5)
+    assert report.after.metrics["accuracy"].value == report.before.metrics["accuracy"].value
+    for part in (report.before, report.after):
+        for name, interval in part.metrics.items():
+            assert interval.low <= interval.value <= interval.high, name
+            if name != "logit_margin":
+                assert interval.low >= 0, name
+        assert part.metrics["accuracy"].high <= 1
+    assert report.corruptions["n"] == 20
+    assert 0 <= report.corruptions["summary"]["corruption_accuracy/cifar/mean19"] <= 1
+    assert report.margins["num_samples"] == 10
+
+    written = write_report(report, rows, tmp_path, "trial")
+    assert all(path.stat().st_size > 0 for path in written)
+    assert EvaluationReport.load(tmp_path / "trial.json").after == report.after
+    assert json.loads((tmp_path / "trial.json").read_text())["samples"] == "trial.samples.npz"
+    assert summarize(SampleRows.load(tmp_path / "trial.samples.npz"))["nll"] == pytest.approx(
+        report.after.metrics["nll"].value, abs=1e-5
+    )
+    before = SampleRows.load(tmp_path / "trial.samples.npz", before=True)
+    assert summarize(before)["nll"] == pytest.approx(report.before.metrics["nll"].value, abs=1e-5)
+    assert report.corruptions["size"] == (32, 32)
+    table = summary_table(report)
+    assert f"{100 * report.after.metrics['ece'].value:.2f}%" in table
+    assert f"temperature {report.temperature.value:.4f}" in table
+
+
+class SortedImages(Images):
+    """As a folder gives them: one class after the other."""
+
+    def __init__(self, *args: int, **kwargs: int) -> None:
+        super().__init__(*args, **kwargs)
+        order = self.labels.argsort(stable=True)
+        self.images, self.labels = self.images[order], self.labels[order]
+
+
+def test_margins_are_those_of_all_classes(trained: MaCSTrainer) -> None:
+    """Of a sorted test set the first images are of one class."""
+    test, seen = SortedImages(120, seed=3), []
+    batches = trained.data_collator
+    trained.data_collator = lambda rows: seen.extend(row["labels"] for row in rows) or batches(rows)
+    evaluate_checkpoint(trained, test, margin_samples=20, model="vit", dataset="images", split="test")
+    trained.data_collator = batches
+    assert len({int(label) for label in seen[-20:]}) > 1
+    assert len({int(label) for label in test.labels[:20]}) == 1
+
+
+def test_few_samples_leave_the_temperature_alone_and_say_why(trained: MaCSTrainer) -> None:
+    report, _ = evaluate_checkpoint(
+        trained, Images(20, seed=3), Images(99, seed=2), model="vit", dataset="images", split="test"
+    )
+    assert report.temperature.value == 1.0
+    assert "99 samples" in report.temperature.reason
+    assert report.after.metrics["nll"].value == report.before.metrics["nll"].value
+
+
+def test_told_arguments_are_those_that_differ(tmp_path: Path) -> None:
+    told = told_arguments(arguments(tmp_path, lambda_margin=0.3))
+    assert told["lambda_margin"] == 0.3
+    assert told["learning_rate"] == 1e-2
+    assert not {"output_dir", "margin", "hub_token"} & set(told)
+    assert str(tmp_path) not in json.dumps(told)
+
+
+def test_a_report_never_replaces_a_file_of_the_run(trained: MaCSTrainer, tmp_path: Path) -> None:
+    report, rows = evaluate_checkpoint(trained, Images(20, seed=3), model="vit", dataset="images", split="test")
+    (tmp_path / "config.json").write_text("precious")
+    assert write_report(report, rows, tmp_path, "config")[0] == tmp_path / "config-report.json"
+    assert (tmp_path / "config.json").read_text() == "precious"

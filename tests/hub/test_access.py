@@ -1,0 +1,143 @@
+"""A Hub that cannot be reached is said at once and plainly; what is in the cache needs none."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from macs_hf.data.sources import source_of
+from macs_hf.data.splits import load_splits
+from macs_hf.hub import reach as hub
+from macs_hf.models.loading import load_classifier
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that nobody listens on, and nobody else can take meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A server that accepts and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        accepted: list[socket.socket] = []
+
+        def accept() -> None:
+            while True:
+                try:
+                    accepted.append(server.accept()[0])
+                except OSError:
+                    return
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+    for connection in accepted:
+        connection.close()
+
+
+@pytest.fixture
+def online(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_nobody_listens(closed_port: int, online: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{closed_port}")
+    start = time.monotonic()
+    with pytest.raises(
+        ConnectionError, match=rf"Dataset 'a/b' has to come from http://127.0.0.1:{closed_port}.*local"
+    ):
+        load_splits(source_of("a/b"))
+    with pytest.raises(ConnectionError, match=r"Model 'timm/resnet50.a1_in1k' has to come.*HF_HUB_OFFLINE=1"):
+        load_classifier("resnet50", ["a", "b"])
+    assert time.monotonic() - start < hub.TIMEOUT_SECONDS
+
+
+def test_a_server_that_never_answers(silent_port: int, online: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent_port}")
+    monkeypatch.setattr(hub, "TIMEOUT_SECONDS", 0.5)
+    start = time.monotonic()
+    with pytest.raises(ConnectionError, match=r"cannot be reached \(no answer within 0.5 s\)"):
+        hub.require_hub("Model 'm'")
+    assert 0.4 < time.monotonic() - start < 3
+
+
+def test_a_client_that_tries_one_address_after_another(online: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Patient:
+        def head(self, url: str, timeout: float) -> None:
+            time.sleep(5)
+
+    monkeypatch.setattr(hub, "get_session", Patient)
+    monkeypatch.setattr(hub, "TIMEOUT_SECONDS", 0.2)
+    start = time.monotonic()
+    with pytest.raises(ConnectionError, match=r"no answer within 0.2 s"):
+        hub.require_hub("Model 'm'")
+    assert time.monotonic() - start < 3
+
+
+def test_any_answer_will_do(online: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Session:
+        def head(self, url: str, timeout: float) -> int:
+            asked.append((url, timeout))
+            return 503
+
+    monkeypatch.setattr(hub, "get_session", Session)
+    hub.require_hub("Model 'm'")
+    assert asked == [(constants.ENDPOINT, hub.TIMEOUT_SECONDS)]
+
+
+def test_offline_nobody_is_asked_and_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "get_session", None)
+    start = time.monotonic()
+    with pytest.raises(ConnectionError, match=r"Dataset 'no-such/data' is neither.*Unset HF_HUB_OFFLINE.*embedded"):
+        load_splits(source_of("no-such/data"))
+    with pytest.raises(ConnectionError, match=r"Model 'no-such/model' is neither a local folder nor wholly in"):
+        load_classifier("no-such/model", ["a", "b"])
+    assert time.monotonic() - start < 5
+
+
+def test_local_folders_ask_nobody(tmp_path: Path, online: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "get_session", None)
+    model, processor = load_classifier("tiny", ["a", "b"])
+    model.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    loaded, _ = load_classifier(str(tmp_path), ["a", "b"])
+    assert loaded.config.id2label == {0: "a", 1: "b"}
+    assert len(load_splits(source_of("digits")).test) == 450
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["closed_port", "silent_port"])
+def test_the_script_says_so_within_seconds(
+    server: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a user meets it: nothing patched, a fresh process, the Hub's own clients."""
+    port = request.getfixturevalue(server)
+    code = "import time; from macs_hf.data import load_splits; from macs_hf.sources import source_of"
+    code += "; print('start', time.monotonic(), flush=True)"
+    code += (
+        "\ntry: load_splits(source_of('cifar10'))\nexcept ConnectionError as e: print(e, time.monotonic(), sep='|')"
+    )
+    environment = os.environ | {"HF_ENDPOINT": f"http://127.0.0.1:{port}", "HF_HOME": str(tmp_path)}
+    environment = {name: value for name, value in environment.items() if not name.lower().endswith("_proxy")}
+    environment.pop("HF_HUB_OFFLINE", None)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    begun, said = done.stdout.strip().splitlines()[-2:]
+    message, ended = said.split("|")
+    assert message.startswith(f"Dataset 'uoft-cs/cifar10' has to come from http://127.0.0.1:{port}")
+    assert float(ended) - float(begun.split()[1]) < hub.TIMEOUT_SECONDS + 3

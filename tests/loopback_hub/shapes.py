@@ -1,0 +1,183 @@
+"""What clients of the end-to-end test do, each in a process of its own; sent as source by `run_client`."""
+
+from typing import Any
+
+
+def push_data_and_models(metric_folder: str) -> None:
+    """A dataset of three classes, base models of other classes, and the metric as a Space."""
+    import numpy as np
+    import timm
+    import torch
+    from datasets import ClassLabel, Dataset, DatasetDict, Features, Image
+    from huggingface_hub import HfApi
+    from transformers import ResNetConfig, ResNetForImageClassification, ViTImageProcessor
+
+    features = Features({"picture": Image(), "shape": ClassLabel(names=["circle", "square", "triangle"])})
+    rng = np.random.default_rng(0)
+
+    def split(size: int) -> Dataset:
+        labels = rng.integers(0, 3, size)
+        pixels = rng.integers(0, 200, (size, 40, 44, 3), dtype=np.uint8)
+        for image, label in zip(pixels, labels, strict=True):
+            image[..., label] += 55
+        return Dataset.from_dict({"picture": list(pixels), "shape": labels.tolist()}, features)
+
+    parts = {"train": 4, "validation": 1, "test": 1}  # files
+    DatasetDict(train=split(120), validation=split(110), test=split(40)).push_to_hub("alice/shapes", num_shards=parts)
+
+    torch.manual_seed(0)
+    config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=5)
+    ResNetForImageClassification(config).push_to_hub("alice/base")
+    ViTImageProcessor(size={"height": 32, "width": 32}).push_to_hub("alice/base")
+    api = HfApi()
+    card = b"---\nlicense: mit\n---\nA base.\n"
+    api.upload_file(repo_id="alice/base", path_in_repo="README.md", path_or_fileobj=card)
+    model = timm.create_model("test_resnet", num_classes=7)
+    model.pretrained_cfg |= {"input_size": (3, 32, 32), "crop_pct": 1.0}
+    timm.models.push_to_hf_hub(model, "alice/timm-base", model_config={"num_classes": 7})
+
+    api.create_repo("alice/ece", repo_type="space", space_sdk="gradio")
+    api.upload_folder(
+        repo_id="alice/ece", repo_type="space", folder_path=metric_folder, ignore_patterns="__pycache__/*"
+    )
+
+
+def use_pushed_models(models: list[list[str]]) -> dict[str, dict[str, Any]]:
+    """Load with the libraries alone, and compare with the rows that the trainer measured on the test split."""
+    import sys
+
+    sys.modules["macs_hf"] = None  # importing it fails
+
+    import evaluate
+    import numpy as np
+    import timm
+    import torch
+    from datasets import load_dataset
+    from huggingface_hub import hf_hub_download, model_info
+    from transformers import AutoImageProcessor, AutoModelForImageClassification, pipeline
+
+    torch.set_num_threads(1)
+    try:
+        import macs_hf  # noqa: F401
+    except ImportError:
+        pass
+    else:
+        raise AssertionError("macs_hf can be imported")
+    test = load_dataset("alice/shapes", split="test")
+    images = [row["picture"].convert("RGB") for row in test]
+    names = test.features["shape"].names
+    metric = evaluate.load("alice/ece")
+    results = {}
+    for repo, revision, run in models:
+        with np.load(hf_hub_download(repo, f"{run}.samples.npz", revision=revision)) as stored:
+            rows = {name: stored[name] for name in stored.files}
+
+        def difference(probabilities: torch.Tensor, rows: dict[str, np.ndarray] = rows) -> float:
+            probabilities = probabilities.numpy()
+            assert (probabilities.argmax(1) == rows["prediction"]).all()
+            return float(np.abs(probabilities.max(1) - rows["confidence"]).max())
+
+        processor = AutoImageProcessor.from_pretrained(repo, revision=revision)
+        model = AutoModelForImageClassification.from_pretrained(repo, revision=revision)
+        assert [model.config.id2label[i] for i in range(3)] == names
+        answers = pipeline("image-classification", model=repo, revision=revision)(images, top_k=3)
+        by_name = [{answer["label"]: answer["score"] for answer in answer_of} for answer_of in answers]
+        with torch.no_grad():
+            pixels = torch.stack([processor(image, return_tensors="pt")["pixel_values"][0] for image in images])
+            probabilities = model(pixels).logits.softmax(-1)
+        info = model_info(repo, revision=revision)
+        result = {
+            "auto": difference(probabilities),
+            "pipeline": difference(torch.tensor([[scores[name] for name in names] for scores in by_name])),
+            "labels": bool((np.asarray(test["shape"]) == rows["label"]).all()),
+            "temperature": model.config.calibration_temperature,
+            "metrics": {m["type"]: m["value"] for m in info.model_index[0]["results"][0]["metrics"]},
+            "card": {key: info.card_data.get(key) for key in ("license", "base_model", "datasets", "library_name")},
+            "ece": metric.compute(
+                predictions=probabilities.tolist(), references=test["shape"][:], probabilities=True, n_resamples=0
+            )["ece"],
+        }
+        if info.card_data.library_name == "timm":
+            loaded = timm.create_model(f"hf-hub:{repo}", pretrained=True).eval()
+            transform = timm.data.create_transform(**timm.data.resolve_model_data_config(loaded), is_training=False)
+            with torch.no_grad():
+                result["timm"] = difference(loaded(torch.stack([transform(image) for image in images])).softmax(-1))
+        results[repo] = result
+    return results
+
+
+def push_lookalikes() -> None:
+    """A few rows with the layout of each benchmark dataset, under its own name."""
+    import io
+
+    import numpy as np
+    import PIL.Image
+    from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
+
+    rng = np.random.default_rng(0)
+
+    def picture(size: tuple[int, int], kind: str, mode: str = "RGB") -> dict[str, Any]:
+        pixels = rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+        stream = io.BytesIO()
+        PIL.Image.fromarray(pixels).convert(mode).save(stream, kind)
+        return {"bytes": stream.getvalue(), "path": None}
+
+    def rows(size: int, columns: dict[str, Any], make: Any) -> Dataset:
+        made = [make(i) for i in range(size)]
+        return Dataset.from_dict({name: [row[name] for row in made] for name in columns}, Features(columns))
+
+    def names(count: int) -> ClassLabel:
+        return ClassLabel(names=[f"class {i}" for i in range(count)])
+
+    def dataset(image: str, labels: dict[str, Any], splits: dict[str, int], **how: Any) -> DatasetDict:
+        columns = {image: Image(), **labels}
+        kind, size = how.get("kind", "PNG"), how.get("size", (32, 32))
+
+        def make(i: int) -> dict[str, Any]:
+            values = {name: i % getattr(label, "num_classes", 7) for name, label in labels.items()}
+            return {image: picture(size, kind, "L" if i == 3 and kind == "JPEG" else "RGB"), **values}
+
+        return DatasetDict({name: rows(count, columns, make) for name, count in splits.items()})
+
+    dataset("img", {"label": names(10)}, {"train": 40, "test": 10}).push_to_hub("uoft-cs/cifar10", "plain_text")
+    two = {"fine_label": names(100), "coarse_label": names(20)}
+    dataset("img", two, {"train": 220, "test": 10}).push_to_hub("uoft-cs/cifar100")
+    svhn = dataset("image", {"label": names(10)}, {"train": 40, "test": 10, "extra": 30})
+    svhn.push_to_hub("ufldl-stanford/svhn", "cropped_digits")
+    dataset("image", {"label": names(4)}, {"train": 8, "test": 4}).push_to_hub("ufldl-stanford/svhn", "full_numbers")
+    pets = {"label": names(37), "image_id": Value("string"), "label_cat_dog": ClassLabel(names=["cat", "dog"])}
+    pets = {name: value for name, value in pets.items() if name != "image_id"}
+    photo = {"kind": "JPEG", "size": (500, 375)}
+    dataset("image", pets, {"train": 80, "test": 5}, **photo).push_to_hub("timm/oxford-iiit-pet")
+    large = {"kind": "JPEG", "size": (1200, 1600)}
+    dataset("image", {"label": names(101)}, {"train": 6, "validation": 5}, **large).push_to_hub("ethz/food101")
+    flowers = dataset("image", {"label": names(102)}, {"train": 9, "validation": 6, "test": 5}, **photo)
+    flowers.push_to_hub("dpdl-benchmark/oxford_flowers102")
+    dataset("image", {"label": Value("int64")}, {"train": 42, "test": 14}).push_to_hub("alice/integers")
+
+
+def load_lookalikes(names: list[str]) -> dict[str, dict[str, Any]]:
+    from macs_hf.data.images import EvalTransform, ImageDataset, TrainTransform
+    from macs_hf.data.sources import source_of
+    from macs_hf.data.splits import load_splits
+    from macs_hf.models.loading import load_classifier
+
+    found = {}
+    for name in names:
+        splits = load_splits(source_of(name))
+        model, processor = load_classifier("tiny", splits.label_names)
+        shapes = set()
+        for transform in (EvalTransform(processor), TrainTransform(processor)):
+            for part in (splits.train, splits.validation, splits.test):
+                data = ImageDataset(part, splits.image_column, splits.label_column, transform, "some")
+                for index in (0, min(3, len(data) - 1)):
+                    shapes.add(tuple(data[index]["pixel_values"].shape))
+        found[name] = {
+            "rows": [len(splits.train), len(splits.validation), len(splits.test)],
+            "columns": [splits.image_column, splits.label_column],
+            "classes": len(splits.label_names),
+            "first and last": [splits.label_names[0], splits.label_names[-1]],
+            "shapes": sorted(shapes),
+            "head": model.config.num_labels,
+        }
+    return found

@@ -1,0 +1,157 @@
+"""From a Hub dataset and a Hub model to a calibrated checkpoint and back, with unmodified clients in own processes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback_hub.client import run_client
+from loopback_hub.connection import Account
+from loopback_hub.server import ALICE, ALICE_READS, HubServer
+from loopback_hub.shapes import load_lookalikes, push_data_and_models, push_lookalikes, use_pushed_models
+
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+OWNERS = ("lab", "uoft-cs", "ufldl-stanford", "timm", "ethz", "dpdl-benchmark")
+SHORT = "--max_steps 3 --per_device_train_batch_size 16 --learning_rate 0.01 --corruptions none --disable_tqdm true "
+SHORT += "--use_cpu --logging_steps 1 --eval_strategy no --save_strategy no --report_to none"
+LAUNCH = ["-m", "accelerate.commands.launch", "--config_file", str(ROOT / "examples" / "accelerate" / "cpu.yaml")]
+LAUNCH += ["--num_processes", "2", "--main_process_port", "0"]
+
+
+def run_script(
+    hub: HubServer, script: str, *options: str, launch: bool = False, token: str | None = ALICE, **env: str
+) -> subprocess.CompletedProcess:
+    command = [sys.executable, *(LAUNCH if launch else ()), str(ROOT / "examples" / script), *options]
+    environment = {**os.environ, **hub.env(token), **env}
+    return subprocess.run(command, env=environment, cwd=hub.root, capture_output=True, text=True, timeout=600)
+
+
+def train(hub: HubServer, options: str, **how: Any) -> subprocess.CompletedProcess:
+    done = run_script(hub, "train.py", *options.split(), *SHORT.split(), **how)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-5000:]
+    return done
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
+    """With the data and models, one model trained and pushed by one process, another by two."""
+    accounts = {ALICE: Account("alice", orgs=OWNERS), ALICE_READS: Account("alice", "read", OWNERS)}
+    with HubServer(tmp_path_factory.mktemp("hub"), accounts=accounts) as server:
+        run_client(server, push_data_and_models, args=[str(ROOT / "macs_hf" / "metrics" / "ece")])
+        train(server, "--dataset alice/shapes --model alice/timm-base --output_dir runs/by-timm --push_to_hub")
+        branch = (
+            "--push_to_hub --hub_model_id lab/two --hub_revision trial --hub_private_repo true --license cc-by-4.0"
+        )
+        train(server, f"--dataset alice/shapes --model alice/base --output_dir runs/two {branch}", launch=True)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def used(hub: HubServer) -> dict[str, dict[str, Any]]:
+    models = [["alice/by-timm", "main", "by-timm"], ["lab/two", "trial", "two"]]
+    return run_client(hub, use_pushed_models, args=[models])
+
+
+@pytest.mark.parametrize(("repo", "run"), [("alice/by-timm", "by-timm"), ("lab/two", "two")])
+def test_downloaders_get_the_probabilities_that_were_measured(
+    hub: HubServer, used: dict[str, dict[str, Any]], repo: str, run: str
+) -> None:
+    result = used[repo]
+    report = json.loads((hub.root / "runs" / run / f"{run}.json").read_text())
+    assert result["labels"]
+    assert max(result[way] for way in ("auto", "pipeline")) < 1e-5
+    assert result["temperature"] == pytest.approx(report["temperature"]["value"])
+    measured = {name: report["after"]["metrics"][name]["value"] for name in ("accuracy", "ece", "nll")}
+    assert result["metrics"] == pytest.approx(measured, abs=1e-6)
+    assert result["ece"] == pytest.approx(measured["ece"], abs=1e-5)
+
+
+def test_timm_gives_them_too(used: dict[str, dict[str, Any]]) -> None:
+    assert used["alice/by-timm"]["timm"] < 1e-5
+    assert "timm" not in used["lab/two"]
+
+
+def test_cards_say_where_models_come_from(used: dict[str, dict[str, Any]]) -> None:
+    expected = {"license": "apache-2.0", "base_model": "alice/timm-base", "datasets": ["alice/shapes"]}
+    assert used["alice/by-timm"]["card"] == expected | {"library_name": "timm"}
+    expected = {"license": "cc-by-4.0", "base_model": "alice/base", "datasets": ["alice/shapes"]}
+    assert used["lab/two"]["card"] == expected | {"library_name": "transformers"}
+
+
+@pytest.mark.parametrize(
+    ("repo", "branch", "run"), [("alice/by-timm", "main", "by-timm"), ("lab/two", "trial", "two")]
+)
+def test_one_push_without_secrets_or_pickles(hub: HubServer, repo: str, branch: str, run: str) -> None:
+    commits = [commit for commit in hub.repo(repo).commits.values() if commit.title != "initial commit"]
+    assert [commit.title for commit in commits] == ["End of training"]
+    files = hub.files(repo, revision=branch)
+    processor = {"preprocessor_config.json"} if repo == "lab/two" else set()  # timm's is in config.json
+    assert set(files) == processor | {
+        *(".gitattributes", "README.md", "config.json", "model.safetensors"),
+        *(f"{run}.json", f"{run}.samples.npz", f"{run}.reliability.png"),
+    }
+    assert (hub.root / "runs" / run / "training_args.bin").exists()
+    assert not [path for path, content in hub.stored_bytes(repo) if ALICE.encode() in content]
+    assert hub.repo(repo).private == (repo == "lab/two")
+
+
+def test_selective_prediction_of_a_downloaded_model(hub: HubServer) -> None:
+    import numpy as np
+    from PIL import Image
+
+    Image.fromarray(np.full((40, 40, 3), 90, np.uint8)).save(hub.root / "grey.png")
+    done = run_script(hub, "use_model.py", "alice/by-timm", "grey.png", "--accuracy", "0.1")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert re.search(r"grey.png: (circle|square|triangle|not sure enough) \(0\.\d+\)", done.stdout)
+    assert re.search(r"Answering above 0\.\d+: [\d.]+% right, [\d.]+% of test answered.", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("options", "token", "message"),
+    [
+        ("--dataset alice/shapes --push_to_hub", ALICE_READS, "may only read"),
+        ("--dataset alice/shapes --push_to_hub --hub_token " + ALICE, ALICE, "hub_token would be written"),
+        ("--dataset alice/nothing", ALICE, "Dataset 'alice/nothing' is not at"),
+    ],
+)
+def test_the_script_says_what_is_wrong_before_training(hub: HubServer, options: str, token: str, message: str) -> None:
+    done = run_script(hub, "train.py", *options.split(), *SHORT.split(), "--output_dir", "runs/never", token=token)
+    assert done.returncode != 0 and message in done.stderr
+    assert "loss" not in done.stdout
+    assert not (hub.root / "runs" / "never" / "model.safetensors").exists()
+
+
+def test_two_processes_train_from_a_stream(hub: HubServer) -> None:
+    options = "--dataset alice/shapes --model alice/base --output_dir runs/stream --streaming "
+    options += "--max_eval_samples 105 --shuffle_buffer 20"
+    train(hub, options, launch=True)
+    report = json.loads((hub.root / "runs" / "stream" / "stream.json").read_text())
+    assert report["n"] == 40 and report["temperature"]["n"] == 105
+    assert any(request.status == 206 for request in hub.requests)  # parts of files were read
+
+
+def test_benchmark_datasets_by_name(hub: HubServer) -> None:
+    run_client(hub, push_lookalikes)
+    names = ["cifar10", "cifar100", "svhn", "oxford_pets", "food101", "flowers102", "alice/integers"]
+    found = run_client(hub, load_lookalikes, args=[names])
+    assert {name: value["shapes"] for name, value in found.items()} == {name: [[3, 32, 32]] for name in names}
+    assert {name: (*value["columns"], value["classes"], value["rows"]) for name, value in found.items()} == {
+        "cifar10": ("img", "label", 10, [36, 4, 10]),
+        "cifar100": ("img", "fine_label", 100, [198, 22, 10]),
+        "svhn": ("image", "label", 10, [36, 4, 10]),
+        "oxford_pets": ("image", "label", 37, [72, 8, 5]),
+        "food101": ("image", "label", 101, [5, 1, 5]),  # `validation` is its test set
+        "flowers102": ("image", "label", 102, [9, 6, 5]),
+        "alice/integers": ("image", "label", 7, [37, 5, 14]),
+    }
+    assert all(value["head"] == value["classes"] for value in found.values())
+    assert found["cifar100"]["first and last"] == ["class 0", "class 99"]
+    assert found["alice/integers"]["first and last"] == ["0", "6"]

@@ -1,0 +1,135 @@
+"""The loopback Hub over plain HTTP: ranges, uploads, links, faults, and its command line."""
+
+import hashlib
+import http.client
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback_hub.server import ALICE, BOB, HubServer
+
+
+def ask(hub: HubServer, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, dict, bytes]:
+    """One plain HTTP request: status, headers, body."""
+    connection = http.client.HTTPConnection("127.0.0.1", hub.server_port, timeout=10)
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    return answer.status, dict(answer.headers), answer.read()
+
+
+def put_object(hub: HubServer, content: bytes) -> str:
+    """A public model with one file in storage; the path of the file's storage link."""
+    repo = hub.store.create("model", "alice/raw")
+    oid = hub.store.add_object(repo, [content])
+    files = {"data.bin": hub.store.lfs_file(repo, oid), "data.txt": hub.store.add_bytes(repo, content)}
+    hub.store.commit(repo, "main", title="data", author="alice", add=files)
+    return f"/objects/{hub.key}/model/alice/raw/{oid}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "first", "last"),
+    [
+        (None, 200, 0, 9),
+        ("bytes=0-3", 206, 0, 3),
+        ("bytes=4-", 206, 4, 9),
+        ("bytes=-3", 206, 7, 9),
+        ("bytes=-99", 206, 0, 9),
+        ("bytes=8-99", 206, 8, 9),
+        ("bytes=10-", 416, None, None),
+        ("bytes=5-2", 416, None, None),
+    ],
+)
+def test_ranges(hub: HubServer, asked: str | None, status: int, first: int | None, last: int | None) -> None:
+    content = b"0123456789"
+    link = put_object(hub, content)
+    for path in (link, "/alice/raw/resolve/main/data.txt"):
+        got, headers, body = ask(hub, "GET", path, **({"Range": asked} if asked else {}))
+        assert got == status
+        if status == 416:
+            assert headers["Content-Range"] == "bytes */10"
+        else:
+            assert body == content[first : last + 1]
+            assert headers.get("Content-Range") == (f"bytes {first}-{last}/10" if status == 206 else None)
+    assert ask(hub, "HEAD", link)[1]["Content-Length"] == "10"
+
+
+def test_uploads_are_checked_and_connections_stay_in_step(hub: HubServer) -> None:
+    put_object(hub, b"0123456789")
+    oid = hashlib.sha256(b"good").hexdigest()
+    path = f"/objects/{hub.key}/model/alice/raw/{oid}"
+    connection = http.client.HTTPConnection("127.0.0.1", hub.server_port, timeout=10)
+
+    def send(method: str, path: str, body: Any = None, **headers: str) -> tuple[int, bytes]:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    assert send("PUT", path, b"evil")[0] == 400
+    assert send("POST", path)[0] == 404
+    assert send("PUT", path.replace(hub.key, "0"), b"good" * 1000)[0] == 403  # answered with the body still unread
+    assert send("POST", "/api/models/alice/raw/commit/main", b"{}" * 1000)[0] == 401
+    assert send("PUT", path, iter([b"go", b"od"]))[0] == 200  # chunked
+    assert send("GET", path) == (200, b"good")
+    assert send("GET", "/api/no-such-thing")[0] == 404
+    assert [r.route for r in hub.requests if r.status == 404] == ["verify", None]
+
+
+def test_commit_of_an_upload_which_never_arrived(hub: HubServer) -> None:
+    put_object(hub, b"0123456789")
+    before = hub.repo("alice/raw").branches["main"]
+    line = {"key": "lfsFile", "value": {"path": "x.bin", "algo": "sha256", "oid": "0" * 64, "size": 1}}
+    path, token = "/api/models/alice/raw/commit/main", {"Authorization": f"Bearer {ALICE}"}
+    status, _, body = ask(hub, "POST", path, json.dumps(line).encode(), **token)
+    assert status == 400 and b"never uploaded" in body
+    header = {"key": "header", "value": {"summary": "late", "parentCommit": "1" * 40}}
+    assert ask(hub, "POST", path, json.dumps(header).encode(), **token)[0] == 412
+    assert hub.repo("alice/raw").branches["main"] == before
+
+
+def test_a_storage_link_needs_its_signature(hub: HubServer) -> None:
+    link = put_object(hub, b"0123456789")
+    assert ask(hub, "GET", link)[0] == 200
+    assert ask(hub, "GET", link.replace(hub.key, "0" * 16))[0] == 403
+
+
+def test_a_hanging_answer_ends_with_the_server(tmp_path: Path) -> None:
+    with HubServer(tmp_path) as hub:
+        hub.inject("whoami", cut="hang")
+        connection = http.client.HTTPConnection("127.0.0.1", hub.server_port, timeout=0.3)
+        connection.request("GET", "/api/whoami-v2")
+        with pytest.raises(TimeoutError):
+            connection.getresponse()
+        assert ask(hub, "GET", "/api/whoami-v2")[0] == 401  # others are answered
+
+
+def test_inject(hub: HubServer) -> None:
+    with pytest.raises(ValueError, match="unknown route 'comit'"):
+        hub.inject("comit", status=500)
+    with pytest.raises(ValueError, match="either a status or cut"):
+        hub.inject("commit")
+    hub.inject("whoami", status=500, skip=1, times=2)
+    hub.inject("whoami", status=502)
+    assert [ask(hub, "GET", "/api/whoami-v2")[0] for _ in range(5)] == [401, 500, 500, 502, 401]
+    for cut in ("body", "answer"):
+        hub.inject("whoami", cut=cut)
+        with pytest.raises(ConnectionError):
+            ask(hub, "GET", "/api/whoami-v2")
+    hub.inject("whoami", status=500, times=9)
+    hub.clear_faults()
+    assert ask(hub, "GET", "/api/whoami-v2")[0] == 401
+
+
+def test_command_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "loopback_hub.server", "--root", str(tmp_path), "--port", "0"]
+    tests = Path(__file__).parents[1]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tests) as process:
+        try:
+            host, port = process.stdout.readline().strip().removeprefix("http://").split(":")
+            connection = http.client.HTTPConnection(host, int(port), timeout=10)
+            connection.request("GET", "/api/whoami-v2", headers={"Authorization": f"Bearer {BOB}"})
+            assert json.loads(connection.getresponse().read())["name"] == "bob"
+        finally:
+            process.terminate()

@@ -1,0 +1,201 @@
+"""Intervals, noise floor and paired comparisons."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+
+from macs_hf.metrics import (
+    bootstrap,
+    compare,
+    estimate_calibration_error,
+    estimate_from_confidences,
+    expected_calibration_error,
+    measure,
+    summarize,
+)
+from macs_hf.metrics.bootstrap import interval, noise_scores, random_groups, resampled_sums
+from macs_hf.report.rows import SampleRows
+
+
+def sampled_rows(seed: int, n: int = 1000, sharpen: float = 1.0, noise: float = 0.0) -> SampleRows:
+    """Logits whose softmax is the truth, multiplied by `sharpen` (1 is calibrated) and disturbed by `noise`."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, 4, generator=generator)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    return SampleRows.from_logits(sharpen * logits + noise * torch.randn(n, 4, generator=generator), labels)
+
+
+def test_resampled_sums_have_the_moments_of_the_bootstrap() -> None:
+    columns = np.random.default_rng(0).standard_normal((200, 3))
+    sums = np.concatenate(list(resampled_sums(columns, 20_000)))
+    assert sums.shape == (20_000, 3)
+    np.testing.assert_allclose(sums.mean(axis=0), columns.sum(axis=0), atol=0.5)
+    np.testing.assert_allclose(np.cov(sums.T), 200 * np.cov(columns.T, bias=True), atol=8)
+
+
+def test_groups_keep_the_interval_when_samples_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    confidence = rng.beta(5, 1, 8000)
+    correct = rng.random(8000) < confidence - 0.05
+    single = estimate_from_confidences(confidence, correct)
+    monkeypatch.setattr(bootstrap, "MAX_GROUPS", 1000)
+    assert len(set(random_groups(8000, 45).tolist())) == 1000
+    grouped = estimate_from_confidences(confidence, correct)
+    assert grouped.ece == pytest.approx(single.ece)
+    assert grouped.high - grouped.low == pytest.approx(single.high - single.low, rel=0.15)
+
+
+@pytest.mark.parametrize("variant", ["equal_width", "equal_mass", "classwise", "smooth"])
+def test_estimate_holds_the_score_and_is_reproducible(variant: str) -> None:
+    rng = np.random.default_rng(1)
+    logits, labels = 3 * rng.standard_normal((400, 4)), rng.integers(0, 4, 400)
+    estimate = estimate_calibration_error(logits, labels, variant=variant, n_resamples=200)
+    assert estimate.ece == pytest.approx(expected_calibration_error(logits, labels, variant=variant), abs=1e-12)
+    assert 0 <= estimate.low <= estimate.ece <= estimate.high <= 1
+    assert 0 < estimate.noise_floor < estimate.low  # random labels: far from calibrated
+    assert estimate == estimate_calibration_error(logits, labels, variant=variant, n_resamples=200)
+
+
+@pytest.mark.parametrize("variant", ["equal_width", "equal_mass", "classwise", "smooth"])
+def test_noise_floor_is_the_mean_score_of_calibrated_labels(variant: str) -> None:
+    rng = np.random.default_rng(2)
+    logits = 2 * rng.standard_normal((500, 3))
+    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    scores = []
+    for _ in range(60):
+        labels = (probs.cumsum(axis=1) < rng.random((500, 1))).sum(axis=1)
+        scores.append(expected_calibration_error(logits, labels, variant=variant))
+    floor = estimate_calibration_error(logits, labels, variant=variant, n_resamples=2).noise_floor
+    assert floor == pytest.approx(np.mean(scores), rel=0.12)
+
+
+def test_noise_floor_in_closed_form() -> None:
+    # One bin, p = 1/2: the mean of |k / n - 1/2| for k binomial; and none at all for certainty.
+    n = 16
+    k = np.arange(n + 1)
+    chances = np.array([float(np.prod(np.arange(n - i + 1, n + 1)) / np.prod(np.arange(1, i + 1))) for i in k]) / 2**n
+    assert noise_scores(np.full(n, 0.5)).mean() == pytest.approx((chances * np.abs(k / n - 0.5)).sum(), rel=0.05)
+    assert noise_scores(np.ones(10)).max() == 0
+
+
+def test_noise_floor_falls_with_the_square_root_of_n() -> None:
+    confidence = np.random.default_rng(0).uniform(0.3, 1, 10_000)
+    floors = [noise_scores(confidence[:n]).mean() for n in (2500, 10_000)]
+    assert floors[0] / floors[1] == pytest.approx(2, rel=0.05)
+
+
+def test_interval_reflects_and_begins_at_zero_if_noise_explains_the_score() -> None:
+    scores = np.linspace(0.2, 0.3, 1001)
+    assert interval(0.2, scores, 0.9) == pytest.approx((0.105, 0.2))  # 2 * 0.2 - 0.295, and the value itself
+    assert interval(0.2, scores, 0.9, noise=np.full(10, 0.25))[0] == 0
+    assert interval(0.2, scores, 0.9, noise=np.full(10, 0.01))[0] == pytest.approx(0.105)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.03])
+def test_interval_covers_the_truth(shift: float) -> None:
+    rng = np.random.default_rng(3)
+    hits = 0
+    for _ in range(60):
+        confidence = rng.uniform(0.4, 1, 800)
+        estimate = estimate_from_confidences(confidence, rng.random(800) < confidence - shift, n_resamples=100)
+        hits += estimate.low <= shift <= estimate.high
+    assert hits >= 50
+
+
+def test_measure_agrees_with_the_summary() -> None:
+    rows = sampled_rows(0, sharpen=2.0)
+    measurement = measure(rows, n_resamples=300)
+    assert {name: metric.value for name, metric in measurement.metrics.items()} == pytest.approx(summarize(rows))
+    for metric in measurement.metrics.values():
+        assert metric.low <= metric.value <= metric.high
+    assert sum(measurement.bins.count) == len(rows)
+    gaps = np.abs(np.subtract(measurement.bins.accuracy, measurement.bins.confidence)) @ measurement.bins.count
+    assert gaps / len(rows) == pytest.approx(summarize(rows)["ece"])
+    # The standard error of an accuracy is known.
+    accuracy = measurement.metrics["accuracy"]
+    error = np.sqrt(accuracy.value * (1 - accuracy.value) / len(rows))
+    assert accuracy.high - accuracy.low == pytest.approx(2 * 1.96 * error, rel=0.15)
+
+
+def test_compare_says_win_loss_and_tie() -> None:
+    calibrated, sharp = sampled_rows(0), sampled_rows(0, sharpen=3.0)
+    result = compare(calibrated, sharp)
+    assert [result[name].verdict for name in ("ece", "nll", "brier", "accuracy")] == ["win", "win", "win", "tie"]
+    mirrored = compare(sharp, calibrated)
+    assert [mirrored[name].verdict for name in ("ece", "nll", "brier", "accuracy")] == ["loss", "loss", "loss", "tie"]
+    assert result["nll"].difference == pytest.approx(-mirrored["nll"].difference)
+    assert result["ece"].difference == pytest.approx(summarize(calibrated)["ece"] - summarize(sharp)["ece"])
+
+
+def test_compare_higher_accuracy_wins() -> None:
+    assert compare(sampled_rows(0), sampled_rows(0, noise=6.0))["accuracy"].verdict == "win"
+
+
+def test_compare_with_itself_ties_everywhere() -> None:
+    rows = sampled_rows(1)
+    for comparison in compare(rows, rows).values():
+        assert (comparison.difference, comparison.low, comparison.high, comparison.verdict) == (0, 0, 0, "tie")
+
+
+def test_an_ece_difference_below_the_noise_floor_is_a_tie() -> None:
+    # 4,000 samples in one bin: b claims a little more than a, surely so, but less than the noise floor apart.
+    n = 4000
+    label, prediction = np.zeros(n, np.int32), np.repeat(np.array([0, 1], np.int32), n // 2)
+    zeros = np.zeros(n, np.float32)
+    a, b = (SampleRows(label, prediction, np.full(n, c, np.float32), zeros, zeros, zeros) for c in (0.55, 0.553))
+    result = compare(a, b)["ece"]
+    assert result.high < 0 and abs(result.difference) < result.noise_floor and result.verdict == "tie"
+
+
+def test_pairing_makes_small_differences_visible() -> None:
+    rows = sampled_rows(2, n=2000)
+    shifted = SampleRows(
+        rows.label, rows.prediction, rows.confidence, rows.nll + np.float32(0.01), rows.brier, rows.margin
+    )
+    result = compare(rows, shifted)["nll"]
+    assert result.verdict == "win" and result.high - result.low < 1e-6
+
+
+def test_of_several_runs_the_mean_counts() -> None:
+    a, b = [sampled_rows(0, noise=1.0), sampled_rows(0, noise=3.0)], [sampled_rows(0), sampled_rows(0, sharpen=2.0)]
+    found = compare(a, b)
+    for name, comparison in found.items():
+        of_a, of_b = (np.mean([summarize(rows)[name] for rows in side]) for side in (a, b))
+        assert (comparison.a, comparison.b) == pytest.approx((of_a, of_b))
+    # A mean of accuracies over runs is a mean over samples of their mean, whose standard error is known.
+    difference = np.mean([r.correct for r in a], axis=0) - np.mean([r.correct for r in b], axis=0)
+    half = 1.96 * difference.std() / len(difference) ** 0.5
+    assert found["accuracy"].high - found["accuracy"].difference == pytest.approx(half, rel=0.1)
+    assert compare(a[:1], b[:1]) == compare(a[0], b[0])
+    with pytest.raises(ValueError, match="at least one run"):
+        compare(a, [])
+
+
+def test_compare_refuses_other_samples() -> None:
+    with pytest.raises(ValueError, match="same samples"):
+        compare(sampled_rows(0), sampled_rows(5))
+    with pytest.raises(ValueError, match="1000 and 10 rows"):
+        compare(sampled_rows(0), sampled_rows(0, n=10))
+
+
+def test_estimate_errors() -> None:
+    for variant in ("equal_width", "classwise"):
+        with pytest.raises(ValueError, match=r"shape \(n, classes\)"):
+            estimate_calibration_error([0.1, 0.9], [0, 1], variant=variant)
+        with pytest.raises(ValueError, match="n_resamples must be positive, got -1"):
+            estimate_calibration_error([[0.1, 0.9]], [0], variant=variant, n_resamples=-1)
+    with pytest.raises(ValueError, match="n_resamples must be positive, got 0"):
+        measure(sampled_rows(0), n_resamples=0)
+
+
+def test_classwise_intervals_of_many_classes_are_made_in_blocks() -> None:
+    rng = np.random.default_rng(0)
+    logits, labels = rng.standard_normal((300, 400)), rng.integers(0, 400, 300)
+    tracemalloc.start()
+    estimate = estimate_calibration_error(logits, labels, variant="classwise", n_resamples=300)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert estimate.low <= estimate.ece <= estimate.high
+    assert peak < 200 * 2**20

@@ -1,0 +1,225 @@
+"""Classifiers get a head for the dataset's labels, keep what they had if it fits, and survive a round trip."""
+
+import json
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from tiny import SIZE, same_weights
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageClassification,
+    PreTrainedModel,
+    TimmWrapperConfig,
+    TimmWrapperForImageClassification,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTImageProcessor,
+    ViTModel,
+)
+
+from macs_hf.calibration import fold_temperature
+from macs_hf.models.loading import BACKBONES, FROM_SCRATCH, load_classifier, load_pretrained, model_id
+from macs_hf.models.timm_layout import save_in_timm_layout
+
+
+OLD, NEW = ["a", "b", "c"], ["cat", "dog", "eel", "fox", "gnu"]
+VIT = {
+    "image_size": SIZE,
+    "patch_size": 8,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
+
+
+def images(count: int = 2) -> torch.Tensor:
+    return torch.randn(count, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+
+
+@torch.no_grad()
+def logits_of(model: torch.nn.Module) -> torch.Tensor:
+    output = model.eval()(images())
+    return getattr(output, "logits", output)
+
+
+def saved_vit(folder: Path) -> PreTrainedModel:
+    torch.manual_seed(0)
+    model = ViTForImageClassification(ViTConfig(**VIT, id2label=dict(enumerate(OLD))))
+    model.config.calibration_temperature = 1.7
+    model.save_pretrained(folder)
+    ViTImageProcessor(size={"height": SIZE, "width": SIZE}).save_pretrained(folder)
+    return model
+
+
+def saved_timm(folder: Path) -> PreTrainedModel:
+    torch.manual_seed(0)
+    config = TimmWrapperConfig(
+        architecture="resnet10t",
+        id2label=dict(enumerate(OLD)),
+        model_args={"layers": (1, 1, 1, 1), "channels": (8, 8, 16, 16)},
+    )
+    model = TimmWrapperForImageClassification(config)
+    with torch.no_grad():
+        for parameter in model.parameters():  # timm starts from blocks that add nothing
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    model.config.calibration_temperature = 1.7
+    save_in_timm_layout(model, folder)
+    return model
+
+
+SAVED = {"vit": saved_vit, "timm": saved_timm}
+HEADS = {"vit": "classifier", "timm": "timm_model.fc"}
+
+
+# ---- Names ----
+
+
+def test_names_stand_for_hub_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert model_id("resnet50") == "timm/resnet50.a1_in1k"
+    assert model_id("vit_small_patch16") == BACKBONES["vit_small_patch16"]
+    assert model_id("resnet18") == "timm/resnet18.a1_in1k"
+    assert model_id("convnext_atto.d2_in1k") == "timm/convnext_atto.d2_in1k"
+    assert model_id("microsoft/resnet-50") == "microsoft/resnet-50"
+    assert model_id("gpt") == "gpt"
+    monkeypatch.chdir(tmp_path)
+    Path("resnet50").mkdir()
+    assert model_id("resnet50") == "resnet50"  # a folder of that name is meant
+
+
+def test_backbones_are_pretrained_timm_models() -> None:
+    assert len(BACKBONES) == 7
+    for hub_id in BACKBONES.values():
+        name = hub_id.removeprefix("timm/")
+        assert timm.is_model(name.split(".")[0])
+        assert timm.get_pretrained_cfg(name).hf_hub_id == hub_id
+
+
+# ---- From scratch ----
+
+
+@pytest.mark.parametrize("name", FROM_SCRATCH)
+def test_networks_from_scratch_are_drawn_from_the_seed(name: str) -> None:
+    def drawn(seed: int) -> PreTrainedModel:
+        torch.manual_seed(seed)
+        return load_classifier(name, NEW)[0]
+
+    assert same_weights(drawn(0), drawn(0))
+    assert not same_weights(drawn(0), drawn(1))
+
+
+@pytest.mark.parametrize("name", FROM_SCRATCH)
+def test_networks_from_scratch_have_labels_and_a_size(name: str) -> None:
+    model, processor = load_classifier(name, NEW, image_size=16)
+    assert model.config.id2label == dict(enumerate(NEW))
+    assert model.config.label2id == {name: index for index, name in enumerate(NEW)}
+    assert 50_000 < sum(parameter.numel() for parameter in model.parameters()) < 100_000
+    assert processor(torch.zeros(3, 8, 8), return_tensors="pt")["pixel_values"].shape == (1, 3, 16, 16)
+    assert logits_of(model).shape == (2, 5)
+
+
+@pytest.mark.parametrize(("name", "sides"), [("tiny", [8, 8, 4, 2]), ("small", [16, 16, 8, 4])])
+def test_the_stem_of_small_halves_and_that_of_tiny_quarters(name: str, sides: list[int]) -> None:
+    model, processor = load_classifier(name, NEW)
+    picture = processor(torch.zeros(3, 50, 50), return_tensors="pt")["pixel_values"]
+    assert picture.shape == (1, 3, 32, 32)
+    with torch.no_grad():
+        maps = model.eval()(picture, output_hidden_states=True).hidden_states
+    assert [tuple(each.shape[2:]) for each in maps] == [(side, side) for side in sides]
+
+
+@pytest.mark.parametrize("name", FROM_SCRATCH)
+def test_networks_from_scratch_survive_a_round_trip(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, processor = load_classifier(name, NEW)
+    before = logits_of(model)
+    fold_temperature(model, 1.7, images())
+    torch.testing.assert_close(logits_of(model) * 1.7, before)
+    model.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    again, its_processor = load_classifier(str(tmp_path), NEW)
+    assert type(again) is type(model)
+    assert torch.equal(logits_of(again), logits_of(model))
+    assert again.config.calibration_temperature == 1.7
+    picture = torch.randint(256, (3, 40, 30), dtype=torch.uint8)
+    pixels, its_pixels = (one(picture, return_tensors="pt")["pixel_values"] for one in (processor, its_processor))
+    assert torch.equal(its_pixels, pixels)
+    # Another head forgets the temperature of the old one.
+    assert "calibration_temperature" not in load_classifier(str(tmp_path), OLD)[0].config.to_dict()
+
+
+# ---- Local folders ----
+
+
+@pytest.mark.parametrize("kind", SAVED)
+def test_a_folder_with_the_same_labels_is_loaded_whole(kind: str, tmp_path: Path) -> None:
+    model = SAVED[kind](tmp_path)
+    for again, processor in (load_classifier(str(tmp_path), OLD), load_pretrained(str(tmp_path))):
+        torch.testing.assert_close(logits_of(again), logits_of(model))
+        assert again.config.id2label == dict(enumerate(OLD))
+        assert again.config.calibration_temperature == 1.7
+        assert processor(torch.zeros(3, 50, 50), return_tensors="pt")["pixel_values"].shape[:2] == (1, 3)
+
+
+@pytest.mark.parametrize("kind", SAVED)
+def test_a_head_of_another_size_is_replaced_and_its_temperature_forgotten(kind: str, tmp_path: Path) -> None:
+    old = SAVED[kind](tmp_path)
+    torch.manual_seed(1)
+    model, _ = load_classifier(str(tmp_path), NEW)
+    assert logits_of(model).shape == (2, 5)
+    assert model.config.id2label == dict(enumerate(NEW))
+    assert model.config.label2id["gnu"] == 4
+    assert "calibration_temperature" not in model.config.to_dict()
+    head = HEADS[kind]
+    weights, before = model.state_dict(), old.state_dict()
+    assert all(torch.equal(weights[key], before[key]) for key in before if not key.startswith(head))
+    assert weights[f"{head}.weight"].shape[0] == 5
+    assert weights[f"{head}.weight"].std() > 0
+    # The fresh head depends on torch's seed.
+    torch.manual_seed(1)
+    assert same_weights(load_classifier(str(tmp_path), NEW)[0], model)
+    torch.manual_seed(2)
+    assert not same_weights(load_classifier(str(tmp_path), NEW)[0], model)
+
+
+@pytest.mark.parametrize("kind", SAVED)
+def test_a_replaced_head_survives_another_round_trip(kind: str, tmp_path: Path) -> None:
+    SAVED[kind](tmp_path / "old")
+    model, processor = load_classifier(str(tmp_path / "old"), NEW)
+    if kind == "timm":
+        save_in_timm_layout(model, tmp_path / "new", processor.data_config)
+        bare = timm.create_model(f"local-dir:{tmp_path / 'new'}", pretrained=True)
+        torch.testing.assert_close(logits_of(bare), logits_of(model))
+    else:
+        model.save_pretrained(tmp_path / "new")
+        processor.save_pretrained(tmp_path / "new")
+    again = AutoModelForImageClassification.from_pretrained(tmp_path / "new")
+    torch.testing.assert_close(logits_of(again), logits_of(model))
+    assert again.config.id2label == dict(enumerate(NEW))
+    AutoImageProcessor.from_pretrained(tmp_path / "new")
+
+
+def test_a_backbone_without_a_head_gets_one(tmp_path: Path) -> None:
+    backbone = ViTModel(ViTConfig(**VIT), add_pooling_layer=False)
+    backbone.config.calibration_temperature = 3.0
+    backbone.save_pretrained(tmp_path)
+    ViTImageProcessor().save_pretrained(tmp_path)
+    model, _ = load_classifier(str(tmp_path), NEW)
+    assert logits_of(model).shape == (2, 5)
+    assert not hasattr(model.config, "calibration_temperature")
+    assert torch.equal(model.vit.embeddings.cls_token, backbone.embeddings.cls_token)
+
+
+def test_a_folder_without_a_model(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=str(tmp_path)):
+        load_classifier(str(tmp_path), NEW)
+
+
+def test_weights_that_do_not_fit_are_not_drawn_anew(tmp_path: Path) -> None:
+    saved_vit(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"image_size": 64}))
+    with pytest.raises(ValueError, match=r"other shapes than its config asks for: vit\.embeddings\.position"):
+        load_classifier(str(tmp_path), NEW)

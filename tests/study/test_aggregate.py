@@ -1,0 +1,361 @@
+"""Aggregation, ledger, claims and rendering on synthetic reports whose means, spreads and intervals are known."""
+
+import csv
+import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+
+from reproduction.aggregate import T_975, by_setting, difference, estimate, estimated, load_runs
+from reproduction.cards import write_cards
+from reproduction.claims import verdicts
+from reproduction.digest import claims_table, main_table
+from reproduction.figures import plot_methods
+from reproduction.grid import Grid, Setting, Table, cells_of, load_grid, setting
+from reproduction.ledger import entry, ledger
+from reproduction.paper import Number, load_paper
+from reproduction.quantities import METRICS, Run
+from reproduction.render import render, table_markdown
+
+from macs_hf.corruptions import CORRUPTIONS, SEVERITIES
+from macs_hf.metrics import compare, summarize
+from macs_hf.report.corruption_table import Cell, CorruptionTable
+from macs_hf.report.evaluation import EvaluationReport, Interval, Measurement, ReliabilityTable
+from macs_hf.report.rows import SampleRows
+
+
+PAPER_GRID = Path(__file__).parents[2] / "examples" / "reproduction" / "grid.yaml"
+CE, MACS = Setting("cifar10", "resnet50", "ce"), Setting("cifar10", "resnet50", "macs")
+BINS = ReliabilityTable((0.0,), (1.0,), (10,), (0.5,), (0.5,))
+
+
+def fake_run(
+    key: Setting,
+    seed: int,
+    accuracy: float,
+    *,
+    half: float = 0.0,
+    ece: float = 0.1,
+    floor: float = 0.01,
+    mean15: float | None = None,
+    steps_per_second: float | None = None,
+    samples: Path = Path("missing.npz"),
+) -> Run:
+    metrics = {name: Interval(accuracy, accuracy - half, accuracy + half) for name in ("accuracy", "nll", "brier")}
+    metrics["ece"] = Interval(ece, ece - half, ece + half)
+    part = Measurement(metrics, floor, BINS)
+    corruptions = None
+    if mean15 is not None:
+        name = "corruption_accuracy/imagenet/mean15"
+        summary = {name: mean15, f"{name}_low": mean15 - half, f"{name}_high": mean15 + half}
+        corruptions = {"params": "imagenet", "n": 10, "summary": summary}
+    report = EvaluationReport("m", "d", "test", 10, before=part, after=part, corruptions=corruptions)
+    record = {"train": {"train_steps_per_second": steps_per_second}} if steps_per_second else {}
+    return Run(key, seed, report, samples, record)
+
+
+def fake_grid(**changes: object) -> Grid:
+    block = {"dataset": "cifar10", "model": "resnet50", "method": ["ce", "macs"]}
+    table = Table("Main", ("accuracy", "mean15"), (block,), "macs")
+    grid = Grid("g", {}, {"cifar10": {}}, {"resnet50": {}}, (0, 1, 2), {"main": table}, {}, {}, (), {})
+    return replace(grid, **changes)
+
+
+def test_mean_sample_std_and_interval_over_seeds() -> None:
+    found = estimate([1.0, 2.0, 4.0])
+    assert found.mean == pytest.approx(7 / 3)
+    assert found.std == pytest.approx(math.sqrt(7 / 3))  # divided by n - 1
+    assert found.n == 3
+    assert found.half == pytest.approx(4.303 * math.sqrt(7 / 3) / math.sqrt(3))
+    assert estimate([5.0]) == (5.0, None, 1)
+
+
+def test_student_quantiles() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    np.testing.assert_allclose(T_975, stats.t.ppf(0.975, np.arange(1, 31)), atol=6e-4)
+
+
+def test_difference_joins_seeds_and_images() -> None:
+    """Of NLL: before the temperature, from the two reports' own intervals."""
+    runs = [fake_run(CE, seed, 1.0, half=0.03) for seed in (0, 1, 2)]
+    runs += [fake_run(MACS, seed, value, half=0.04) for seed, value in ((0, 0.7), (1, 0.8), (2, 0.9), (3, 5.0))]
+    found = difference(by_setting(runs), MACS, CE, "nll")
+    half = math.hypot(0.05, 4.303 * 0.1 / math.sqrt(3))
+    assert found.n == 3  # a seed that only one has is left out
+    assert found.value == pytest.approx(-0.2)
+    assert (found.low, found.high) == (pytest.approx(-0.2 - half), pytest.approx(-0.2 + half))
+    assert found.verdict == "tie"
+    sure = [fake_run(key, seed, value) for key, value in ((CE, 1.0), (MACS, 0.5)) for seed in (0, 1)]
+    assert difference(by_setting(sure), MACS, CE, "nll").verdict == "win"
+
+
+def test_one_seed_has_the_interval_of_the_images() -> None:
+    groups = by_setting([fake_run(CE, 0, 0.5, mean15=0.40, half=0.03), fake_run(MACS, 0, 0.5, mean15=0.50, half=0.04)])
+    found = difference(groups, MACS, CE, "mean15")
+    assert (found.value, found.low, found.high) == (pytest.approx(10), pytest.approx(5), pytest.approx(15))
+    assert found.verdict == "win"
+    assert difference(groups, MACS, CE, "margin") is None
+
+
+def test_paired_difference_reads_the_rows(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(4, (500,), generator=generator)
+    logits = torch.randn(500, 4, generator=generator)
+    runs = []
+    for key, shift in ((CE, 1.0), (MACS, 2.0)):
+        rows = SampleRows.from_logits(logits + shift * torch.nn.functional.one_hot(labels, 4), labels)
+        rows.save(tmp_path / f"{key.method}.npz")
+        accuracy = summarize(rows)["accuracy"]
+        runs.append(fake_run(key, 0, accuracy, samples=tmp_path / f"{key.method}.npz"))
+    expected = compare(*(SampleRows.load(tmp_path / f"{name}.npz") for name in ("macs", "ce")))["accuracy"]
+    found = difference(by_setting(runs), MACS, CE, "accuracy")
+    assert found.value == pytest.approx(100 * expected.difference)
+    assert (found.low, found.high) == (pytest.approx(100 * expected.low), pytest.approx(100 * expected.high))
+    assert found.verdict == expected.verdict == "win"
+
+
+def test_what_was_measured_before_the_temperature_is_paired_too(tmp_path: Path) -> None:
+    labels = torch.arange(300) % 4
+    logits = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
+    runs, before = [], {}
+    for key, scale in ((CE, 2.0), (MACS, 1.0)):
+        before[key] = SampleRows.from_logits(scale * logits, labels)
+        path = tmp_path / f"{key.method}.npz"
+        SampleRows.from_logits(logits, labels).save(path, before=before[key])
+        run = fake_run(key, 0, 0.5, samples=path)
+        metrics = {name: Interval(value, value - 1, value + 1) for name, value in summarize(before[key]).items()}
+        runs.append(run._replace(report=replace(run.report, before=Measurement(metrics, 0.0, BINS))))
+    groups = by_setting(runs)
+    expected = compare(before[MACS], before[CE])["nll"]
+    found = difference(groups, MACS, CE, "nll")
+    assert (found.value, found.low, found.high) == pytest.approx(expected[2:5])
+    assert difference(groups, MACS, CE, "nll_after").high == pytest.approx(0)  # the same rows after it
+    margin = difference(groups, MACS, CE, "margin")
+    assert margin.high - margin.value == pytest.approx(math.sqrt(2))  # from the two reports' own intervals
+
+
+def with_hits(run: Run, hits: str) -> Run:
+    cells = {name: {s: Cell(len(hits), 0.5, 1.0, 0.1) for s in SEVERITIES} for name in CORRUPTIONS}
+    right = dict.fromkeys(CORRUPTIONS, hits)
+    table = CorruptionTable("cifar", "generated", len(hits), cells, seed=0, hits=right)
+    accuracy = sum(map(int, hits)) / 5 / len(hits)
+    summary = {f"corruption_accuracy/cifar/{name}": accuracy for name in ("mean19", "weather", "digital")}
+    return run._replace(report=replace(run.report, corruptions=table.to_dict() | {"summary": summary}))
+
+
+def test_corruptions_are_compared_image_by_image() -> None:
+    """Both seeds find the same mean; an image counts with its mean over seeds, here one point of five more."""
+    scores = ((CE, 0, "4400"), (CE, 1, "0044"), (MACS, 0, "5500"), (MACS, 1, "0055"))
+    groups = by_setting(with_hits(fake_run(key, seed, 0.5), hits) for key, seed, hits in scores)
+    for metric in ("mean19", "no_overlap"):
+        found = difference(groups, MACS, CE, metric)
+        assert (found.value, found.low, found.high) == pytest.approx((10, 10, 10))
+        assert found.verdict == "win"
+    uneven = by_setting(with_hits(fake_run(key, 0, 0.5), hits) for key, hits in ((CE, "4400"), (MACS, "5500")))
+    half = 100 * 1.96 * np.std([0.2, 0.2, 0, 0], ddof=1) / 2
+    found = difference(uneven, MACS, CE, "mean19")
+    assert (found.low, found.high) == pytest.approx((10 - half, 10 + half))
+
+
+def test_ece_below_the_noise_floor_is_a_tie() -> None:
+    def verdict(floor: float) -> str:
+        runs = [fake_run(CE, s, 0.5, ece=0.020, floor=floor) for s in (0, 1)]
+        runs += [fake_run(MACS, s, 0.5, ece=0.012, floor=floor) for s in (0, 1)]
+        return difference(by_setting(runs), MACS, CE, "ece").verdict
+
+    assert verdict(0.001) == "win"
+    assert verdict(0.011) == "tie"
+
+
+def test_overhead_is_the_ratio_to_cross_entropy_of_the_same_seed() -> None:
+    runs = [fake_run(CE, 0, 0.5, steps_per_second=10), fake_run(CE, 1, 0.5, steps_per_second=8)]
+    runs += [fake_run(MACS, 0, 0.5, steps_per_second=5), fake_run(MACS, 1, 0.5, steps_per_second=5)]
+    found = estimated(by_setting(runs), MACS, "overhead")
+    assert found.mean == pytest.approx((2.0 + 1.6) / 2)
+    stopped = runs[0]._replace(record=runs[0].record | {"continued": True})
+    assert estimated(by_setting([stopped, *runs[2:]]), MACS, "overhead") is None
+
+
+@pytest.mark.parametrize(
+    ("values", "std", "status"),
+    [
+        ((0.91, 0.912), None, "reproduced"),  # within the tolerance of 1
+        ((0.92, 0.94), 0.5, "not reproduced"),  # off by 2, but the interval is far too wide to tell
+        ((0.925, 0.9251, 0.9252), 0.9, "reproduced"),  # off by 1.5, which the paper's own spread allows
+        ((0.80, 0.802), None, "not reproduced"),
+        ((0.91,), None, "not run"),
+        ((), None, "not run"),
+    ],
+)
+def test_ledger_status(values: tuple[float, ...], std: float | None, status: str) -> None:
+    number = Number("main", "Table", "value", "accuracy", MACS, 91.0, std, 1.0)
+    groups = by_setting(fake_run(MACS, seed, value) for seed, value in enumerate(values))
+    found = entry(number, groups, fake_grid())
+    assert found.status == status
+    assert found.reason
+
+
+def test_ledger_derives_differences_changes_and_what_cannot_be() -> None:
+    scores = ((CE, 0.80, 0.2), (MACS, 0.85, 0.05))
+    groups = by_setting(fake_run(key, seed, value, ece=ece) for key, value, ece in scores for seed in (0, 1))
+    numbers = [
+        Number("main", "text", "difference", "accuracy", MACS, 5.0, None, 1.0, "ce"),
+        Number("main", "text", "relative", "ece", MACS, -73.0, None, 5.0, "ce"),
+        Number("main", "text", "ratio", "ece", MACS, 0.5, None, 0.1, "ce"),
+        Number("main", "text", "mean", "accuracy", Setting("*", "*", "macs"), 85.0, None, 1.0),
+        Number("main", "text", "count", "accuracy", MACS, 27, None, 1.0, cannot="not said"),
+    ]
+    entries = ledger(numbers, groups, fake_grid())
+    assert [e.ours.mean if e.ours else None for e in entries] == pytest.approx([5.0, -75.0, 0.25, 85.0, None])
+    assert [e.status for e in entries] == ["reproduced"] * 2 + ["not reproduced", "reproduced", "cannot be"]
+
+
+def test_claims_are_held_only_with_the_whole_interval() -> None:
+    def outcome(values: list[float], bounds: list[float | None], metric: str = "accuracy", floor: float = 0.01) -> str:
+        runs = [fake_run(CE, s, 0.5, ece=0.5, floor=floor) for s in range(len(values))]
+        runs += [fake_run(MACS, s, value, ece=value, floor=floor) for s, value in enumerate(values)]
+        claim = {"claim": "c", "metric": metric, "method": "macs", "range": bounds}
+        (verdict,) = verdicts(fake_grid(claims=(claim,)), by_setting(runs))
+        return verdict.outcome
+
+    assert outcome([0.60, 0.61], [0, None]) == "held"
+    assert outcome([0.40, 0.41], [0, None]) == "not held"
+    assert outcome([0.40, 0.61], [0, None]) == "not decided"
+    assert outcome([0.505, 0.505], [-1, 1]) == "held"
+    assert outcome([0.60], [0, None]) == "not decided"  # one seed, and no rows to resample
+    assert outcome([], [0, None]) == "not run"
+    assert outcome([0.40], [None, 0], "nll") == "held, one seed"
+    assert outcome([0.51, 0.51], [None, 0], "ece") == "not held"
+    assert outcome([0.51, 0.51], [None, 0], "ece", floor=0.02) == "not decided"
+    assert outcome([0.49, 0.49], [None, 0], "ece", floor=0.02) == "not decided"
+
+
+def test_claims_about_step_time_are_held_against_the_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {"a": (1.9, [1.8, 2.0]), "b": (1.5, [1.4, 1.6]), "c": (1.7, [1.6, 1.8])}
+    models = {
+        name: {"time_ratio": {"macs": value}, "time_ratio_interval": {"macs": interval}}
+        for name, (value, interval) in times.items()
+    }
+    (tmp_path / "training.json").write_text(json.dumps({"models": models}))
+    monkeypatch.setattr("reproduction.claims.STEP_TIMES", tmp_path / "training.json")
+    claim = {"claim": "c", "metric": "overhead", "method": "macs", "range": [1.74, 2.11]}
+    found = verdicts(fake_grid(claims=(claim,)), {})
+    assert {v.model: v.outcome for v in found} == {"a": "held", "b": "not held", "c": "not decided"}
+    assert [v.found.value for v in found] == [1.9, 1.5, 1.7]
+
+
+def test_cards_are_those_of_the_method_with_the_lowest_mean_nll(tmp_path: Path) -> None:
+    small = setting("cifar10", "resnet50", "macs", max_train_samples=10)
+    nll = {CE: {0: 0.5, 1: 0.9}, MACS: {0: 0.6, 1: 0.7}, small: {0: 0.1}}
+    runs = []
+    for key, values in nll.items():
+        for seed, value in values.items():
+            folder = tmp_path / "runs" / f"{key.name}-{seed}"
+            folder.mkdir(parents=True)
+            (folder / "README.md").write_text(f"card of {key.label} {seed}")
+            for ending in ("json", "samples.npz", "reliability.png", "cell.json"):
+                (folder / f"{folder.name}.{ending}").write_text(ending)
+            runs.append(fake_run(key, seed, value, samples=folder / f"{folder.name}.samples.npz"))
+    (card,) = write_cards(by_setting(runs), tmp_path / "cards")
+    assert card.read_text() == "card of macs 0"  # 0.65 on average, though one run of ce is better
+    assert sorted(path.suffixes[-1] for path in (tmp_path / "cards").iterdir()) == [".json", ".md", ".npz", ".png"]
+    runs[2].samples.with_name("README.md").unlink()
+    with pytest.raises(ValueError, match="has no card: --cards needs"):
+        write_cards(by_setting(runs), tmp_path / "cards")
+
+
+def test_a_digest_shows_the_means_and_the_claims(tmp_path: Path) -> None:
+    for key, values in ((CE, (0.5, 0.6)), (MACS, (0.7,))):
+        for seed, value in enumerate(values):
+            run = fake_run(key, seed, value, mean15=value)
+            name = f"{key.name}-seed{seed}"
+            run.report.save(tmp_path / f"{name}.json")
+            told = {"setting": key._asdict() | {"changes": {}}, "seed": seed}
+            (tmp_path / f"{name}.cell.json").write_text(json.dumps(told))
+    claim = {"claim": "better", "metric": "accuracy", "method": "macs", "range": [0, None]}
+    grid = fake_grid(claims=(claim,))
+    lines = main_table(grid, "main", tmp_path).splitlines()
+    assert lines[2].startswith("| `ce` | 2 | 55.00 ± 7.07 | 10.00 ± 0.00 | 0.550 ± 0.071 |")
+    assert lines[3].startswith("| `macs` | 1 | 70.00 | 10.00 | 0.700 |")
+    assert lines[3].endswith("| - |")  # no mean over 19 corruptions in these reports
+    render(grid, by_setting(load_runs(tmp_path)), [], {}, tmp_path / "results")
+    summary, _, _, _, row = claims_table(tmp_path / "results").splitlines()[1:6]
+    assert summary == "<summary>Each claim where it was tested: 1 not decided</summary>"
+    assert row == "| better | cifar10, resnet50 | accuracy, %: `macs minus ce` +20.00 [-, -] | **not decided** |"
+
+
+def test_the_figure_of_methods_shows_every_seed_and_the_mean() -> None:
+    runs = [fake_run(CE, s, v, ece=0.1 * s) for s, v in enumerate((0.5, 0.6, 0.7))] + [fake_run(MACS, 0, 0.9)]
+    figure = plot_methods([CE, MACS], by_setting(runs), {"metrics": ["accuracy", "ece"]})
+    accuracy, ece = figure.axes
+    seeds, mean = (line.get_xdata() for line in accuracy.lines[2:4])  # below macs, which comes first from below
+    assert list(seeds) == pytest.approx([50, 60, 70])
+    assert list(mean) == pytest.approx([60])
+    assert ece.get_title() == "ECE, %\nlower is better"
+    assert [label.get_text() for label in accuracy.get_yticklabels()] == ["macs", "ce"]
+
+
+def test_tables_show_bold_paper_difference_and_counts(tmp_path: Path) -> None:
+    runs = [fake_run(CE, s, v, mean15=0.40) for s, v in enumerate((0.87, 0.88, 0.89))]
+    runs += [fake_run(MACS, s, v, mean15=0.45) for s, v in enumerate((0.90, 0.91, 0.92))]
+    groups = by_setting(runs)
+    numbers = [Number("main", "Table", "value", "accuracy", CE, 87.63, 0.51, 1.0)]
+    text = table_markdown(fake_grid(), "main", groups, numbers, {"main": "A note."})
+    assert "88.00 ± 1.00 (3); paper 87.63 ± 0.51 (+0.37)" in text
+    assert "**91.00 ± 1.00 (3)**" in text
+    assert "+3.00 [+3.00, +3.00] win" in text
+    assert "1 / 0 / 0" in text
+    assert "A note." in text
+    written = render(fake_grid(), groups, numbers, {}, tmp_path)
+    assert {path.name for path in written} == {"tables.md", "tables.csv", "comparisons.csv", "ledger.md", "ledger.csv"}
+    with (tmp_path / "tables.csv").open() as file:
+        rows = {(row["setting"], row["metric"]): row for row in csv.DictReader(file)}
+    assert float(rows["ce", "accuracy"]["std"]) == pytest.approx(1.0)
+    assert float(rows["ce", "accuracy"]["difference"]) == pytest.approx(0.37)
+    assert rows["macs", "accuracy"]["paper"] == ""
+    assert "**reproduced**" in (tmp_path / "ledger.md").read_text()
+
+
+def test_runs_are_found_in_flat_and_nested_folders(tmp_path: Path) -> None:
+    run = fake_run(setting("cifar10", "resnet50", "macs", margin=2.0), 4, 0.9)
+    for folder in (tmp_path / "flat", tmp_path / "nested" / "x"):
+        folder.mkdir(parents=True)
+        run.report.save(folder / "x.json")
+        told = {"setting": run.setting._asdict() | {"changes": {"margin": 2.0}}, "seed": 4}
+        (folder / "x.cell.json").write_text(json.dumps(told))
+        (found,) = load_runs(folder.parent if folder.name == "x" else folder)
+        assert (found.setting, found.seed) == (run.setting, 4)
+        assert found.report == run.report
+
+
+def test_every_number_of_the_paper_has_cells_that_could_give_it() -> None:
+    """The committed numbers and the committed grid name the same settings, so none can be missed by a typing error."""
+    grid = load_grid(PAPER_GRID)
+    numbers, notes = load_paper()
+    assert len(numbers) > 170
+    assert set(notes) <= set(grid.tables)
+    known = {name: {cell.setting for cell in cells_of(grid, [name])} for name in grid.tables}
+    for number in numbers:
+        assert number.metric in METRICS
+        if number.of in ("mean", "count"):
+            assert any(key.method == number.setting.method for key in known[number.table])
+            continue
+        wanted = {number.setting} | ({number.setting._replace(method=number.baseline)} if number.baseline else set())
+        assert wanted <= known[number.table], number
+        assert number.metric in grid.tables[number.table].columns
+    # Spot checks against the print.
+    values = {(n.table, n.setting, n.metric): (n.value, n.std) for n in numbers if n.of == "value" and not n.cannot}
+    assert values["main", MACS, "accuracy"] == (91.10, 0.55)
+    assert values["robustness", setting("cifar100", "convnext_tiny", "macs"), "mean19"] == (33.3, 0.7)
+    assert values["perturbation", setting("cifar100", "resnet50", "macs", perturbation="blur"), "ece"] == (3.89, None)
+    assert values["data_efficiency", setting("cifar10", "resnet50", "ce", data_fraction=0.1), "accuracy"][0] == 73.1

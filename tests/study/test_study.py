@@ -1,0 +1,74 @@
+"""The committed study is what its grid asks for, and its tables follow from its reports."""
+
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+
+from reproduction.aggregate import by_setting, load_runs
+from reproduction.cards import best_runs
+from reproduction.grid import cells_of, load_grid
+from reproduction.render import render
+
+from macs_hf.metrics import summarize
+from macs_hf.report.rows import SampleRows
+
+
+ROOT = Path(__file__).parents[2]
+STUDY = ROOT / "model_cards" / "study"
+NUMBER = r"[-+]?\d+(?:\.\d+)?"
+GRID = load_grid(ROOT / "examples" / "configs" / "study.yaml")
+
+
+def test_runs_are_cells_of_the_grid_with_its_flags() -> None:
+    cells = {cell.name: json.loads(json.dumps(cell.flags)) for cell in cells_of(GRID)}
+    records = {
+        path.name.removesuffix(".cell.json"): json.loads(path.read_text()) for path in STUDY.glob("*.cell.json")
+    }
+    assert records.keys() == cells.keys()
+    assert {name: record["flags"] for name, record in records.items()} == {name: cells[name] for name in records}
+
+
+def test_rows_give_the_metrics_of_their_report() -> None:
+    for run in load_runs(STUDY):
+        rows = SampleRows.load(run.samples)
+        assert len(rows) == run.report.n
+        for name, value in summarize(rows).items():
+            assert value == pytest.approx(run.report.after.metrics[name].value, abs=1e-6), (run.samples.name, name)
+
+
+def test_no_report_tells_where_it_was_made() -> None:
+    for path in (ROOT / "model_cards").rglob("*"):
+        if path.suffix in {".json", ".md", ".csv"}:
+            assert not any(part in path.read_text() for part in ("/home/", "/root/", "/tmp/", "/var/", "/work/")), path
+
+
+def test_best_checkpoints_have_cards() -> None:
+    for run in best_runs(by_setting(load_runs(STUDY))):
+        name = run.samples.name.removesuffix(".samples.npz")
+        card = (ROOT / "model_cards" / f"{name}.md").read_text()
+        assert f"{100 * run.report.after.metrics['accuracy'].value:.2f} %" in card
+        assert (ROOT / "model_cards" / f"{name}.json").read_bytes() == (STUDY / f"{name}.json").read_bytes()
+
+
+@pytest.mark.slow
+def test_tables_are_those_of_the_reports(tmp_path: Path) -> None:
+    render(GRID, by_setting(load_runs(STUDY)), [], {}, tmp_path)
+    fresh, committed = ((folder / "tables.md").read_text().splitlines() for folder in (tmp_path, STUDY))
+    assert [re.sub(NUMBER, "", line) for line in fresh] == [re.sub(NUMBER, "", line) for line in committed]
+    for line, old in zip(fresh, committed, strict=True):
+        numbers = [[float(number) for number in re.findall(NUMBER, text)] for text in (line, old)]
+        assert numbers[0] == pytest.approx(numbers[1], abs=0.011), (line, old)
+    for name in ("tables.csv", "comparisons.csv", "claims.csv"):
+        fresh, committed = (list(csv.reader((folder / name).open(newline=""))) for folder in (tmp_path, STUDY))
+        assert len(fresh) == len(committed) > 1
+        for line, old in zip(fresh, committed, strict=True):
+            for cell, before in zip(line, old, strict=True):
+                # Another machine may round the last digit differently.
+                assert cell == before or float(cell) == pytest.approx(float(before)), (name, line, old)

@@ -1,0 +1,146 @@
+"""Checkpoints: the newest complete one is found, all of it is restored or none, and folders belong to one run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import MODELS, build, same_weights, vit
+
+from macs_hf.training.checkpoints import (
+    checkpoints,
+    claim_output_dir,
+    is_complete,
+    last_complete_checkpoint,
+    restore_weights,
+    weights_are_finite,
+)
+
+
+def checkpoint(folder: Path, step: int, state: str | None = "{}") -> Path:
+    path = folder / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    if state is not None:
+        (path / "trainer_state.json").write_text(state)
+    return path
+
+
+# ---- Which checkpoint ----
+
+
+def test_checkpoints_are_ordered_by_step_and_other_folders_ignored(tmp_path: Path) -> None:
+    for step in (9, 100, 20):
+        checkpoint(tmp_path, step)
+    for name in ("checkpoint-best", "checkpoint-", "tmp-checkpoint-200", "checkpoint-3x"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "checkpoint-300").write_text("a file")
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-9", "checkpoint-20", "checkpoint-100"]
+    assert checkpoints(tmp_path / "nowhere") == []
+
+
+def test_the_newest_complete_one(tmp_path: Path) -> None:
+    assert last_complete_checkpoint(tmp_path) is None
+    good, newer = checkpoint(tmp_path, 10), checkpoint(tmp_path, 20)
+    missing, cut_off = checkpoint(tmp_path, 30, None), checkpoint(tmp_path, 40, '{"global_step": 4')
+    assert [is_complete(path) for path in (good, newer, missing, cut_off)] == [True, True, False, False]
+    assert last_complete_checkpoint(tmp_path) == newer
+    assert last_complete_checkpoint(tmp_path, up_to_step=20) == newer
+    assert last_complete_checkpoint(tmp_path, up_to_step=19) == good
+    assert last_complete_checkpoint(tmp_path, up_to_step=9) is None
+
+
+# ---- Weights ----
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_tensor_is_restored(name: str, tmp_path: Path) -> None:
+    saved, other = build(name, seed=0), build(name, seed=1)
+    with torch.no_grad():
+        for tensor in saved.state_dict().values():
+            if tensor.is_floating_point():
+                tensor.add_(0.5)  # statistics of BatchNorm too
+    saved.save_pretrained(tmp_path)
+    before = dict(other.named_parameters())
+    restore_weights(other, tmp_path)
+    assert same_weights(saved, other)
+    # In place: an optimiser that holds the parameters goes on with them.
+    assert all(parameter is before[name] for name, parameter in other.named_parameters())
+
+
+def test_another_number_of_labels_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
+    build("vit").save_pretrained(tmp_path)
+    model = build("vit", seed=1)
+    model.classifier = torch.nn.Linear(16, 7)
+    model.config.num_labels = 7
+    before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    with pytest.raises(ValueError, match=r"does not fit ViTForImageClassification \(mismatched: .*classifier.*number"):
+        restore_weights(model, tmp_path)
+    assert all(torch.equal(before[key], tensor) for key, tensor in model.state_dict().items())
+
+
+def test_another_model_is_refused(tmp_path: Path) -> None:
+    build("resnet").save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"does not fit ViTForImageClassification \(missing: .*\.\.\.; unexpected: "):
+        restore_weights(build("vit"), tmp_path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_are_finite(value: float) -> None:
+    model = vit()
+    assert weights_are_finite(model)
+    with torch.no_grad():
+        model.classifier.bias[2] = value
+    assert not weights_are_finite(model)
+
+
+# ---- Whose folder ----
+
+RUN: dict[str, Any] = {"model": "tiny", "dataset": "digits", "seed": 0, "lambda_margin": 0.1}
+
+
+def test_a_new_folder_is_claimed_and_the_same_run_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "a"
+    assert claim_output_dir(folder, RUN) is None
+    assert json.loads((folder / "run.json").read_text()) == RUN
+    path = checkpoint(folder, 10)
+    checkpoint(folder, 20, None)
+    assert claim_output_dir(folder, dict(RUN)) == str(path)
+
+
+def test_another_run_is_refused_with_what_differs(tmp_path: Path) -> None:
+    claim_output_dir(tmp_path, RUN)
+    checkpoint(tmp_path, 10)
+    message = r"another run \(seed: 0, now 1, lambda_margin: 0.1, now 0.0\).*--output_dir.*--resume_from_checkpoint"
+    with pytest.raises(FileExistsError, match=message):
+        claim_output_dir(tmp_path, RUN | {"seed": 1, "lambda_margin": 0.0})
+    assert json.loads((tmp_path / "run.json").read_text()) == RUN
+
+
+def test_a_setting_that_this_version_does_not_know_is_named_too(tmp_path: Path) -> None:
+    claim_output_dir(tmp_path, RUN | {"old_setting": 3})
+    checkpoint(tmp_path, 10)
+    with pytest.raises(FileExistsError, match=r"another run \(old_setting: 3, now None\)"):
+        claim_output_dir(tmp_path, RUN)
+
+
+def test_checkpoints_of_unknown_origin_are_refused(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 10)
+    with pytest.raises(FileExistsError, match="it has no record of what made it"):
+        claim_output_dir(tmp_path, RUN)
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_a_folder_without_checkpoints_may_be_taken_over(tmp_path: Path) -> None:
+    claim_output_dir(tmp_path, RUN)
+    assert claim_output_dir(tmp_path, RUN | {"seed": 1}) is None
+    assert json.loads((tmp_path / "run.json").read_text())["seed"] == 1
+
+
+def test_a_folder_with_a_foreign_model_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"precious")
+    with pytest.raises(FileExistsError, match="holds the model or checkpoints of another run"):
+        claim_output_dir(tmp_path, RUN)
+    (tmp_path / "run.json").write_text("")  # cut off while it was written
+    with pytest.raises(FileExistsError, match="no record of what made it"):
+        claim_output_dir(tmp_path, RUN)

@@ -1,0 +1,102 @@
+"""The arguments: both parents' fields, changed defaults, and every way in (flags, dict, JSON, YAML)."""
+
+import doctest
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from transformers import HfArgumentParser, TrainingArguments
+
+from macs_hf import METHODS, MaCSTrainingArguments, Objective
+from macs_hf.objective.objective import objective_of
+from macs_hf.training import arguments as training_args
+
+
+COMMON = {"report_to": "none", "use_cpu": True}
+
+
+@pytest.fixture
+def parser() -> HfArgumentParser:
+    return HfArgumentParser(MaCSTrainingArguments)
+
+
+def test_fields_are_those_of_both_parents() -> None:
+    names = {f.name for f in fields(MaCSTrainingArguments)}
+    assert names == {f.name for f in fields(TrainingArguments)} | {f.name for f in fields(Objective)}
+
+
+def test_only_the_named_defaults_differ_from_training_arguments() -> None:
+    ours, theirs = ({f.name: f.default for f in fields(c)} for c in (MaCSTrainingArguments, TrainingArguments))
+    changed = {name for name in theirs if ours[name] != theirs[name]}
+    assert changed == {"remove_unused_columns", "logging_nan_inf_filter", "ddp_find_unused_parameters"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_arguments_carry_each_method(method: str, tmp_path: Path) -> None:
+    arguments = MaCSTrainingArguments(str(tmp_path), **METHODS[method], **COMMON)
+    assert objective_of(arguments) == Objective(**METHODS[method])
+
+
+def test_values_and_combinations_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^lambda_margin=-0.1 must be a finite number >= 0"):
+        MaCSTrainingArguments(str(tmp_path), lambda_margin=-0.1, **COMMON)
+    with pytest.raises(ValueError, match=r"mixup_alpha=0.2 with lambda_margin=0.1"):
+        MaCSTrainingArguments(str(tmp_path), mixup_alpha=0.2, **COMMON)
+
+
+def test_help_names_every_field_of_the_objective(parser: HfArgumentParser, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parser.parse_args(["--help"])
+    assert exit_.value.code == 0
+    text = capsys.readouterr().out
+    for f in fields(Objective):
+        assert f"--{f.name}" in text
+        assert f.metadata["help"]
+
+
+def test_flags(parser: HfArgumentParser, tmp_path: Path) -> None:
+    flags = ["--output_dir", str(tmp_path), "--report_to", "none", "--use_cpu", "--perturbation", "jpeg"]
+    flags += [
+        "--lambda_margin",
+        "0.3",
+        "--separate_views",
+        "--jpeg_quality_min",
+        "60",
+        "--label_smoothing_factor",
+        "0.1",
+    ]
+    (parsed,) = parser.parse_args_into_dataclasses(flags)
+    assert objective_of(parsed) == Objective(
+        perturbation="jpeg", lambda_margin=0.3, separate_views=True, jpeg_quality_min=60, label_smoothing_factor=0.1
+    )
+
+
+def test_an_unknown_perturbation_is_refused_as_a_flag(
+    parser: HfArgumentParser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parser.parse_args_into_dataclasses(["--perturbation", "fog"])
+    message = capsys.readouterr().err
+    assert "fog" in message and "noise+blur" in message
+
+
+def test_dict_json_and_yaml_agree(parser: HfArgumentParser, tmp_path: Path) -> None:
+    settings = {"output_dir": str(tmp_path), "margin": 2.0, **METHODS["consistency_only"], **COMMON}
+    as_json, as_yaml = tmp_path / "run.json", tmp_path / "run.yaml"
+    as_json.write_text(json.dumps(settings))
+    as_yaml.write_text("\n".join(f"{name}: {json.dumps(value)}" for name, value in settings.items()))
+    expected = Objective(margin=2.0, lambda_margin=0.0)
+    for (parsed,) in (parser.parse_dict(settings), parser.parse_json_file(as_json), parser.parse_yaml_file(as_yaml)):
+        assert objective_of(parsed) == expected
+
+
+def test_arguments_round_trip_through_their_own_json(parser: HfArgumentParser, tmp_path: Path) -> None:
+    arguments = MaCSTrainingArguments(str(tmp_path), **METHODS["macs_pixel"] | {"noise_std": 0.05}, **COMMON)
+    (parsed,) = parser.parse_dict(json.loads(arguments.to_json_string()), allow_extra_keys=True)
+    assert objective_of(parsed) == objective_of(arguments) == Objective(perturbation_space="pixel", noise_std=0.05)
+
+
+def test_examples_in_docstrings() -> None:
+    result = doctest.testmod(training_args)
+    assert result.attempted >= 1 and result.failed == 0

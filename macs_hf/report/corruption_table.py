@@ -1,21 +1,13 @@
 """CorruptionTable: what a classifier does under each corruption and severity, and the usual means. Only data."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
+from .corruption_names import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
+from .corruption_rows import CorruptionRows
 
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
-    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
-    "weather": ("snow", "frost", "fog", "brightness"),
-    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
-    "extra": ("speckle_noise", "gaussian_blur", "spatter", "saturate"),
-}
-CORRUPTIONS: tuple[str, ...] = tuple(name for family in FAMILIES.values() for name in family)
-STANDARD_15: tuple[str, ...] = CORRUPTIONS[:15]
-SEVERITIES = (1, 2, 3, 4, 5)
 
 Score = Literal["accuracy", "nll", "ece", "scaled_nll", "scaled_ece"]
 
@@ -56,8 +48,8 @@ class CorruptionTable:
         temperature (`float`, *optional*): The temperature of the scaled scores.
         standard_error (`dict[str, float]`): Of the mean accuracies `mean15` and `mean19`, over images (whose results
             under different corruptions go together).
-        hits (`dict[str, str]`, *optional*): By corruption, one digit per image: at how many severities it was right.
-            With them two tables can be compared image by image, see `compare_corruptions`.
+        rows ([`CorruptionRows`], *optional*): Results image by image, with which two tables can be compared; they are
+            columns of the file of samples, not part of `to_dict`.
         size (`tuple[int, int]`, *optional*): Height and width of the images as the network got them.
     """
 
@@ -71,8 +63,8 @@ class CorruptionTable:
     frost: str | None = None
     temperature: float | None = None
     standard_error: dict[str, float] | None = None
-    hits: dict[str, str] | None = None
     size: tuple[int, int] | None = None
+    rows: CorruptionRows | None = None
 
     def by_corruption(self, score: Score = "accuracy") -> dict[str, float]:
         """The mean over severities, for each corruption."""
@@ -138,12 +130,14 @@ class CorruptionTable:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with the means beside the cells."""
-        return asdict(self) | {"summary": self.summary()}
+        values = asdict(replace(self, rows=None)) | {"summary": self.summary()}
+        del values["rows"]
+        return values
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "CorruptionTable":
         """The inverse of `to_dict`, also after a passage through JSON, which turns severities into strings."""
-        values = {name: value for name, value in data.items() if name != "summary"}
+        values = {name: value for name, value in data.items() if name not in ("summary", "hits")}
         values["cells"] = {
             name: {int(severity): Cell(**cell) for severity, cell in row.items()}
             for name, row in values["cells"].items()

@@ -1,4 +1,4 @@
-"""Pure tensor functions: logits and labels in, scalars out. They know nothing of models, views or trainers.
+"""Pure tensor functions: logits and labels in, scalars out. They know nothing of models or trainers.
 
 All terms are means over the samples of the batch, so their weights keep their meaning for any batch size, and all are
 computed in float32 at least.
@@ -6,11 +6,14 @@ computed in float32 at least.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from .objective import Objective
 
 
 class MaCSLoss(NamedTuple):
@@ -42,7 +45,7 @@ def logit_margin(logits: Tensor, labels: Tensor) -> Tensor:
     """
     if logits.shape[-1] < 2:
         raise ValueError(f"A logit margin needs at least two classes, but logits have shape {tuple(logits.shape)}.")
-    index = labels.unsqueeze(-1)
+    index = labels.long().unsqueeze(-1)
     runner_up = logits.scatter(-1, index, -torch.inf).amax(-1)
     return logits.gather(-1, index).squeeze(-1) - runner_up
 
@@ -64,6 +67,9 @@ def consistency_loss(logits: Tensor, perturbed_logits: Tensor) -> Tensor:
 
 def focal_loss(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
     """Mean of -(1 - p)^gamma log p, p the probability of the label ([Lin et al.](https://huggingface.co/papers/1708.02002))."""
+    if not gamma >= 0:
+        raise ValueError(f"gamma={gamma} must be >= 0; 0 is plain cross-entropy.")
+    labels = check_labels(labels, logits.shape[-1])
     log_p = F.log_softmax(_full_precision(logits), dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
     # 1 - p without cancellation; kept off zero, where the power has no finite slope for gamma < 1.
     miss = (-torch.expm1(log_p)).clamp_min(torch.finfo(log_p.dtype).tiny)
@@ -92,28 +98,22 @@ def macs_loss(
     labels: Tensor,
     perturbed_logits: Tensor | None = None,
     *,
+    objective: Objective | None = None,
     perturbed_rows: Tensor | None = None,
     augmix_logits: Sequence[Tensor] = (),
-    lambda_margin: float = 0.1,
-    margin: float = 1.0,
-    lambda_consistency: float = 0.5,
-    lambda_jsd: float = 0.0,
-    lambda_mbls: float = 0.0,
-    mbls_margin: float = 10.0,
-    focal_gamma: float = 0.0,
-    label_smoothing: float = 0.0,
+    **weights: float,
 ) -> MaCSLoss:
     """
-    The MaCS objective of logits that are already there.
+    The MaCS objective of logits that were already computed.
 
     Args:
         logits (`Tensor` of shape `(batch, classes)`): Of the view that carries the labels.
         labels (`Tensor` of shape `(batch,)`, or `(batch, classes)` for soft labels): Soft labels have no margin.
-        perturbed_logits (`Tensor`, *optional*): Of T(x); needed if `lambda_consistency > 0`.
+        perturbed_logits (`Tensor`, *optional*): Of T(x); needed for consistency and two-view cross-entropy.
+        objective ([`Objective`], *optional*): The weights; the paper's if not given.
         perturbed_rows (`Tensor`, *optional*): Which rows of `logits` they belong to; all, if not given.
         augmix_logits (sequence of `Tensor`, *optional*): Of the AugMix views; needed if `lambda_jsd > 0`.
-
-    The weights are those of [`Objective`].
+        weights (`float`, *optional*): Fields of [`Objective`] to change, such as `lambda_margin=0.2`.
 
     ```python
     >>> logits = torch.tensor([[2.0, 1.5]])
@@ -123,50 +123,100 @@ def macs_loss(
 
     ```
     """
-    weights = {"lambda_margin": lambda_margin, "lambda_consistency": lambda_consistency, "lambda_jsd": lambda_jsd}
-    for name, weight in (weights | {"lambda_mbls": lambda_mbls, "focal_gamma": focal_gamma}).items():
-        if weight < 0:
-            raise ValueError(f"{name}={weight} must be >= 0.")
-    logits = _full_precision(logits)
+    objective = replace(objective or Objective(), **weights) if weights else objective or Objective()
+    logits, labels = _full_precision(logits), check_labels(labels, logits.shape[-1])
     soft_labels = labels.ndim == 2
-    if soft_labels and (lambda_margin > 0 or focal_gamma > 0):
+    if soft_labels and (objective.lambda_margin > 0 or objective.focal_gamma > 0):
         raise ValueError(
             f"Labels of shape {tuple(labels.shape)} are soft, and the margin and focal terms need one class per "
             "image. Set lambda_margin=0 and focal_gamma=0, or pass class indices."
         )
-    if focal_gamma > 0:
-        cross_entropy = focal_loss(logits, labels, focal_gamma)
-    else:
-        cross_entropy = F.cross_entropy(logits, labels, label_smoothing=label_smoothing)
-
-    loss = cross_entropy
+    cross_entropy = _classification_loss(logits, labels, objective)
     hinge = consistency = divergence = cap = gap = None
+    if objective.uses_second_view:
+        clean, clean_labels = _rows_of_second_view(logits, labels, perturbed_logits, perturbed_rows)
+        if objective.two_view_cross_entropy:
+            cross_entropy = (cross_entropy + _classification_loss(perturbed_logits, clean_labels, objective)) / 2
+    loss = cross_entropy
     if not soft_labels:
-        gaps = logit_margin(logits if lambda_margin > 0 else logits.detach(), labels)
+        gaps = logit_margin(logits if objective.lambda_margin > 0 else logits.detach(), labels)
         gap = gaps.detach().mean()
-        if lambda_margin > 0:
-            hinge = F.relu(margin - gaps).square().mean()
-            loss = loss + lambda_margin * hinge
-    if lambda_consistency > 0:
-        if perturbed_logits is None:
-            raise ValueError(f"lambda_consistency={lambda_consistency} needs `perturbed_logits`.")
-        clean = logits if perturbed_rows is None else logits[perturbed_rows]
-        if perturbed_logits.shape != clean.shape:
-            raise ValueError(
-                f"perturbed_logits have shape {tuple(perturbed_logits.shape)}, but the rows they belong to "
-                f"{tuple(clean.shape)}."
-            )
+        if objective.lambda_margin > 0:
+            hinge = F.relu(objective.margin - gaps).square().mean()
+            loss = loss + objective.lambda_margin * hinge
+    if objective.lambda_consistency > 0:
         consistency = consistency_loss(clean, perturbed_logits)
-        loss = loss + lambda_consistency * consistency
-    if lambda_jsd > 0:
+        loss = loss + objective.lambda_consistency * consistency
+    if objective.lambda_jsd > 0:
         if not augmix_logits:
-            raise ValueError(f"lambda_jsd={lambda_jsd} needs `augmix_logits`.")
+            raise ValueError(f"lambda_jsd={objective.lambda_jsd} needs `augmix_logits`.")
         divergence = jensen_shannon([logits, *augmix_logits])
-        loss = loss + lambda_jsd * divergence
-    if lambda_mbls > 0:
-        cap = mbls_penalty(logits, mbls_margin)
-        loss = loss + lambda_mbls * cap
+        loss = loss + objective.lambda_jsd * divergence
+    if objective.lambda_mbls > 0:
+        cap = mbls_penalty(logits, objective.mbls_margin)
+        loss = loss + objective.lambda_mbls * cap
     return MaCSLoss(loss, cross_entropy, hinge, consistency, divergence, cap, gap, logits)
+
+
+def check_labels(labels: Tensor, classes: int) -> Tensor:
+    """
+    Labels as the losses take them: int64 class indices `(batch,)`, or probabilities `(batch, classes)`.
+
+    Values are read on the CPU only, since an accelerator would have to be waited for.
+    """
+    on_cpu = labels.device.type == "cpu"
+    if labels.ndim == 2 and labels.is_floating_point():
+        if labels.shape[1] != classes:
+            raise ValueError(f"Soft labels of shape {tuple(labels.shape)} do not fit logits of {classes} classes.")
+        if on_cpu and len(labels):
+            sums = labels.detach().float().sum(1)
+            worst = int((sums - 1).abs().argmax())
+            if labels.min() < 0 or not abs(float(sums[worst]) - 1) <= 1e-2:
+                raise ValueError(
+                    f"Soft labels must be probabilities, but row {worst} sums to {float(sums[worst]):.4g} and the "
+                    f"smallest entry is {float(labels.min()):.4g}. Divide each row by its sum, or pass class indices."
+                )
+        return labels
+    if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(
+            f"`labels` of shape {tuple(labels.shape)} and type {labels.dtype} are neither class numbers, integers of "
+            "shape (batch,), nor class probabilities, floats of shape (batch, classes)."
+        )
+    labels = labels.long()
+    if on_cpu and len(labels):
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or high >= classes:
+            raise ValueError(
+                f"Label {low if low < 0 else high} is outside [0, {classes}), the classes of the logits. Map the "
+                "labels to 0 .. classes - 1, or give the model a head of the right size."
+            )
+    return labels
+
+
+def _classification_loss(logits: Tensor, labels: Tensor, objective: Objective) -> Tensor:
+    logits = _full_precision(logits)
+    if objective.focal_gamma > 0:
+        return focal_loss(logits, labels, objective.focal_gamma)
+    return F.cross_entropy(logits, labels, label_smoothing=objective.label_smoothing_factor)
+
+
+def _rows_of_second_view(
+    logits: Tensor, labels: Tensor, perturbed_logits: Tensor | None, perturbed_rows: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The clean logits and labels of the images whose perturbed view was computed."""
+    if perturbed_logits is None:
+        raise ValueError(
+            "The consistency term and two-view cross-entropy need `perturbed_logits`. Pass them, or set "
+            "lambda_consistency=0 and two_view_cross_entropy=False."
+        )
+    if perturbed_rows is not None:
+        logits, labels = logits[perturbed_rows], labels[perturbed_rows]
+    if perturbed_logits.shape != logits.shape:
+        raise ValueError(
+            f"perturbed_logits have shape {tuple(perturbed_logits.shape)}, but the rows they belong to "
+            f"{tuple(logits.shape)}."
+        )
+    return logits, labels
 
 
 def _full_precision(logits: Tensor) -> Tensor:

@@ -54,6 +54,9 @@ class Objective:
             Largest rotation of `geometric`, either way.
         translation_pixels (`float`, *optional*, defaults to `2.0`):
             Largest shift of `geometric` along each axis, either way.
+        two_view_cross_entropy (`bool`, *optional*, defaults to `False`):
+            Cross-entropy is the mean of that on x and that on T(x): the control with the same forward passes as the
+            consistency term. `consistency_fraction` sets its share of perturbed views too.
         perturb_as_augmentation (`bool`, *optional*, defaults to `False`):
             Train on T(x) in place of x: the perturbation as plain augmentation. Needs `lambda_consistency=0`.
         focal_gamma (`float`, *optional*, defaults to `0.0`):
@@ -95,6 +98,9 @@ class Objective:
     jpeg_quality_max: int = field(default=95, metadata={"help": "Highest JPEG quality."})
     rotation_degrees: float = field(default=5.0, metadata={"help": "Largest rotation of `geometric`, either way."})
     translation_pixels: float = field(default=2.0, metadata={"help": "Largest shift of `geometric`, either way."})
+    two_view_cross_entropy: bool = field(
+        default=False, metadata={"help": "Cross-entropy on x and on T(x), their mean."}
+    )
     perturb_as_augmentation: bool = field(
         default=False, metadata={"help": "Train on T(x) in place of x; needs lambda_consistency 0."}
     )
@@ -113,8 +119,13 @@ class Objective:
         validate(self)
 
     @property
+    def uses_second_view(self) -> bool:
+        """Whether the network also sees T(x), beside x."""
+        return self.lambda_consistency > 0 or self.two_view_cross_entropy
+
+    @property
     def uses_perturbation(self) -> bool:
-        return self.perturb_as_augmentation or self.lambda_consistency > 0
+        return self.perturb_as_augmentation or self.uses_second_view
 
     @property
     def needs_pixel_stats(self) -> bool:
@@ -125,26 +136,6 @@ class Objective:
         return self.uses_perturbation and through_pixels
 
 
-PLAIN = {"lambda_margin": 0.0, "lambda_consistency": 0.0}
-AUGMIX = {"lambda_jsd": 12.0}
-
-# A method is what it sets; everything else keeps its default. `macs` is the paper's letter and stays so.
-METHODS: dict[str, dict[str, float | str | bool]] = {
-    "ce": PLAIN,
-    "label_smoothing": PLAIN | {"label_smoothing_factor": 0.1},
-    "focal": PLAIN | {"focal_gamma": 2.0},
-    "mixup": PLAIN | {"mixup_alpha": 0.2},
-    "augmix": PLAIN | AUGMIX,
-    "mbls": PLAIN | {"lambda_mbls": 0.1},
-    "perturb_augment": PLAIN | {"perturb_as_augmentation": True},
-    "margin_only": {"lambda_consistency": 0.0},
-    "consistency_only": {"lambda_margin": 0.0},
-    "macs": {},
-    "macs_pixel": {"perturbation_space": "pixel"},
-    "macs_augmix": AUGMIX,
-}
-
-
 def objective_of(arguments: object) -> Objective:
     """The objective that `arguments` describe; what they do not say (plain `TrainingArguments`) is the paper's."""
     known = {f.name: getattr(arguments, f.name) for f in fields(Objective) if hasattr(arguments, f.name)}
@@ -152,7 +143,7 @@ def objective_of(arguments: object) -> Objective:
 
 
 def validate(objective: Objective) -> None:
-    """Raise a `ValueError` with the field, its value and the fix, for values and combinations without meaning."""
+    """Raise a `ValueError` naming field, value and fix for values and combinations that make no sense."""
     for f in fields(Objective):
         value = getattr(objective, f.name)
         if f.type in (float, int) and not isinstance(value, Real):
@@ -200,10 +191,11 @@ def validate(objective: Objective) -> None:
             f"label_smoothing_factor={objective.label_smoothing_factor}: the focal weight is defined by the "
             "probability of one label, and soft labels have several. Set focal_gamma=0, or the other two to 0."
         )
-    if objective.perturb_as_augmentation and objective.lambda_consistency > 0:
+    if objective.perturb_as_augmentation and objective.uses_second_view:
         raise ValueError(
-            f"perturb_as_augmentation=True with lambda_consistency={objective.lambda_consistency}: there is no clean "
-            "view left to be consistent with. Set lambda_consistency=0 (method `perturb_augment`)."
+            f"perturb_as_augmentation=True with lambda_consistency={objective.lambda_consistency}, "
+            f"two_view_cross_entropy={objective.two_view_cross_entropy}: no clean view is left to set beside "
+            "the perturbed one. Set lambda_consistency=0 and two_view_cross_entropy=False (method `perturb_augment`)."
         )
 
 

@@ -9,7 +9,6 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchvision.transforms.v2 import functional as TF
 
 from ..pixels import PixelStats
 from .objective import Objective
@@ -26,6 +25,11 @@ def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
     3x3 Gaussian blur with a standard deviation per sample (`sigma` of shape `(batch,)`, in pixels), edges reflected:
     for each sample what torchvision's `gaussian_blur(image, 3, sigma)` gives.
     """
+    if min(images.shape[-2:]) < 2:
+        raise ValueError(
+            f"A blur with reflected edges needs images of at least 2 x 2 pixels, got {tuple(images.shape[-2:])}. Use "
+            "larger images, or perturbation='noise'."
+        )
     side = torch.exp(-0.5 / sigma.to(images.dtype).square())
     centre = 1 / (1 + 2 * side)
     side, centre = (side * centre).view(-1, 1, 1, 1), centre.view(-1, 1, 1, 1)
@@ -37,6 +41,8 @@ def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
 
 def jpeg(pixels: Tensor, quality: Tensor) -> Tensor:
     """JPEG round trip of pixels in [0, 1], a quality in 1..100 per sample. Runs on the CPU, image by image."""
+    from torchvision.transforms.v2 import functional as TF  # takes a second to import, and only JPEG needs it
+
     encoded = (pixels * 255).round().to(torch.uint8).cpu()
     decoded = torch.stack([TF.jpeg(image, int(q)) for image, q in zip(encoded, quality.tolist(), strict=True)])
     return decoded.to(pixels.device, pixels.dtype) / 255

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchvision.transforms import v2
 
 from ..pixels import PixelStats
 from ..randomness import cpu_rng_seeded, mix_seed
@@ -56,7 +55,7 @@ def supervise(
         images = perturb(images, objective, pixel_stats, generator)
 
     views, rows = [images], None
-    if objective.lambda_consistency > 0:
+    if objective.uses_second_view:
         rows = _random_rows(len(images), objective.consistency_fraction, generator)
         views.append(perturb(images if rows is None else images[rows], objective, pixel_stats, generator))
     if objective.lambda_jsd > 0:
@@ -64,27 +63,13 @@ def supervise(
             raise ValueError(
                 f"lambda_jsd={objective.lambda_jsd} compares each image with its AugMix views, but the batch has "
                 "none. Put them in the batch as `augmix_pixel_values` of shape (batch, 2, channels, height, width); "
-                "macs_hf.images.TrainTransform makes them."
+                "macs_hf.data.TrainTransform(processor, augmix=True) makes them."
             )
         views.extend(augmix_images.unbind(1))
 
     logits = _logits_of_views(forward, views, separate=objective.separate_views)
-    perturbed, augmix = (logits[1], logits[2:]) if objective.lambda_consistency > 0 else (None, logits[1:])
-    return macs_loss(
-        logits[0],
-        labels,
-        perturbed,
-        perturbed_rows=rows,
-        augmix_logits=augmix,
-        lambda_margin=objective.lambda_margin,
-        margin=objective.margin,
-        lambda_consistency=objective.lambda_consistency,
-        lambda_jsd=objective.lambda_jsd,
-        lambda_mbls=objective.lambda_mbls,
-        mbls_margin=objective.mbls_margin,
-        focal_gamma=objective.focal_gamma,
-        label_smoothing=objective.label_smoothing_factor,
-    )
+    perturbed, augmix = (logits[1], logits[2:]) if objective.uses_second_view else (None, logits[1:])
+    return macs_loss(logits[0], labels, perturbed, objective=objective, perturbed_rows=rows, augmix_logits=augmix)
 
 
 def _logits_of_views(forward: Callable[[Tensor], Any], views: list[Tensor], separate: bool) -> list[Tensor]:
@@ -117,6 +102,8 @@ def _random_rows(size: int, fraction: float, generator: torch.Generator) -> Tens
 def _mix_up(images: Tensor, labels: Tensor, alpha: float, num_labels: int | None, seed: int) -> tuple[Tensor, Tensor]:
     if num_labels is None:
         raise ValueError(f"mixup_alpha={alpha} turns labels into class probabilities; pass `num_labels`.")
-    # torchvision draws from the global CPU generator; the perturbation starts from `seed` itself.
+    from torchvision.transforms import v2  # takes a second to import, and only MixUp needs it
+
+    # It draws from the global CPU generator; the perturbation starts from `seed` itself.
     with cpu_rng_seeded(mix_seed(seed, 1)):
         return v2.MixUp(alpha=alpha, num_classes=num_labels)(images, labels)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from macs_hf.objective import losses
+from macs_hf.objective import Objective, losses
 from macs_hf.objective.losses import (
     consistency_loss,
     focal_loss,
@@ -123,7 +123,7 @@ def test_jensen_shannon_of_disjoint_predictions_is_its_bound(views_count: int) -
 
 def test_label_smoothing_is_its_closed_form() -> None:
     logits, labels = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 3, 0, 1])
-    parts = macs_loss(logits, labels, lambda_margin=0, lambda_consistency=0, label_smoothing=0.1)
+    parts = macs_loss(logits, labels, lambda_margin=0, lambda_consistency=0, label_smoothing_factor=0.1)
     log_p = logits.log_softmax(-1)
     expected = -(0.9 * log_p[torch.arange(6), labels] + 0.1 * log_p.mean(-1)).mean()
     torch.testing.assert_close(parts.loss, expected)
@@ -186,13 +186,76 @@ def test_perturbed_rows_name_their_clean_partners() -> None:
 
 def test_missing_views_and_soft_labels_are_refused() -> None:
     logits, labels = torch.zeros(2, 3), torch.tensor([0, 1])
-    with pytest.raises(ValueError, match=r"lambda_consistency=0.5 needs `perturbed_logits`"):
+    with pytest.raises(ValueError, match=r"need `perturbed_logits`. Pass them, or set lambda_consistency=0"):
         macs_loss(logits, labels)
     with pytest.raises(ValueError, match=r"lambda_jsd=12.0 needs `augmix_logits`"):
         macs_loss(logits, labels, lambda_consistency=0, lambda_jsd=12.0)
     for weights in ({"lambda_margin": 0.1}, {"lambda_margin": 0.0, "focal_gamma": 2.0}):
         with pytest.raises(ValueError, match=r"shape \(2, 3\) are soft"):
             macs_loss(logits, F.one_hot(labels, 3).float(), lambda_consistency=0, **weights)
+
+
+def test_two_view_cross_entropy_is_the_mean_over_both_views() -> None:
+    one, two = torch.randn(2, 8, 5, generator=torch.Generator().manual_seed(1))
+    labels, rows = torch.arange(8) % 5, torch.tensor([6, 0, 3])
+    weights = {"lambda_margin": 0, "lambda_consistency": 0, "two_view_cross_entropy": True}
+    parts = macs_loss(one, labels, two, **weights)
+    expected = (F.cross_entropy(one, labels) + F.cross_entropy(two, labels)) / 2
+    torch.testing.assert_close(parts.loss, expected)
+    assert parts.loss is parts.cross_entropy_loss and parts.consistency_loss is None
+    some = macs_loss(one, labels, two[rows], perturbed_rows=rows, **weights)
+    expected = (F.cross_entropy(one, labels) + F.cross_entropy(two[rows], labels[rows])) / 2
+    torch.testing.assert_close(some.loss, expected)
+    smooth = macs_loss(one, labels, two, label_smoothing_factor=0.1, **weights)
+    expected = sum(F.cross_entropy(view, labels, label_smoothing=0.1) for view in (one, two)) / 2
+    torch.testing.assert_close(smooth.loss, expected)
+
+
+def test_an_objective_and_single_weights_give_the_same_loss() -> None:
+    one, two = torch.randn(2, 8, 5, generator=torch.Generator().manual_seed(1))
+    labels = torch.arange(8) % 5
+    objective = Objective(lambda_margin=0.3, margin=2.0, lambda_consistency=1.5)
+    named = macs_loss(one, labels, two, lambda_margin=0.3, margin=2.0, lambda_consistency=1.5)
+    assert macs_loss(one, labels, two, objective=objective).loss == named.loss
+    assert macs_loss(one, labels, two, objective=objective, lambda_margin=0.0).margin_loss is None
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_labels_of_any_integer_type(dtype: torch.dtype) -> None:
+    logits, labels = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 3, 0, 1])
+    assert macs_loss(logits, labels.to(dtype), logits).loss == macs_loss(logits, labels, logits).loss
+    assert focal_loss(logits, labels.to(dtype)) == focal_loss(logits, labels)
+    assert torch.equal(logit_margin(logits, labels.to(dtype)), logit_margin(logits, labels))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (torch.tensor([0, 3]), r"Label 3 is outside \[0, 3\)"),
+        (torch.tensor([-1, 0]), r"Label -1 is outside \[0, 3\)"),
+        (torch.tensor([0.0, 1.5]), r"type torch.float32 are neither class numbers"),
+        (torch.tensor([True, False]), r"type torch.bool are neither class numbers"),
+        (torch.full((2, 3), 4 / 3), r"row 0 sums to 4 and"),
+        (torch.tensor([[1.5, -0.5, 0.0]] * 2), r"smallest entry is -0.5"),
+        (torch.ones(2, 2) / 2, r"do not fit logits of 3 classes"),
+    ],
+)
+def test_labels_that_are_neither_classes_nor_probabilities(labels: torch.Tensor, message: str) -> None:
+    logits = torch.zeros(2, 3)
+    with pytest.raises(ValueError, match=message):
+        macs_loss(logits, labels, logits, lambda_margin=0)
+
+
+@pytest.mark.parametrize(
+    "weights", [{"lambda_margin": math.nan}, {"lambda_consistency": math.inf}, {"focal_gamma": -1.0}, {"margin": 0.0}]
+)
+def test_weights_without_meaning_are_refused(weights: dict[str, float]) -> None:
+    logits = torch.zeros(2, 3)
+    (name,) = weights
+    with pytest.raises(ValueError, match=f"{name}="):
+        macs_loss(logits, torch.tensor([0, 1]), logits, **weights)
+    with pytest.raises(ValueError, match=r"gamma=-1 must be >= 0"):
+        focal_loss(logits, torch.tensor([0, 1]), gamma=-1)
 
 
 # ---- Gradients and precision ----

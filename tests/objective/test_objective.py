@@ -8,10 +8,10 @@ import pytest
 from transformers import TrainingArguments
 
 from macs_hf.objective import objective as objective_module
-from macs_hf.objective.objective import METHODS, Objective, objective_of
+from macs_hf.objective import METHODS, Objective, objective_of
 
 
-def test_methods_are_the_twelve() -> None:
+def test_methods_by_name() -> None:
     off = {"lambda_margin": 0.0, "lambda_consistency": 0.0}
     expected = {
         "ce": off,
@@ -21,6 +21,7 @@ def test_methods_are_the_twelve() -> None:
         "augmix": {**off, "lambda_jsd": 12.0},
         "mbls": {**off, "lambda_mbls": 0.1},
         "perturb_augment": {**off, "perturb_as_augmentation": True},
+        "two_view_ce": {**off, "two_view_cross_entropy": True},
         "margin_only": {"lambda_consistency": 0.0},
         "consistency_only": {"lambda_margin": 0.0},
         "macs": {},

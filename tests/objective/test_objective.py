@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from transformers import TrainingArguments
 
-from macs_hf.objective import objective as objective_module
 from macs_hf.objective import METHODS, Objective, objective_of
+from macs_hf.objective import objective as objective_module
 
 
 def test_methods_by_name() -> None:
@@ -47,6 +47,7 @@ def test_defaults_are_the_papers() -> None:
         "jpeg_quality_max": 95,
         "rotation_degrees": 5.0,
         "translation_pixels": 2.0,
+        "two_view_cross_entropy": False,
         "perturb_as_augmentation": False,
         "focal_gamma": 0.0,
         "label_smoothing_factor": 0.0,

@@ -30,7 +30,7 @@ from macs_hf.evaluation.checkpoint import (
     command_line,
     default_corruptions,
     evaluate_checkpoint,
-    told_arguments,
+    recorded_arguments,
     write_report,
 )
 from macs_hf.models.loading import FROM_SCRATCH, load_classifier
@@ -238,20 +238,20 @@ def main(argv: list[str]) -> None:
         dataset=source.path,
         dataset_config=source.config,
         split=source.test_split,
-        training_arguments=told_arguments(script) | told_arguments(args),
+        training_arguments=recorded_arguments(script) | recorded_arguments(args),
         command=command_line("python examples/train.py"),
         seeds={"seed": args.seed},
     )
     trainer.fold_temperature(report.temperature.value, validation)
     trainer.save_model(_internal_call=True)
     if trainer.is_world_process_zero():
-        written = write_report(report, rows, args.output_dir, run=Path(args.output_dir).name)
+        written = write_report(report, rows, args.output_dir)
         print(
             f"\n{summary_table(report)}\n\nThe calibrated model is in {args.output_dir}, beside", *written, sep="\n  "
         )
-    trainer.create_model_card(license=script.license)
+    trainer.create_model_card(license=script.license, report=report)
     if args.push_to_hub:
-        commit = trainer.push_to_hub(license=script.license)
+        commit = trainer.push_to_hub(license=script.license, report=report)
         if commit is not None:
             print(f"\nPushed: {commit.repo_url}")
 

@@ -10,7 +10,7 @@ from huggingface_hub import snapshot_download
 from transformers import pipeline
 
 from macs_hf.calibration.selection import confidence_threshold
-from macs_hf.publishing.push import find_report
+from macs_hf.publishing.folder import saved_report
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -20,10 +20,10 @@ parser.add_argument("--accuracy", type=float, default=0.95, help="share of answe
 options = parser.parse_args()
 
 folder = options.model if Path(options.model).exists() else snapshot_download(options.model)
-found = find_report(folder)
-if found is None:
+report = saved_report(folder)
+if report is None:
     raise SystemExit(f"{options.model} has no report beside it, so nothing is known about its confidence.")
-choice = confidence_threshold(found[0], options.accuracy)
+choice = confidence_threshold(report, options.accuracy)
 print(f"Answering above {choice.threshold:.3f}: {choice.accuracy:.1%} right, {choice.coverage:.1%} of test answered.")
 
 classifier = pipeline("image-classification", model=str(folder))

@@ -56,9 +56,10 @@ def confidence_threshold(report: EvaluationReport, accuracy: float) -> Selection
     Example:
 
     ```python
-    >>> from macs_hf.report import Measurement, ReliabilityTable
+    >>> from macs_hf.report import Interval, Measurement, ReliabilityTable
     >>> bins = ReliabilityTable((0.0, 0.5), (0.5, 1.0), (40, 60), (0.4, 0.9), (0.5, 0.9))
-    >>> report = EvaluationReport("model", "data", "test", 100, Measurement({}, 0.0, bins))
+    >>> metrics = dict.fromkeys(("accuracy", "nll", "ece", "brier"), Interval(0.74, 0.7, 0.8))
+    >>> report = EvaluationReport("model", "data", "test", 100, Measurement(metrics, 0.0, bins))
     >>> confidence_threshold(report, 0.9)
     Selection(threshold=0.5, coverage=0.6, accuracy=0.9, n=60)
 

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..report.evaluation import MAX_TEMPERATURE, MIN_TEMPERATURE
+
 
 logger = logging.getLogger(__name__)
 
-MIN_TEMPERATURE = 0.05
-MAX_TEMPERATURE = 20.0
 MIN_SAMPLES = 100
 
 ArrayLike = Tensor | np.ndarray | Sequence

@@ -20,10 +20,12 @@ from ..data.images import EvalTransform, ImageDataset, drop_unreadable
 from ..data.sources import source_of
 from ..data.splits import load_splits
 from ..evaluation.checkpoint import evaluate_checkpoint, write_report
-from ..evaluation.comparison import comparison_table, load_run
+from ..evaluation.comparison import comparison_table
 from ..models.loading import load_pretrained, model_id
 from ..publishing.access import check_push_access
-from ..publishing.push import push_folder, write_card
+from ..publishing.folder import write_card
+from ..publishing.push import push_folder
+from ..report.run import load_run
 from ..training.trainer import MaCSTrainer
 from .errors import plain_errors
 from .summary import summary_table
@@ -98,11 +100,11 @@ def _run(options: argparse.Namespace, command: str) -> None:
         trainer.fold_temperature(report.temperature.value, test)
         trainer.save_model()
     if trainer.is_world_process_zero():
-        written = write_report(report, rows, output_dir, run)
+        written = write_report(report, rows, output_dir)
         print(summary_table(report))
         print("\nwritten:", *written, *([output_dir / "model.safetensors"] if calibrating else []), sep="\n  ")
         if repo_id:
-            write_card(output_dir, repo_id, base_model=model_id(options.model))
+            write_card(output_dir, repo_id, report, base_model=model_id(options.model))
             print("pushed:", push_folder(output_dir, repo_id, private=options.private).repo_url)
 
 
@@ -138,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--private", action="store_true", default=None, help="make that repository private")
     text = "compare two runs on the same test images: differences with paired 95 % intervals"
     command = actions.add_parser("compare", help=text, description=text)
-    command.add_argument("a", help="folder of a run, or its report <run>.json")
+    command.add_argument("a", help="folder of a run, or the evaluation.json in it")
     command.add_argument("b", help="another one")
     text = "push the model, report, pictures and card of a run's folder, in one commit"
     command = actions.add_parser("push", help=text, description=text)

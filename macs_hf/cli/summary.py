@@ -1,15 +1,16 @@
 """A report as a few lines of text for a terminal."""
 
+from ..report.corruption_table import CORRUPTIONS, STANDARD_15, CorruptionTable
 from ..report.evaluation import EvaluationReport, Interval, Measurement
 
 
-# Name, how to show it, whether lower is better.
+# Name, scale and unit of each metric.
 SHOWN = (("accuracy", 100.0, "%"), ("ece", 100.0, "%"), ("nll", 1.0, ""), ("brier", 1.0, ""))
 
 
 def summary_table(report: EvaluationReport) -> str:
     """What was measured, before and after the temperature, with 95 % intervals."""
-    columns: list[tuple[str, Measurement]] = [("as it is", report.before)]
+    columns: list[tuple[str, Measurement]] = [("as evaluated", report.before)]
     if report.after is not None:
         columns = [("before calibration", report.before), ("calibrated", report.after)]
     method = report.training_arguments.get("method")
@@ -25,17 +26,15 @@ def summary_table(report: EvaluationReport) -> str:
         reason = f" ({report.temperature.reason})" if report.temperature.reason else ""
         lines += ["", f"temperature {report.temperature.value:.4f}{reason}"]
     if report.corruptions is not None:
-        params, summary = report.corruptions["params"], report.corruptions["summary"]
-        means = [
-            f"{name} {100 * summary[f'corruption_accuracy/{params}/{name}']:.2f}%"
-            for name in ("mean15", "mean19")
-            if summary.get(f"corruption_accuracy/{params}/{name}") is not None
-        ]
-        clean = report.corruptions.get("clean")
-        beside = f"; clean, on the same images: {100 * clean['accuracy']:.2f}%" if clean else ""
-        n = report.corruptions["n"]
-        lines.append(f"accuracy under corruption ({params} parameters, n = {n}): {', '.join(means)}{beside}")
+        lines.append(_corruptions(report.corruptions))
     return "\n".join(lines)
+
+
+def _corruptions(table: CorruptionTable) -> str:
+    means = {"mean15": table.mean(STANDARD_15), "mean19": table.mean(CORRUPTIONS)}
+    shown = [f"{name} {100 * value:.2f}%" for name, value in means.items() if value is not None]
+    clean = f"; clean, on the same images: {100 * table.clean.accuracy:.2f}%" if table.clean is not None else ""
+    return f"accuracy under corruption ({table.params} parameters, n = {table.n}): {', '.join(shown)}{clean}"
 
 
 def _interval(interval: Interval, scale: float, unit: str) -> str:

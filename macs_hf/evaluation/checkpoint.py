@@ -1,26 +1,31 @@
 """One trained model and its held-out data -> one `EvaluationReport`, with its rows and pictures on disk."""
 
 import dataclasses
-import math
+import os
 import shlex
 import sys
 from collections.abc import Sequence
+from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import datasets
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 from transformers.utils import logging
 
-from ..data.images import input_size
+from ..data.images import ImageDataset, input_size
 from ..metrics import measure
 from ..objective.supervision import logits_of
 from ..plots.corruptions import plot_corruption_heat_map, plot_severity_curves
 from ..plots.reliability import save_reliability
 from ..report.corruption_table import CorruptionTable
 from ..report.evaluation import EvaluationReport, Temperature
+from ..report.margins import MarginAnalysis
 from ..report.rows import SampleRows
+from ..report.run import PICTURES, save_run
 from ..training.trainer import MaCSTrainer
 from .corruption_benchmark import evaluate_corruptions, forward_of, subset
 from .margins import analyze_margins, spectral_complexity
@@ -28,20 +33,15 @@ from .margins import analyze_margins, spectral_complexity
 
 logger = logging.get_logger(__name__)
 
-# Names of JSON files that a run writes itself; a folder called like one must not overwrite it with its report.
-FILES_OF_A_RUN = {
-    "config",
-    "run",
-    "preprocessor_config",
-    "trainer_state",
-    "all_results",
-    "train_results",
-    "adapter_config",
-}
 PACKAGES = ("macs-hf", "torch", "torchvision", "transformers", "accelerate", "datasets", "timm")
 SMALLEST_CORRUPTED = 32
+# What identifies a training run is recorded even where it is the default.
+ALWAYS_RECORDED = {"method", "model", "dataset", "seed", "num_train_epochs", "learning_rate"}
+ALWAYS_RECORDED |= {"per_device_train_batch_size"}
 # Not about what was learned, or about one machine only.
-UNTOLD_ARGUMENTS = {"output_dir", "run_name", "hub_token", "local_rank", "logging_dir", "resume_from_checkpoint"}
+NEVER_RECORDED = {"output_dir", "run_name", "hub_token", "local_rank", "logging_dir", "resume_from_checkpoint"}
+# Fields of the report that are measured, so that a caller cannot state them.
+MEASURED = {"n", "before", "after", "temperature", "corruptions", "margins", "versions"}
 
 
 def evaluate_checkpoint(
@@ -55,7 +55,8 @@ def evaluate_checkpoint(
     **facts: Any,
 ) -> tuple[EvaluationReport, list[SampleRows]]:
     """
-    Measure the trainer's model on `test`, before and after a temperature fitted on `calibration`; it stays as it is.
+    Measure the trainer's model on `test`, before and after a temperature fitted on `calibration`. The model itself is
+    not changed.
 
     Args:
         trainer ([`MaCSTrainer`]): Holds the model and runs it, on as many processes as there are.
@@ -63,19 +64,24 @@ def evaluate_checkpoint(
         corruptions (`str`, *optional*): Parameter set of the corruption benchmark, `cifar` or `imagenet`.
         corruption_samples (`int`, *optional*): A fixed subset of `test` for it; all, if not given.
         margin_samples (`int`, *optional*, defaults to 256): A fixed subset of `test` for margins and sensitivity.
-        facts: The other fields of the report (`model`, `dataset`, `split`, ...).
+        facts: The other fields of the report. `model`, `dataset` and `split` are taken from the model's config and
+            from `test` if they are not given.
 
     Returns:
-        The report, and the rows of the test samples: as the model sees them and, with `calibration`, as it does with
-        its temperature.
+        The report, and the rows of the test samples: of the model and, with `calibration`, of the model with its
+        temperature.
     """
+    stated = {field.name for field in dataclasses.fields(EvaluationReport)} - MEASURED
+    if unknown := sorted(facts.keys() - stated):
+        raise TypeError(f"evaluate_checkpoint has no argument {unknown[0]!r}; fields to state are {sorted(stated)}.")
+    facts = _default_facts(trainer, test) | facts
     temperature = None
     if calibration is not None:
         fit = trainer.fit_temperature(calibration)
-        split = getattr(calibration, "split", None)
-        temperature = Temperature(fit.temperature, fit.reason, split, fit.num_samples)
+        temperature = Temperature(fit.temperature, fit.reason, _split(calibration), fit.num_samples)
     temperatures = (1.0,) if temperature is None else (1.0, temperature.value)
-    rows = trainer.predict_rows(test, temperatures)
+    names = _file_names(test)
+    rows = [dataclasses.replace(part, name=names) for part in trainer.predict_rows(test, temperatures)]
     before, *after = [measure(part) for part in rows]
     report = EvaluationReport(
         n=len(rows[0]),
@@ -90,22 +96,30 @@ def evaluate_checkpoint(
     return report, rows
 
 
-def write_report(report: EvaluationReport, rows: Sequence[SampleRows], folder: str | Path, run: str) -> list[Path]:
-    """Write `<run>.json`, `<run>.samples.npz` and the pictures to `folder`; returns what was written."""
+def write_report(
+    report: EvaluationReport, rows: Sequence[SampleRows], folder: str | Path, *, compact: bool = False
+) -> list[Path]:
+    """
+    Write `evaluation.json`, `samples.parquet` and the pictures to `folder`, in place of those of an earlier report.
+
+    Args:
+        report, rows: As [`evaluate_checkpoint`] returns them.
+        folder (`str` or `Path`): The run's folder.
+        compact (`bool`, *optional*, defaults to `False`): Store 16 bits of each score in place of 32.
+
+    Returns:
+        `list[Path]`: What was written.
+    """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    run = f"{run}-report" if run in FILES_OF_A_RUN else run
-    report = dataclasses.replace(report, samples=f"{run}.samples.npz")
-    report.save(folder / f"{run}.json")
-    rows[-1].save(folder / report.samples, before=rows[0])
-    written = [folder / f"{run}.json", folder / report.samples, folder / f"{run}.reliability.png"]
-    save_reliability(report, written[-1])
+    written = save_run(report, rows, folder, compact=compact)
+    for picture in PICTURES:
+        (folder / picture).unlink(missing_ok=True)
+    save_reliability(report, folder / "reliability.png")
     if report.corruptions is not None:
-        written += [folder / f"{run}.corruptions.png", folder / f"{run}.severity.png"]
-        table = CorruptionTable.from_dict(report.corruptions)
-        plot_corruption_heat_map(table).savefig(written[-2])
-        plot_severity_curves({run: table}).savefig(written[-1])
-    return written
+        plot_corruption_heat_map(report.corruptions).savefig(folder / "corruptions.png")
+        name = folder.resolve().name
+        plot_severity_curves({name: report.corruptions}).savefig(folder / "severity.png")
+    return written + [folder / picture for picture in PICTURES if (folder / picture).is_file()]
 
 
 def default_corruptions(processor: Any) -> str | None:
@@ -117,16 +131,16 @@ def default_corruptions(processor: Any) -> str | None:
     return "cifar" if size <= 64 else "imagenet"
 
 
-def told_arguments(arguments: Any) -> dict[str, Any]:
-    """The fields of a dataclass that differ from their defaults, as plain data."""
-    told = {}
+def recorded_arguments(arguments: Any) -> dict[str, Any]:
+    """Arguments (a dataclass) as a report has them: the main ones, and others that differ from their defaults."""
+    recorded = {}
     for field in dataclasses.fields(arguments):
         value = getattr(arguments, field.name)
         default = field.default_factory() if field.default is dataclasses.MISSING else field.default
-        if value != default and field.init and field.name not in UNTOLD_ARGUMENTS:
-            plain = isinstance(value, bool | int | float | str | list | dict | type(None))
-            told[field.name] = getattr(value, "value", value) if plain else str(getattr(value, "value", value))
-    return told
+        wanted = field.name in ALWAYS_RECORDED or value != default
+        if wanted and field.init and field.name not in NEVER_RECORDED:
+            recorded[field.name] = _plain(value)
+    return recorded
 
 
 def command_line(script: str) -> str:
@@ -134,9 +148,49 @@ def command_line(script: str) -> str:
     return shlex.join([*script.split(), *sys.argv[1:]])
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def _default_facts(trainer: MaCSTrainer, test: Dataset) -> dict[str, str]:
+    config = getattr(trainer.model, "config", None)
+    model = getattr(config, "name_or_path", None) or type(trainer.model).__name__
+    rows = test.rows if isinstance(test, ImageDataset) else test
+    dataset = rows.info.dataset_name if isinstance(rows, datasets.Dataset) else None
+    return {
+        "model": Path(model).name if os.path.isabs(model) else model,
+        "dataset": dataset or type(test).__name__,
+        "split": _split(test) or "test",
+    }
+
+
+def _split(dataset: Dataset) -> str | None:
+    """The name of the split, which the datasets of this package and of `datasets` have."""
+    split = getattr(dataset, "split", None)
+    return None if split is None else str(split)
+
+
+def _file_names(test: Dataset) -> np.ndarray | None:
+    """The images' file names below the folder that holds them all, if every image has one of its own."""
+    if not isinstance(test, ImageDataset):
+        return None
+    paths = list(test.rows.flatten()[f"{test.image_column}.path"])
+    if None in paths or len(set(paths)) < len(paths):
+        return None
+    paths = [path.partition("::")[0].rpartition("://")[2] for path in paths]  # of a file inside an archive, that file
+    if all(map(os.path.isabs, paths)):
+        root = os.path.commonpath([os.path.dirname(path) for path in paths])
+        paths = [os.path.relpath(path, root) for path in paths]
+    return np.array(paths)
+
+
 def _corruptions(
     trainer: MaCSTrainer, test: Dataset, params: str | None, samples: int | None, temperature: Temperature | None
-) -> dict[str, Any] | None:
+) -> CorruptionTable | None:
     if params is None:
         return None
     if trainer.pixel_stats is None:
@@ -144,7 +198,7 @@ def _corruptions(
             "Corruptions act on pixels, but how images are normalised is not known: give the trainer the image "
             "processor (processing_class) or pixel_stats=PixelStats(mean, std)."
         )
-    table = evaluate_corruptions(
+    return evaluate_corruptions(
         forward_of(trainer.model, trainer.pixel_stats),
         test,
         params=params,
@@ -156,10 +210,9 @@ def _corruptions(
         accelerator=trainer.accelerator,
         progress=not trainer.args.disable_tqdm,
     )
-    return table.to_dict()
 
 
-def _margins(trainer: MaCSTrainer, test: Dataset, samples: int) -> dict[str, Any]:
+def _margins(trainer: MaCSTrainer, test: Dataset, samples: int) -> MarginAnalysis:
     model = trainer.model.eval()
     part = Subset(test, subset(len(test), samples, seed=0))  # the first ones may all be of one class
     loader = DataLoader(part, batch_size=trainer.args.eval_batch_size, collate_fn=trainer.data_collator)
@@ -169,8 +222,5 @@ def _margins(trainer: MaCSTrainer, test: Dataset, samples: int) -> dict[str, Any
         return logits_of(model(pixel_values=images)).float()
 
     batches = ((batch["pixel_values"].to(trainer.args.device), batch["labels"]) for batch in loader)
-    found = analyze_margins(forward, batches).to_dict() | {"spectral_complexity_log10": spectral_complexity(model)}
-    # A constant model has an infinite ratio, a layer of zeros no complexity: JSON knows neither.
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in found.items()
-    }
+    found = analyze_margins(forward, batches)
+    return dataclasses.replace(found, spectral_complexity_log10=spectral_complexity(model))

@@ -1,16 +1,11 @@
 """Two finished runs on the same test images, compared image by image: `macs-hf compare`."""
 
-from pathlib import Path
-from typing import NamedTuple
-
 from transformers.utils import logging
 
-from ..corruptions import CORRUPTIONS, STANDARD_15
 from ..metrics import Comparison, compare
-from ..publishing.push import find_report
-from ..report.corruption_table import CorruptionTable
+from ..report.corruption_table import CORRUPTIONS, STANDARD_15
 from ..report.evaluation import EvaluationReport
-from ..report.rows import SampleRows
+from ..report.run import Run
 from .corruption_comparison import compare_corruptions
 
 
@@ -21,28 +16,6 @@ SHOWN = {"accuracy": (100, "%", 2), "nll": (1, "", 3), "ece": (100, "%", 2), "br
 SHOWN |= {"mean15": (100, "%", 2), "mean19": (100, "%", 2)}
 
 
-class Run(NamedTuple):
-    """A report with its rows; `name` is how the user called it."""
-
-    name: str
-    report: EvaluationReport
-    rows: SampleRows
-
-
-def load_run(path: str | Path) -> Run:
-    """From a run's folder, whose newest report is taken, or from a report itself, with its rows beside it."""
-    path = Path(path)
-    if path.is_dir() and (found := find_report(path)) is not None:
-        path = path / f"{found[1]}.json"
-    if not path.is_file():
-        raise ValueError(f"There is no report in {str(path)!r}: give a run's folder, or the <run>.json in it.")
-    report = EvaluationReport.load(path)
-    rows = path.with_name(report.samples or f"{path.stem}.samples.npz")
-    if not rows.is_file():
-        raise ValueError(f"{rows}, the rows of {path.name}, is missing: they are what is compared.")
-    return Run(path.stem, report, SampleRows.load(rows))
-
-
 def compare_runs(a: Run, b: Run) -> dict[str, Comparison]:
     """`a - b` in every metric of the models as published and, if measured alike, in accuracy under corruption."""
     for name in ("dataset", "dataset_config", "split"):
@@ -50,9 +23,7 @@ def compare_runs(a: Run, b: Run) -> dict[str, Comparison]:
         if of_a != of_b:
             raise ValueError(f"{a.name} was measured on {name} {of_a!r}, {b.name} on {of_b!r}: no comparison is fair.")
     found = compare(a.rows, b.rows)
-    tables = [
-        CorruptionTable.from_dict(run.report.corruptions) for run in (a, b) if run.report.corruptions is not None
-    ]
+    tables = [run.report.corruptions for run in (a, b) if run.report.corruptions is not None]
     if len(tables) == 2:
         try:
             for mean, names in (("mean15", STANDARD_15), ("mean19", CORRUPTIONS)):
@@ -63,7 +34,7 @@ def compare_runs(a: Run, b: Run) -> dict[str, Comparison]:
 
 
 def comparison_table(a: Run, b: Run) -> str:
-    """For a terminal: both values, the difference with its 95 % interval, and who is better."""
+    """For a terminal: both values, the difference with its 95 % interval, and which is better."""
     lines = [f"{a.report.dataset}, {a.report.split} (n = {a.report.n})"]
     lines += [f"{letter} = {run.name}, {_calibration(run.report)}" for letter, run in (("a", a), ("b", b))] + [""]
     lines.append(f"{'':<10}{'a':>10}{'b':>10}{'a - b':>10}{'95 % interval':>20}")
@@ -79,5 +50,5 @@ def comparison_table(a: Run, b: Run) -> str:
 
 def _calibration(report: EvaluationReport) -> str:
     if report.temperature is None:
-        return "as it is, without a temperature of its own"
+        return "not calibrated (no temperature was fitted)"
     return f"calibrated (temperature {report.temperature.value:.3f})"

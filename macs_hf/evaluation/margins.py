@@ -14,7 +14,6 @@ random draws, and r the longest of them: an *estimate*, which an adversary can u
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
 from functools import partial
 
 import torch
@@ -23,55 +22,7 @@ from torch import Tensor, nn
 from ..objective.losses import logit_margin
 from ..pixels import PixelStats
 from ..randomness import mix_seed
-
-
-@dataclass(frozen=True)
-class MarginAnalysis:
-    """
-    What [`analyze_margins`] found: means over the images, misclassified ones included.
-
-    Attributes:
-        num_samples (`int`): Images seen.
-        logit_norm (`float`): L2 norm of the logits.
-        max_logit (`float`): Largest logit.
-        margin (`float`): Signed margin, negative where the prediction is wrong.
-        margin_threshold (`float`): The margin that `margin_share` asks for.
-        margin_share (`float`): Share of images whose margin exceeds the threshold.
-        logit_sensitivity (`float`): Change of the logits in the maximum norm over the L2 length of the noise.
-        logit_sensitivity_l2 (`float`): The same with the change in L2.
-        probability_sensitivity (`float`): L1 change of the probabilities, in [0, 2].
-        consistency (`float`): KL(p(x) || p(x + e)) in nats.
-        margin_to_sensitivity (`float`): `margin / logit_sensitivity`, a ratio of means; infinite for a constant model.
-        radius_estimate (`float`): Radius of the theorem, from estimated constants; 0 where the prediction is wrong.
-        radius_estimate_lipschitz (`float`): The same by the corollary, from the change of single logits: never larger.
-        sigma (`float`): Standard deviation of the noise.
-        num_draws (`int`): Noise samples per image.
-        space (`str`): `"normalized"` or `"pixel"`, the units of sigma and of every length.
-    """
-
-    num_samples: int
-    logit_norm: float
-    max_logit: float
-    margin: float
-    margin_threshold: float
-    margin_share: float
-    logit_sensitivity: float
-    logit_sensitivity_l2: float
-    probability_sensitivity: float
-    consistency: float
-    margin_to_sensitivity: float
-    radius_estimate: float
-    radius_estimate_lipschitz: float
-    sigma: float
-    num_draws: int
-    space: str
-
-    def to_dict(self) -> dict[str, float]:
-        """Plain floats; what depends on the space of the noise has it in its key, as in `logit_sensitivity_pixel`."""
-        values = asdict(self)
-        space = values.pop("space")
-        free = {"num_samples", "logit_norm", "max_logit", "margin", "margin_threshold", "margin_share"}
-        return {name if name in free else f"{name}_{space}": float(value) for name, value in values.items()}
+from ..report.margins import MarginAnalysis
 
 
 @torch.no_grad()
@@ -136,7 +87,7 @@ def analyze_margins(
         logit_sensitivity_l2=l2,
         probability_sensitivity=l1,
         consistency=divergence,
-        margin_to_sensitivity=margin / linf if linf > 0 else math.copysign(math.inf, margin),
+        margin_to_sensitivity=margin / linf if linf > 0 else None,
         radius_estimate=radius,
         radius_estimate_lipschitz=radius_lipschitz,
         sigma=sigma,
@@ -145,13 +96,13 @@ def analyze_margins(
     )
 
 
-def spectral_complexity(model: nn.Module) -> float:
+def spectral_complexity(model: nn.Module) -> float | None:
     """
     log10 of the spectral complexity `prod ||W||_2 * (sum (||W||_F / ||W||_2)^(2/3))^(3/2)` over the layers of `model`.
 
     A heuristic for comparing models of one architecture, not a bound for it: it takes the weights of Linear and
     convolution layers as matrices (outputs by the rest; block-diagonal if grouped), and leaves out everything else,
-    such as normalisation, attention and shortcuts. Minus infinity if a layer is all zero.
+    such as normalisation, attention and shortcuts. `None` if a layer is all zero, for which it has no logarithm.
     """
     log_norms, ratios = [], []
     for module in model.modules():
@@ -164,7 +115,7 @@ def spectral_complexity(model: nn.Module) -> float:
             # The largest singular value from the smaller Gram matrix, many times faster than an SVD.
             spectral = torch.linalg.eigvalsh(blocks @ blocks.mT).amax().clamp_min(0).sqrt().item()
             if spectral == 0:
-                return -math.inf
+                return None
             log_norms.append(math.log10(spectral))
             ratios.append((blocks.norm().item() / spectral) ** (2 / 3))
     if not ratios:

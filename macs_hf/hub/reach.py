@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx2
 from huggingface_hub import HfApi, constants, get_token
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -15,12 +14,26 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import get_session, validate_repo_id
+from huggingface_hub.utils import get_session, httpx, validate_repo_id
 
 from .reasons import WRONG_TOKEN
 
 
 TIMEOUT_SECONDS = 5.0
+
+
+class HubUnreachableError(ConnectionError):
+    """
+    The Hub did not answer.
+
+    Args:
+        message (`str`): What was needed, why it cannot be had, and what to do.
+        reason (`str`): Why the Hub did not answer.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def is_local(name_or_path: str | os.PathLike) -> bool:
@@ -29,7 +42,7 @@ def is_local(name_or_path: str | os.PathLike) -> bool:
 
 def require_hub(what: str) -> None:
     """
-    Raise a `ConnectionError` if the Hub does not answer within seconds; its own clients take minutes to give up.
+    Raise a [`HubUnreachableError`] if the Hub does not answer within seconds; its own clients take minutes to give up.
 
     Offline mode (`HF_HUB_OFFLINE=1`) is left to them: they then look into the cache only, and fail at once.
     """
@@ -41,20 +54,22 @@ def require_hub(what: str) -> None:
         try:
             get_session().head(constants.ENDPOINT, timeout=TIMEOUT_SECONDS)
             failures.clear()
-        except httpx2.TimeoutException:
+        except httpx.TimeoutException:
             pass  # what `failures` says already
         except Exception as error:
             failures[:] = [str(error)]
 
-    # The client's timeout holds for each address of the host in turn, and not for looking it up; a thread's for all.
+    # The client's deadline holds for each address of the host in turn, and not for looking up its name, which the
+    # operating system does without one; waiting for a thread bounds all of it.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(TIMEOUT_SECONDS)
     if failures:
-        raise ConnectionError(
+        raise HubUnreachableError(
             f"{what} has to come from {constants.ENDPOINT}, which cannot be reached ({failures[0]}). Connect to the "
             "network; or set HF_HUB_OFFLINE=1 if it was downloaded before; or give the path of a local folder; or run "
-            "without arguments, on embedded data."
+            "without arguments, on embedded data.",
+            reason=failures[0],
         )
 
 
@@ -93,7 +108,7 @@ def require_repo(what: str, repo_id: str, repo_type: str = "model", revision: st
         if error.response is not None and error.response.status_code == 401:
             raise PermissionError(f"{what} cannot be read: {WRONG_TOKEN}") from None
         # A Hub that is out of order is no reason to stop whoever has the files in the cache.
-    except httpx2.HTTPError:
+    except httpx.HTTPError:
         # The Hub answered a moment ago. Whether the files can be had without it, only the client that loads them
         # knows; if not, it says so.
         pass

@@ -1,7 +1,7 @@
 """Why the Hub did not do what was asked, in a line."""
 
-import httpx2
 from huggingface_hub.errors import OfflineModeIsEnabled
+from huggingface_hub.utils import httpx
 
 
 WRONG_TOKEN = (
@@ -18,7 +18,7 @@ def reason_of(error: BaseException) -> str:
         if status is not None:
             known = {401: WRONG_TOKEN.rstrip("."), 403: "your token may not write there", 507: "the Hub has no space"}
             return f"{known.get(status, 'the Hub refused or failed')} (HTTP {status})"
-        if isinstance(cause, httpx2.TransportError):
+        if isinstance(cause, httpx.TransportError):
             return f"the connection was cut ({cause or type(cause).__name__})"
         if isinstance(cause, OfflineModeIsEnabled):
             return "HF_HUB_OFFLINE=1 is set"

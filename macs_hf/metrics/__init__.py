@@ -12,7 +12,7 @@ True
 
 from pathlib import Path
 
-from ..report.rows import SampleRows, has_rows_before, sample_rows
+from ..report.rows import SampleRows, sample_rows
 from .bootstrap import CalibrationEstimate, estimate_calibration_error, estimate_from_confidences
 from .brier import brier_score
 from .comparison import Comparison, compare, measure
@@ -40,7 +40,6 @@ __all__ = [
     "estimate_calibration_error",
     "estimate_from_confidences",
     "expected_calibration_error",
-    "has_rows_before",
     "measure",
     "negative_log_likelihood",
     "path",

@@ -119,7 +119,7 @@ def compare(
     runs = [rows for side in sides for rows in side]
     for rows in runs:
         if not isinstance(rows, SampleRows):
-            raise TypeError(f"compare takes SampleRows, such as SampleRows.load('run.samples.npz'), got {rows!r:.80}")
+            raise TypeError(f"compare takes SampleRows, such as load_run(folder).rows, got {rows!r:.80}")
     if not all(sides):
         raise ValueError("compare needs at least one run on each side")
     for rows in runs[1:]:

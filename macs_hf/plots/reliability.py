@@ -15,7 +15,7 @@ from ..report.evaluation import EvaluationReport, Measurement
 
 
 ACCURACY, CONFIDENCE, INK = "#4477aa", "#cc3344", "#222222"
-OVERCONFIDENT, UNDERCONFIDENT = "#f2a0a8", "#ddcc77"  # told apart with any colour vision
+OVERCONFIDENT, UNDERCONFIDENT = "#f2a0a8", "#ddcc77"  # distinct with any colour vision
 
 
 def plot_reliability(report: EvaluationReport) -> Figure:

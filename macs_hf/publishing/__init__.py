@@ -2,10 +2,13 @@
 
 from .access import check_push_access
 from .card import model_card
-from .push import PushError, push_folder, write_card
+from .folder import write_card
+from .push import PushError, push_folder
+from .settings import CardSettings
 
 
 __all__ = [
+    "CardSettings",
     "PushError",
     "check_push_access",
     "model_card",

@@ -1,14 +1,13 @@
-"""Whether a repository can be pushed to, found out before training; and why a push failed, in a line."""
+"""Whether a repository can be pushed to, found out before training."""
 
 from pathlib import Path
 from typing import Any
 
-import httpx2
 from huggingface_hub import constants
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
+from huggingface_hub.utils import httpx, validate_repo_id
 
-from ..hub.reach import hub_api, require_hub
+from ..hub.reach import HubUnreachableError, hub_api, require_hub
 from ..hub.reasons import WRONG_TOKEN, reason_of, status_of
 
 
@@ -33,14 +32,13 @@ def check_push_access(
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
-        raise ValueError(f"{repo_id!r} cannot be pushed to: {error} Name it with --hub_model_id user/name.") from None
+        raise ValueError(f"{repo_id!r} cannot be pushed to: {error} Name it user/name (hub_model_id).") from None
     try:
         require_hub(f"Access to {repo_id!r}")
-    except ConnectionError as error:
-        reason = str(error).partition("cannot be reached ")[2].partition(". Connect")[0]
+    except HubUnreachableError as error:
         raise ConnectionError(
-            f"{repo_id!r} cannot be pushed to: {constants.ENDPOINT} cannot be reached {reason}. Connect to the "
-            "network, or train without pushing and push the folder later with `macs-hf push`."
+            f"{repo_id!r} cannot be pushed to: {constants.ENDPOINT} cannot be reached ({error.reason}). Connect to "
+            "the network, or train without pushing and push the folder later with `macs-hf push`."
         ) from None
     api = hub_api(token)
     try:
@@ -50,7 +48,7 @@ def check_push_access(
             f"{repo_id!r} cannot be pushed to: you are not logged in. Run `hf auth login` or set HF_TOKEN, with a "
             "token that may write (https://huggingface.co/settings/tokens)."
         ) from None
-    except (HfHubHTTPError, httpx2.HTTPError) as error:
+    except httpx.HTTPError as error:
         if status_of(error) == 401:
             raise PermissionError(f"{repo_id!r} cannot be pushed to: {WRONG_TOKEN}") from None
         raise ConnectionError(f"{repo_id!r} cannot be pushed to now: {reason_of(error)}. Try later.") from error
@@ -65,17 +63,17 @@ def check_push_access(
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         api.auth_check(repo_id, write=True)
         is_private = api.model_info(repo_id).private
-    except (HfHubHTTPError, httpx2.HTTPError) as error:
+    except httpx.HTTPError as error:
         if status_of(error) not in (401, 403, 404):
             raise ConnectionError(f"{repo_id!r} cannot be pushed to now: {reason_of(error)}. Try later.") from error
         raise PermissionError(
             f"{repo_id!r} cannot be pushed to: {me['name']} may not write there ({reason_of(error)}). Name a "
-            f"repository of your own with --hub_model_id {me['name']}/name, or ask its owner."
+            f"repository of your own, such as hub_model_id={me['name']}/name, or ask its owner."
         ) from None
     if private and not is_private:
         raise ValueError(
             f"{repo_id!r} was to be private, but it is there already and public. Make it private in its settings, or "
-            "name another with --hub_model_id."
+            "name another (hub_model_id)."
         )
     return repo_id
 

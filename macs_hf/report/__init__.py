@@ -2,7 +2,9 @@
 
 from .corruption_table import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15, Cell, CorruptionTable
 from .evaluation import EvaluationReport, Interval, Measurement, ReliabilityTable, Temperature
+from .margins import MarginAnalysis
 from .rows import SampleRows
+from .run import Run, load_run, save_run
 
 
 __all__ = [
@@ -14,8 +16,12 @@ __all__ = [
     "CorruptionTable",
     "EvaluationReport",
     "Interval",
+    "MarginAnalysis",
     "Measurement",
     "ReliabilityTable",
+    "Run",
     "SampleRows",
     "Temperature",
+    "load_run",
+    "save_run",
 ]

@@ -1,10 +1,11 @@
 """CorruptionTable: what a classifier does under each corruption and severity, and the usual means. Only data."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any, Literal
 
+from .checks import check_count, check_range, check_share
 from .corruption_names import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
 from .corruption_rows import CorruptionRows
 
@@ -29,6 +30,13 @@ class Cell:
     ece: float
     scaled_nll: float | None = None
     scaled_ece: float | None = None
+
+    def __post_init__(self) -> None:
+        check_count("n", self.n)
+        for name in ("accuracy", "ece", "scaled_ece"):
+            check_share(name, getattr(self, name))
+        for name in ("nll", "scaled_nll"):
+            check_range(name, getattr(self, name), 0)
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,18 @@ class CorruptionTable:
     temperature: float | None = None
     standard_error: dict[str, float] | None = None
     size: tuple[int, int] | None = None
-    rows: CorruptionRows | None = None
+    rows: CorruptionRows | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_count("n", self.n)
+        check_range("temperature", self.temperature, 0)
+        for name, row in self.cells.items():
+            if name not in CORRUPTIONS:
+                raise ValueError(f"cells.{name} is not one of the corruptions {', '.join(CORRUPTIONS)}")
+            if unknown := set(row) - set(SEVERITIES):
+                raise ValueError(f"cells.{name}.{min(unknown)} is not one of the severities {SEVERITIES}")
+        for name, value in (self.standard_error or {}).items():
+            check_range(f"standard_error.{name}", value, 0)
 
     def by_corruption(self, score: Score = "accuracy") -> dict[str, float]:
         """The mean over severities, for each corruption."""

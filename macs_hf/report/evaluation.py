@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
+
+from .checks import ROUNDING, check_count, check_range, check_share
+from .corruption_table import CorruptionTable
+from .margins import MarginAnalysis
+from .plain import from_plain, to_plain
 
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+# A fitted temperature lies within these bounds.
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
+# The metrics that every measurement has, with their bounds.
+METRIC_BOUNDS = {"accuracy": (0.0, 1.0), "nll": (0.0, float("inf")), "ece": (0.0, 1.0), "brier": (0.0, 2.0)}
+
+PlainValue = bool | int | float | str | None
 
 
 @dataclass(frozen=True)
@@ -21,18 +30,23 @@ class Interval:
     low: float
     high: float
 
+    def __post_init__(self) -> None:
+        for name in ("value", "low", "high"):
+            check_range(name, getattr(self, name))
+        slack = ROUNDING * max(1.0, abs(self.value))
+        if not self.low - slack <= self.value <= self.high + slack:
+            raise ValueError(f"value must lie between low and high, got {self.low} <= {self.value} <= {self.high}")
+
 
 @dataclass(frozen=True)
 class ReliabilityTable:
-    """A reliability diagram as numbers, one entry per bin `(lower, upper]`; an empty bin has zeros.
+    """
+    A reliability diagram as numbers, one entry per bin `(lower, upper]`; an empty bin has zeros.
 
     Args:
-        lower, upper (`tuple[float, ...]`):
-            Edges of the bins.
-        count (`tuple[int, ...]`):
-            Number of samples.
-        confidence, accuracy (`tuple[float, ...]`):
-            Means over the samples of the bin.
+        lower, upper (`tuple[float, ...]`): Edges of the bins.
+        count (`tuple[int, ...]`): Number of samples.
+        confidence, accuracy (`tuple[float, ...]`): Means over the samples of the bin.
     """
 
     lower: tuple[float, ...]
@@ -41,36 +55,49 @@ class ReliabilityTable:
     confidence: tuple[float, ...]
     accuracy: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        columns = {name: getattr(self, name) for name in ("lower", "upper", "confidence", "accuracy")}
+        for name, column in columns.items():
+            if len(column) != len(self.count):
+                raise ValueError(f"{name} must have one entry per bin, {len(self.count)}, got {len(column)}")
+            for place, value in enumerate(column):
+                check_share(f"{name}[{place}]", value)
+        for place, (low, high, count) in enumerate(zip(self.lower, self.upper, self.count, strict=True)):
+            check_count(f"count[{place}]", count)
+            if low >= high:
+                raise ValueError(f"upper[{place}] must be above lower[{place}], {low}, got {high}")
+
 
 @dataclass(frozen=True)
 class Measurement:
     """
     Args:
-        metrics (`dict[str, Interval]`):
-            `accuracy`, `nll`, `ece`, `brier`, `logit_margin`, as fractions and nats.
-        noise_floor (`float`):
-            The ECE that a perfectly calibrated model with the same confidences would score.
-        bins (`ReliabilityTable`):
-            The bins of that ECE.
+        metrics (`dict[str, Interval]`): `accuracy`, `nll`, `ece`, `brier`, `logit_margin`, as fractions and nats.
+        noise_floor (`float`): The ECE that a perfectly calibrated model with the same confidences would get.
+        bins ([`ReliabilityTable`]): The bins of that ECE.
     """
 
     metrics: dict[str, Interval]
     noise_floor: float
     bins: ReliabilityTable
 
+    def __post_init__(self) -> None:
+        check_share("noise_floor", self.noise_floor)
+        for name, bounds in METRIC_BOUNDS.items():
+            if name not in self.metrics:
+                raise ValueError(f"metrics.{name} is missing")
+            for part in ("value", "low", "high"):
+                check_range(f"metrics.{name}.{part}", getattr(self.metrics[name], part), *bounds)
+
 
 @dataclass(frozen=True)
 class Temperature:
     """
     Args:
-        value (`float`):
-            The fitted temperature; 1 if none could be fitted.
-        reason (`str`, *optional*):
-            Why it stayed 1.
-        calibration_split (`str`, *optional*):
-            The split on which it was fitted.
-        n (`int`, *optional*):
-            Number of samples of that split.
+        value (`float`): The fitted temperature; 1 if none could be fitted.
+        reason (`str`, *optional*): Why it stayed 1.
+        calibration_split (`str`, *optional*): The split on which it was fitted.
+        n (`int`, *optional*): Number of samples of that split.
     """
 
     value: float
@@ -78,35 +105,32 @@ class Temperature:
     calibration_split: str | None = None
     n: int | None = None
 
+    def __post_init__(self) -> None:
+        check_range("value", self.value, MIN_TEMPERATURE, MAX_TEMPERATURE)
+        check_count("n", self.n)
+
 
 @dataclass(frozen=True)
 class EvaluationReport:
     """
     Everything about one checkpoint on one dataset.
 
+    A new part is a new field: a dataclass, or plain values. It is written and read by its type hints, and checked by
+    its own `__post_init__`.
+
     Args:
-        model, dataset, split (`str`):
-            Hub ids or local names.
-        n (`int`):
-            Number of samples.
-        before (`Measurement`):
-            Without temperature scaling.
-        after (`Measurement`, *optional*):
-            With `temperature`.
-        temperature (`Temperature`, *optional*):
-            The temperature of `after`, or why there is none.
-        model_revision, dataset_revision, dataset_config (`str`, *optional*):
-            What exactly was evaluated.
-        corruptions, margins (`dict`, *optional*):
-            Accuracy under corruption; margin and sensitivity statistics.
-        training_arguments (`dict`, *optional*):
-            The arguments of the training run that differ from the defaults.
-        command (`str`, *optional*):
-            The command that made the report.
-        seeds (`dict[str, int]`), versions (`dict[str, str]`):
-            Seeds and versions of the libraries.
-        samples (`str`, *optional*):
-            File name of the per-sample rows beside the report.
+        model, dataset, split (`str`): Hub ids or local names.
+        n (`int`): Number of samples.
+        before ([`Measurement`]): Without temperature scaling.
+        after ([`Measurement`], *optional*): With `temperature`.
+        temperature ([`Temperature`], *optional*): The temperature of `after`, or why there is none.
+        model_revision, dataset_revision, dataset_config (`str`, *optional*): What exactly was evaluated.
+        corruptions ([`CorruptionTable`], *optional*): Scores under corruption; its per-image `rows` are columns of the
+            file of samples, not of this one.
+        margins ([`MarginAnalysis`], *optional*): Margins and sensitivity.
+        training_arguments (`dict`, *optional*): Arguments of the training run, as plain values or lists of them.
+        command (`str`, *optional*): The command that made the report.
+        seeds (`dict[str, int]`), versions (`dict[str, str]`): Seeds and versions of the libraries.
     """
 
     model: str
@@ -119,63 +143,46 @@ class EvaluationReport:
     model_revision: str | None = None
     dataset_revision: str | None = None
     dataset_config: str | None = None
-    corruptions: dict[str, Any] | None = None
-    margins: dict[str, Any] | None = None
-    training_arguments: dict[str, Any] = field(default_factory=dict)
+    corruptions: CorruptionTable | None = None
+    margins: MarginAnalysis | None = None
+    training_arguments: dict[str, PlainValue | list[PlainValue]] = field(default_factory=dict)
     command: str | None = None
     seeds: dict[str, int] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-    samples: str | None = None
+
+    def __post_init__(self) -> None:
+        check_count("n", self.n, at_least=1)
+        for name in ("before", "after"):
+            part = getattr(self, name)
+            if part is not None and sum(part.bins.count) != self.n:
+                raise ValueError(f"{name}.bins.count must add up to n = {self.n}, got {sum(part.bins.count)}")
+        from_plain(dict[str, PlainValue | list[PlainValue]], self.training_arguments, "training_arguments")
+
+    @property
+    def published(self) -> Measurement:
+        """The measurement of the model as it is published: with its temperature, if it has one."""
+        return self.after or self.before
 
     def to_json(self) -> str:
-        """JSON with plain numbers; NaN and infinity are refused, since JSON has none."""
-        try:
-            return json.dumps({"schema_version": SCHEMA_VERSION} | asdict(self), indent=2, allow_nan=False) + "\n"
-        except ValueError as error:
-            raise ValueError(f"the report of {self.model} holds a number that is not finite: {error}") from error
+        return json.dumps({"schema_version": SCHEMA_VERSION} | to_plain(self), indent=2, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> EvaluationReport:
-        data = json.loads(text)
+        try:
+            data = json.loads(text)
+        except RecursionError:
+            raise ValueError("the JSON is nested too deeply for a report") from None
         version = data.pop("schema_version", None) if isinstance(data, dict) else None
         if version != SCHEMA_VERSION:
             raise ValueError(f"schema_version is {version!r}, but this version of macs_hf reads {SCHEMA_VERSION}")
-        return _report(data)
+        return from_plain(cls, data)
 
     def save(self, path: str | PathLike[str]) -> None:
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> EvaluationReport:
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
-
-
-def _report(data: Mapping[str, Any]) -> EvaluationReport:
-    values = _checked(EvaluationReport, data)
-    for name in ("before", "after"):
-        if values.get(name) is not None:
-            values[name] = _measurement(values[name])
-    if values.get("temperature") is not None:
-        values["temperature"] = Temperature(**_checked(Temperature, values["temperature"]))
-    return EvaluationReport(**values)
-
-
-def _measurement(data: Mapping[str, Any]) -> Measurement:
-    values = _checked(Measurement, data)
-    metrics = {name: Interval(**_checked(Interval, value)) for name, value in values["metrics"].items()}
-    bins = {name: tuple(column) for name, column in _checked(ReliabilityTable, values["bins"]).items()}
-    return Measurement(metrics, values["noise_floor"], ReliabilityTable(**bins))
-
-
-def _checked(kind: type, data: Any) -> dict[str, Any]:
-    if not isinstance(data, Mapping):
-        raise ValueError(f"{kind.__name__} must be an object, got {data!r}")
-    known = {f.name for f in fields(kind)}
-    needed = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
-    if unknown := sorted(data.keys() - known):
-        raise ValueError(
-            f"{kind.__name__} has no field {unknown[0]!r}; a newer version of macs_hf may have written it"
-        )
-    if missing := sorted(needed - data.keys()):
-        raise ValueError(f"{kind.__name__} lacks the field {missing[0]!r}")
-    return dict(data)
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is not a report that can be used: {error}") from error

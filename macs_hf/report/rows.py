@@ -8,14 +8,31 @@ With p = softmax(z), label y and prediction k = argmax z:
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, fields
-from os import PathLike
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 
-BEFORE = "before_"  # in a file, in front of the columns of the model before its temperature
+if TYPE_CHECKING:
+    import datasets
+    import pandas
+    import pyarrow
+
+# Columns and their types.
+COLUMNS = {
+    "label": np.int32,
+    "prediction": np.int32,
+    "confidence": np.float32,
+    "nll": np.float32,
+    "brier": np.float32,
+    "margin": np.float32,
+}
+# The range of each, but for rounding.
+BOUNDS = {"confidence": (0.0, 1.0), "nll": (0.0, np.inf), "brier": (0.0, 2.0), "margin": (-np.inf, np.inf)}
+ROUNDING = 1e-5
 
 
 def sample_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -37,6 +54,8 @@ def sample_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             f"logits must be (n, classes) with at least two classes and labels (n,), got {tuple(logits.shape)} and "
             f"{tuple(labels.shape)}"
         )
+    if labels.is_floating_point():
+        raise TypeError(f"labels must be class ids, whole numbers, got {labels.dtype}")
     logits = logits.detach()
     logits = logits if logits.dtype == torch.float64 else logits.float()
     index = labels.to(logits.device, torch.int64)[:, None]
@@ -61,13 +80,15 @@ def argmax(logits: torch.Tensor) -> torch.Tensor:
 @dataclass(frozen=True, eq=False)
 class SampleRows:
     """
-    One row per sample, as columns of shape `(n,)`.
+    One row per sample, as columns of shape `(n,)`, in the order of the dataset.
 
     Args:
         label, prediction (`np.ndarray`, int32):
             Class ids.
         confidence, nll, brier, margin (`np.ndarray`, float32):
             See the equations of this module.
+        name (`np.ndarray` of `str`, *optional*):
+            What each sample is called, such as its file.
 
     Example:
 
@@ -85,46 +106,54 @@ class SampleRows:
     nll: np.ndarray
     brier: np.ndarray
     margin: np.ndarray
+    name: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        shapes = {column.shape for column in astuple(self)}
+        shapes = {getattr(self, name).shape for name in COLUMNS} | (
+            {self.name.shape} if self.name is not None else set()
+        )
         if len(shapes) > 1 or len(self.label.shape) != 1 or not len(self.label):
             raise ValueError(f"rows need columns of one shape (n,) with n > 0, got {sorted(shapes)}")
-        for name in ("confidence", "nll", "brier", "margin"):
-            bad = ~np.isfinite(getattr(self, name))
-            if bad.any():
-                row = int(bad.argmax())
-                raise ValueError(f"row {row} has {name} {getattr(self, name)[row]}: its logits hold NaN or infinity")
+        for name, (low, high) in BOUNDS.items():
+            column = getattr(self, name)
+            _refuse(name, column, ~np.isfinite(column), "a finite number: its logits hold NaN or infinity")
+            wanted = f"at least {low:g}" if high == np.inf else f"within [{low:g}, {high:g}]"
+            _refuse(name, column, (column < low - ROUNDING) | (column > high + ROUNDING), wanted)
+        for name in ("label", "prediction"):
+            column = getattr(self, name)
+            if not np.issubdtype(column.dtype, np.integer):
+                raise ValueError(f"{name} must hold class ids, whole numbers, got {column.dtype}")
+            _refuse(name, column, column < 0, "a class id, which begin at 0")
 
     @classmethod
     def from_array(cls, rows: np.ndarray) -> SampleRows:
         """From an array `(n, 6)` as [`sample_rows`] makes it."""
         rows = np.asarray(rows)
-        if rows.ndim != 2 or rows.shape[1] != len(fields(cls)):
-            raise ValueError(f"expected an array of shape (n, {len(fields(cls))}), got {rows.shape}")
-        kinds = (np.int32, np.int32, np.float32, np.float32, np.float32, np.float32)
-        with np.errstate(invalid="ignore"):
-            return cls(*(np.ascontiguousarray(column, dtype=kind) for column, kind in zip(rows.T, kinds, strict=True)))
+        if rows.ndim != 2 or rows.shape[1] != len(COLUMNS):
+            raise ValueError(f"expected an array of shape (n, {len(COLUMNS)}), got {rows.shape}")
+        columns = dict(zip(COLUMNS, rows.T, strict=True))
+        for name in ("label", "prediction"):
+            _refuse(name, columns[name], columns[name] % 1 != 0, "a class id, a whole number")
+        return cls(**{name: np.ascontiguousarray(columns[name], dtype=kind) for name, kind in COLUMNS.items()})
 
     @classmethod
     def from_logits(cls, logits: torch.Tensor, labels: torch.Tensor) -> SampleRows:
         return cls.from_array(sample_rows(torch.as_tensor(logits), torch.as_tensor(labels)).cpu().numpy())
 
-    @classmethod
-    def load(cls, path: str | PathLike[str], *, before: bool = False) -> SampleRows:
-        """The rows in a file; with `before`, those of the model as it was before its temperature."""
-        if before and not has_rows_before(path):
-            raise ValueError(f"{path} has no rows of the model before its temperature")
-        with np.load(path, allow_pickle=False) as file:
-            return cls(**{f.name: file[f"{BEFORE}{f.name}" if before else f.name] for f in fields(cls)})
+    def to_table(self) -> pyarrow.Table:
+        """The columns as an Arrow table."""
+        import pyarrow  # slow to import, and not needed to measure
 
-    def save(self, path: str | PathLike[str], *, before: SampleRows | None = None) -> None:
-        """Writes a compressed `.npz`; `<run>.samples.npz` beside the report is the custom."""
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        if before is not None:
-            columns |= {f"{BEFORE}{field.name}": getattr(before, field.name) for field in fields(self)}
-        with open(path, "wb") as file:
-            np.savez_compressed(file, **columns)
+        columns = {} if self.name is None else {"name": self.name.astype(object)}
+        return pyarrow.table(columns | {name: getattr(self, name) for name in COLUMNS})
+
+    def to_pandas(self) -> pandas.DataFrame:
+        return self.to_table().to_pandas()
+
+    def to_dataset(self) -> datasets.Dataset:
+        from datasets import Dataset
+
+        return Dataset(self.to_table())
 
     def __len__(self) -> int:
         return len(self.label)
@@ -134,7 +163,7 @@ class SampleRows:
         return self.prediction == self.label
 
 
-def has_rows_before(path: str | PathLike[str]) -> bool:
-    """Whether a file also keeps the rows of the model before its temperature."""
-    with np.load(path, allow_pickle=False) as file:
-        return f"{BEFORE}nll" in file
+def _refuse(name: str, column: np.ndarray | Sequence[float], wrong: np.ndarray, wanted: str) -> None:
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(f"{name} of row {row} must be {wanted}, got {column[row]}")

@@ -11,7 +11,9 @@ from transformers.utils.hub import PushInProgress
 
 from ..hub.reach import is_local
 from ..publishing.access import open_repo, refuse_hub_token
-from ..publishing.push import LAST_CHECKPOINT, download_checkpoint, push_checkpoint, push_folder, write_card
+from ..publishing.folder import write_card
+from ..publishing.push import LAST_CHECKPOINT, download_checkpoint, push_checkpoint, push_folder
+from ..report.evaluation import EvaluationReport
 
 
 class HubTrainer(Trainer):
@@ -51,10 +53,11 @@ class HubTrainer(Trainer):
         dataset_tags: str | list[str] | None = None,
         dataset: str | list[str] | None = None,
         dataset_args: str | list[str] | None = None,
+        report: EvaluationReport | None = None,
     ) -> None:
         """
-        Write `README.md` from the report in `output_dir`, with the arguments of `Trainer`; `tasks`, `dataset` and
-        `dataset_args` are accepted for its sake, but the task and the dataset are those of the report.
+        Write `README.md` from `report`, with the arguments of `Trainer`; `tasks`, `dataset` and `dataset_args` are
+        accepted for its sake, but the task and the dataset are those of the report.
         """
         if not self.is_world_process_zero():
             return
@@ -63,6 +66,7 @@ class HubTrainer(Trainer):
         write_card(
             self.args.output_dir,
             self.hub_model_id or name,
+            report,
             name=name,
             license=license,
             language=language,
@@ -80,14 +84,15 @@ class HubTrainer(Trainer):
         **kwargs: Any,
     ) -> "CommitInfo | Future[CommitInfo] | None":
         """
-        Save the model, then push it with its processor, the report in `output_dir`, pictures and card, in one commit.
+        Save the model, then push it with its processor, its report, pictures and card, in one commit.
 
-        Write the report (`write_report`) and fold the temperature first. If the push fails, nothing is lost:
+        Fold the temperature, write the report (`write_report`) and pass it as `report` too. If the push fails, nothing
+        is lost:
         [`~macs_hf.publishing.PushError`] says how to push again. All processes have to call it; one of them pushes.
 
         Args:
             commit_message, blocking, token, revision: As in `Trainer`.
-            kwargs: Passed to [`~HubTrainer.create_model_card`], such as `license`.
+            kwargs: Passed to [`~HubTrainer.create_model_card`], such as `license` and `report`.
         """
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         if self.hub_model_id is None:
@@ -105,6 +110,7 @@ class HubTrainer(Trainer):
             commit_message=commit_message,
             token=token,
             blocking=blocking,
+            with_report=kwargs.get("report") is not None,
         )
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:

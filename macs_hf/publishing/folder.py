@@ -1,0 +1,122 @@
+"""A run's folder: the card that is written into it, and the files of it that are published."""
+
+import json
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCard, constants
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import httpx, validate_repo_id
+from transformers.utils import logging
+
+from ..hub.reach import TIMEOUT_SECONDS, hub_api, is_local
+from ..models.loading import FROM_SCRATCH
+from ..report.evaluation import EvaluationReport
+from ..report.run import PICTURES, REPORT_FILE, ROWS_FILE
+from .card import model_card
+from .settings import SETTINGS_FILE, CardSettings
+
+
+logger = logging.get_logger(__name__)
+
+# What a classifier is loaded from. `*` is the name of a file, never a folder.
+MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "*config.json")
+REPORT_FILES = (REPORT_FILE, ROWS_FILE, *PICTURES)
+CARD_FILE = "README.md"
+# The card's settings are published too: whoever downloads the repository can render its card again.
+CARD_FILES = (CARD_FILE, SETTINGS_FILE)
+
+
+def saved_report(folder: str | Path) -> EvaluationReport | None:
+    """The report in a run's folder, without its rows; `None` if it has none."""
+    path = Path(folder) / REPORT_FILE
+    return EvaluationReport.load(path) if path.is_file() else None
+
+
+def write_card(folder: str | Path, repo_id: str, report: EvaluationReport | None = None, **changes: Any) -> ModelCard:
+    """
+    Write `README.md` into a run's folder, and its settings beside it as `card.json`.
+
+    Args:
+        folder (`str` or `Path`): Where the model was saved.
+        repo_id (`str`): Where it goes on the Hub. Without an owner it is only a name: the card then says how to load
+            the folder.
+        report ([`EvaluationReport`], *optional*): What was measured of this model; without it the card says that
+            nothing was.
+        changes: Fields of [`CardSettings`]. What is not given, or `None`, stays as the folder's `card.json` has it.
+
+    Raises:
+        `ValueError`: If the report is about a temperature that the saved model does not have.
+    """
+    folder = Path(folder)
+    config = json.loads((folder / "config.json").read_text()) if (folder / "config.json").is_file() else {}
+    if report is not None:
+        _check_folded(folder, report, config)
+    elif (folder / REPORT_FILE).is_file():
+        logger.warning(f"The card says nothing of {folder / REPORT_FILE}: pass report= if it is about this model.")
+    settings = {"name": repo_id.rpartition("/")[2], "timm": "pretrained_cfg" in config}
+    if (earlier := CardSettings.load(folder)) is not None:
+        settings |= {name: getattr(earlier, name) for name in ("license", "base_model", "tags", "language")}
+    if report is not None:
+        settings["datasets"] = (report.dataset,) if _is_hub_id(report.dataset) else ()
+        settings["pictures"] = tuple(name for name in PICTURES if (folder / name).is_file())
+    settings |= {name: value for name, value in changes.items() if value is not None}
+    settings |= {name: tuple(settings[name]) for name in ("tags", "datasets") if name in settings}
+    if settings.get("base_model") is not None and not _is_hub_id(settings["base_model"]):
+        settings["base_model"] = None
+    if settings.get("license", "unknown") == "unknown":
+        settings["license"] = _license_of(settings.get("base_model"))
+    whole = CardSettings(**settings, repo_id=repo_id if "/" in repo_id else None)
+    card = model_card(report, whole)
+    card.save(folder / CARD_FILE)
+    whole.save(folder)
+    return card
+
+
+def needs_card(folder: Path, repo_id: str) -> bool:
+    """Whether there is no card, or one of ours that loads the model from another place; others are left alone."""
+    if not (folder / CARD_FILE).is_file():
+        return True
+    settings = CardSettings.load(folder)
+    return settings is not None and settings.repo_id != repo_id
+
+
+def files_to_push(folder: str | Path, with_report: bool = True) -> dict[str, Path]:
+    """What belongs to a published model, by its path in the repository."""
+    wanted = (*MODEL_FILES, *CARD_FILES, *(REPORT_FILES if with_report else ()))
+    paths = [path for path in sorted(Path(folder).iterdir()) if path.is_file()]
+    return {path.name: path for path in paths if any(fnmatch(path.name, pattern) for pattern in wanted)}
+
+
+def _check_folded(folder: Path, report: EvaluationReport, config: dict[str, Any]) -> None:
+    fitted = report.temperature is not None and report.temperature.reason is None
+    if fitted and config and "calibration_temperature" not in config:
+        raise ValueError(
+            f"The report is about a model calibrated with temperature {report.temperature.value:.4f}, but the model "
+            f"saved in {str(folder)!r} is not. Call trainer.fold_temperature(report.temperature.value, validation) "
+            "and save it first, or leave the report out."
+        )
+
+
+def _license_of(base_model: str | None) -> str:
+    """A fine-tuned model keeps the licence of its base, as far as it is known."""
+    if base_model is None or constants.HF_HUB_OFFLINE:
+        return "unknown"
+    try:
+        card = hub_api().model_info(base_model, timeout=TIMEOUT_SECONDS).card_data
+    except httpx.HTTPError:
+        return "unknown"
+    licence = card.license if card is not None else None
+    return licence if isinstance(licence, str) else "unknown"
+
+
+def _is_hub_id(name: str) -> bool:
+    """Whether a name means a repository; those that come with this package do not."""
+    if not name or name in ("digits", *FROM_SCRATCH) or is_local(name):
+        return False
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return True

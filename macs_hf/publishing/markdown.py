@@ -1,0 +1,34 @@
+"""Text from outside (names, commands, reasons) inside Markdown: shown as it is, and never taken for markup."""
+
+import json
+import re
+from typing import Any
+
+
+def text(value: Any) -> str:
+    """Running text or a table cell, on one line."""
+    line = " ".join(str(value).split()).replace("<", "&lt;")
+    return re.sub(r"([\\`*\[\]|])", r"\\\1", line)
+
+
+def code(value: Any) -> str:
+    """Code inside a line or a table cell."""
+    line = " ".join(str(value).split()).replace("|", "\\|")
+    ticks = _fence(line, 1)
+    return f"{ticks} {line} {ticks}" if "`" in line else f"`{line}`"
+
+
+def block(value: Any, language: str) -> str:
+    """A block of code."""
+    fence = _fence(str(value), 3)
+    return f"{fence}{language}\n{value}\n{fence}"
+
+
+def quoted(value: Any) -> str:
+    """A string of Python."""
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def _fence(value: str, shortest: int) -> str:
+    """More backticks than the text has in a row."""
+    return "`" * max([shortest, *(len(run) + 1 for run in re.findall("`+", value))])

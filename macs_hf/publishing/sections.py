@@ -1,0 +1,118 @@
+"""What the model card's template shows of a report."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..calibration.selection import Selection, confidence_threshold
+from ..report.corruption_table import CORRUPTIONS, FAMILIES, STANDARD_15, CorruptionTable
+from ..report.evaluation import EvaluationReport, Interval, Measurement
+from .markdown import code
+
+
+# Key of the report, label, factor and unit of the table, digits.
+TABLE = (("accuracy", "Accuracy", 100, " %", 2), ("ece", "ECE", 100, " %", 2), ("nll", "NLL", 1, "", 3))
+TABLE += (("brier", "Brier score", 1, "", 3),)
+WANTED_ACCURACIES = (0.9, 0.95, 0.99)
+# Arguments that are of no interest to a reader of the card.
+HIDDEN_ARGUMENTS = re.compile(
+    r"(push_to_hub|hub_|license|report_to|log_|logging_|disable_tqdm|use_cpu|dataloader_|accelerator_config|debug|do_).*"
+)
+
+
+def sections(report: EvaluationReport, datasets: Sequence[str]) -> dict[str, Any]:
+    """The template's variables about a report; `datasets` are those with a page on the Hub."""
+    parts = {"before calibration": report.before, "as published": report.after}
+    if report.after is None:
+        parts = {"as published": report.before}
+    rows = [
+        (label, [_cell(part.metrics[key], factor, unit, digits) for part in parts.values()])
+        for key, label, factor, unit, digits in TABLE
+    ]
+    rows.insert(2, ("ECE, noise floor", [percent(part.noise_floor, 2) for part in parts.values()]))
+    arguments = {key: value for key, value in report.training_arguments.items() if not HIDDEN_ARGUMENTS.fullmatch(key)}
+    return {
+        "origin_of_training": _training(report, datasets),
+        "final": report.published.metrics,
+        "final_floor": report.published.noise_floor,
+        "calibration": _calibration(report.published),
+        "folded": report.temperature is not None and report.temperature.reason is None,
+        "titles": list(parts),
+        "rows": rows,
+        "n_bins": len(report.published.bins.count),
+        "corruptions": None if report.corruptions is None else _corrupted(report.corruptions),
+        "selections": _selections(report),
+        "arguments": list(arguments.items()),
+        "versions": ", ".join(f"{package} {version}" for package, version in report.versions.items()),
+    }
+
+
+def percent(value: float, digits: int = 1) -> str:
+    return f"{100 * value:.{digits}f} %"
+
+
+def short_name(dataset: str) -> str:
+    """A Hub id as it is; of a local path only the last part, which says nothing about the machine."""
+    return dataset if re.fullmatch(r"[\w.-]+/[\w.-]+", dataset) else Path(dataset).name
+
+
+def _training(report: EvaluationReport, datasets: Sequence[str]) -> str:
+    """A baseline is not called by our name, nor a model that was only calibrated."""
+    dataset = code(short_name(report.dataset))
+    if report.dataset in datasets:
+        dataset = f"[{report.dataset}](https://huggingface.co/datasets/{report.dataset})"
+    arguments, method = report.training_arguments, "[Margin and Consistency Supervision](#citation)"
+    if not arguments:
+        return f"measured on {dataset} by `macs_hf`"
+    if arguments.get("lambda_margin") == 0 and arguments.get("lambda_consistency") == 0:
+        return f"trained on {dataset} by `macs_hf` as a baseline, without {method}"
+    return f"trained on {dataset} with {method} by `macs_hf`"
+
+
+def _calibration(part: Measurement) -> str:
+    """What the noise floor says about the calibration error."""
+    if part.metrics["ece"].value <= part.noise_floor:
+        return "no miscalibration was detected"
+    if part.metrics["ece"].low > part.noise_floor:
+        return "the error is larger than chance explains"
+    return "part of the error is chance, and whether the rest is miscalibration cannot be decided from so few images"
+
+
+def _corrupted(table: CorruptionTable) -> dict[str, Any]:
+    labels = {"mean15": ("mean of the standard 15", STANDARD_15), "mean19": ("mean of all 19", CORRUPTIONS)}
+    labels |= {family: (f"{family}, of the 15", names) for family, names in FAMILIES.items() if family != "extra"}
+    rows = [("clean, the same images", percent(table.clean.accuracy, 2))] if table.clean is not None else []
+    for mean, (label, names) in labels.items():
+        accuracy = table.mean(names)
+        if accuracy is not None:
+            interval = table.interval(mean) if mean in ("mean15", "mean19") else None
+            spread = "" if interval is None else f" [{100 * interval[0]:.2f}, {100 * interval[1]:.2f}]"
+            rows.append((label, percent(accuracy, 2) + spread))
+    score = "ece" if table.temperature is None else "scaled_ece"
+    ece = table.mean(STANDARD_15, score)
+    clean_ece = None if table.clean is None else getattr(table.clean, score)
+    return {
+        "params": table.params,
+        "n": table.n,
+        "source": table.source,
+        "generated": table.source == "generated",
+        "rows": rows,
+        "ece": None if ece is None else percent(ece),
+        "clean_ece": None if clean_ece is None else percent(clean_ece),
+    }
+
+
+def _selections(report: EvaluationReport) -> list[tuple[float, Selection]]:
+    found = []
+    for wanted in WANTED_ACCURACIES:
+        try:
+            found.append((wanted, confidence_threshold(report, wanted)))
+        except ValueError:
+            break  # what cannot be reached is left out
+    return found
+
+
+def _cell(interval: Interval, factor: float, unit: str, digits: int) -> str:
+    value, low, high = (f"{factor * number:.{digits}f}" for number in (interval.value, interval.low, interval.high))
+    return f"{value}{unit} [{low}, {high}]"

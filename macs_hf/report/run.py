@@ -1,0 +1,172 @@
+"""A finished run on disk, under fixed names: the report as JSON, and one row per test sample as Parquet.
+
+Columns of `samples.parquet`: those of [`SampleRows`] for the model as it is published; with the prefix `before_` those
+of the model before its temperature; and, where corruptions were measured, those of [`CorruptionRows`], empty for
+images that were not measured under corruption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .corruption_rows import HITS, NLL, SCALED_NLL, CorruptionRows
+from .evaluation import EvaluationReport
+from .rows import COLUMNS, SampleRows
+
+
+if TYPE_CHECKING:
+    import pyarrow
+
+REPORT_FILE = "evaluation.json"
+ROWS_FILE = "samples.parquet"
+# Pictures that may lie beside the report, and what they show.
+PICTURES = {
+    "reliability.png": "Reliability diagram: accuracy against confidence, before and after calibration",
+    "corruptions.png": "Accuracy by corruption and severity",
+    "severity.png": "Accuracy and calibration by severity",
+}
+BEFORE = "before_"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """
+    Args:
+        name (`str`): The name of the folder.
+        report ([`EvaluationReport`]): With the per-image rows of its corruption table.
+        rows ([`SampleRows`]): Of the model as it is published.
+        rows_before ([`SampleRows`], *optional*): Of the model before its temperature, if it was given one.
+    """
+
+    name: str
+    report: EvaluationReport
+    rows: SampleRows
+    rows_before: SampleRows | None = None
+
+
+def save_run(
+    report: EvaluationReport, rows: Sequence[SampleRows], folder: str | PathLike[str], *, compact: bool = False
+) -> list[Path]:
+    """
+    Write `evaluation.json` and `samples.parquet` into `folder`, in place of what was there; returns their paths.
+
+    Args:
+        report ([`EvaluationReport`]): What was measured.
+        rows (sequence of [`SampleRows`]): As `evaluate_checkpoint` returns them: of the model and, if it was given a
+            temperature, of the model with it.
+        folder (`str` or `Path`): Where to; made if it is not there.
+        compact (`bool`, *optional*, defaults to `False`): Store 16 bits of each score in place of 32.
+    """
+    import pyarrow.parquet  # slow to import, and not needed to measure
+
+    *before, published = rows
+    if len(before) > 1 or any(len(part) != report.n for part in rows):
+        raise ValueError(f"the report is about n = {report.n} samples, the rows are {[len(part) for part in rows]}")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    table = published.to_table()
+    for name in COLUMNS if before else ():
+        if name != "label":
+            table = table.append_column(f"{BEFORE}{name}", pyarrow.array(getattr(before[0], name)))
+    if report.corruptions is not None and report.corruptions.rows is not None:
+        for name, column in report.corruptions.rows.to_columns(report.n).items():
+            table = table.append_column(name, pyarrow.array(column.data, mask=np.ma.getmaskarray(column)))
+    if compact:
+        table = _halved(table)
+    scores = [column.name for column in table.schema if pyarrow.types.is_floating(column.type)]
+    pyarrow.parquet.write_table(
+        table,
+        folder / ROWS_FILE,
+        compression="zstd",
+        compression_level=19 if compact else None,
+        use_dictionary=[name for name in table.column_names if name not in scores],
+        use_byte_stream_split=scores,
+        write_statistics=False,
+    )
+    report.save(folder / REPORT_FILE)
+    return [folder / REPORT_FILE, folder / ROWS_FILE]
+
+
+def load_run(folder: str | PathLike[str]) -> Run:
+    """
+    What [`save_run`] wrote, checked.
+
+    Args:
+        folder (`str` or `Path`): A run's folder, or the `evaluation.json` in it.
+    """
+    folder = Path(folder).parent if Path(folder).name == REPORT_FILE else Path(folder)
+    if not (folder / REPORT_FILE).is_file():
+        raise FileNotFoundError(f"There is no report in {str(folder)!r}: a run's folder has {REPORT_FILE}.")
+    report = EvaluationReport.load(folder / REPORT_FILE)
+    if not (folder / ROWS_FILE).is_file():
+        raise FileNotFoundError(f"{folder / ROWS_FILE} is missing: it holds one row per sample of {REPORT_FILE}.")
+    table = _read(folder / ROWS_FILE)
+    try:
+        rows, before = _rows(table), _rows(table, BEFORE) if f"{BEFORE}nll" in table.column_names else None
+        corrupted = [name for name in table.column_names if name.startswith((HITS, NLL, SCALED_NLL))]
+        corrupted_rows = CorruptionRows.from_columns({name: _masked(table[name]) for name in corrupted})
+        _check_belongs(rows, report)
+    except ValueError as error:
+        raise ValueError(f"{folder / ROWS_FILE} cannot be used: {error}") from error
+    if report.corruptions is not None:
+        report = replace(report, corruptions=replace(report.corruptions, rows=corrupted_rows))
+    return Run(folder.resolve().name, report, rows, before)
+
+
+def _read(path: Path) -> pyarrow.Table:
+    import pyarrow.parquet
+
+    try:
+        return pyarrow.parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path} is damaged or no Parquet file: {error}") from error
+
+
+def _rows(table: pyarrow.Table, prefix: str = "") -> SampleRows:
+    names = {name: name if name == "label" else f"{prefix}{name}" for name in COLUMNS}
+    if missing := [column for column in names.values() if column not in table.column_names]:
+        raise ValueError(f"it has no column {missing[0]!r}")
+    columns = {}
+    for name, column in names.items():
+        values = table[column].to_numpy()
+        whole = np.issubdtype(COLUMNS[name], np.integer)
+        if values.dtype == object or (whole and not np.issubdtype(values.dtype, np.integer)):
+            raise ValueError(f"{column} must hold {'whole ' if whole else ''}numbers, got {table[column].type}")
+        columns[name] = values.astype(COLUMNS[name])
+    called = table["name"].to_numpy() if "name" in table.column_names else None
+    return SampleRows(**columns, name=called)
+
+
+def _masked(column: pyarrow.ChunkedArray) -> np.ma.MaskedArray:
+    empty = column.is_null().to_numpy()
+    values = np.zeros(len(column), dtype=column.type.to_pandas_dtype())
+    values[~empty] = column.drop_null().to_numpy()
+    return np.ma.MaskedArray(values, mask=empty)
+
+
+def _check_belongs(rows: SampleRows, report: EvaluationReport) -> None:
+    """Rows of another run give other numbers than the report has."""
+    if len(rows) != report.n:
+        raise ValueError(f"it has {len(rows)} rows, but the report is about n = {report.n} samples")
+    accuracy = report.published.metrics["accuracy"].value
+    if abs(float(rows.correct.mean()) - accuracy) > 0.5 / report.n:
+        raise ValueError(f"its accuracy is {rows.correct.mean():.6f}, that of the report {accuracy:.6f}")
+
+
+def _halved(table: pyarrow.Table) -> pyarrow.Table:
+    """With scores of 16 bits, where they are not too large for it."""
+    import pyarrow
+
+    for place, name in enumerate(table.column_names):
+        if table[name].type == pyarrow.float32():
+            column = _masked(table[name])
+            if np.ma.abs(column).max() <= np.finfo(np.float16).max:
+                halved = pyarrow.array(column.data.astype(np.float16), mask=np.ma.getmaskarray(column))
+                table = table.set_column(place, name, halved)
+    return table

@@ -10,11 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from reproduction.aggregate import RECORD_FILE
 from reproduction.digest import claims_table, main_table
 from reproduction.grid import load_grid
 
 from macs_hf import Objective
+from macs_hf.report.corruption_table import STANDARD_15
 from macs_hf.report.evaluation import EvaluationReport, Measurement
+from macs_hf.report.run import REPORT_FILE
 
 
 ROOT = Path(__file__).parent.parent
@@ -43,7 +46,7 @@ def study() -> str:
     """Runs of the study's grid in short, with its figure."""
     folder = CARDS / "study"
     grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
-    runs = len(list(folder.glob("*.cell.json")))
+    runs = len(list(folder.glob(f"*/{RECORD_FILE}")))
     settings = grid.models["small"]
     text = (
         f"{grid.tables['core'].title}, {settings['num_train_epochs']} epochs; mean ± standard deviation over seeds. "
@@ -66,8 +69,8 @@ def demo() -> str:
     header = "| method | accuracy | ECE | NLL | ECE, calibrated | NLL, calibrated | corruption accuracy (15) |"
     rows = [header, "| --- |" + " --- |" * 6]
     for method in ("ce", "macs"):
-        report = EvaluationReport.load(CARDS / f"digits-tiny-{method}.json")
-        robust = report.corruptions["summary"]["corruption_accuracy/cifar/mean15"]
+        report = EvaluationReport.load(CARDS / f"digits-tiny-{method}" / REPORT_FILE)
+        robust = report.corruptions.mean(STANDARD_15)
         cells = [
             percent(report.before, "accuracy"),
             percent(report.before, "ece"),

@@ -19,14 +19,16 @@ from typing import Literal, NamedTuple
 
 from macs_hf.evaluation.corruption_comparison import compare_corruptions
 from macs_hf.metrics import Comparison, compare
-from macs_hf.report.corruption_table import CorruptionTable
+from macs_hf.report.corruption_table import CORRUPTIONS, STANDARD_15
 from macs_hf.report.evaluation import EvaluationReport
-from macs_hf.report.rows import SampleRows, has_rows_before
+from macs_hf.report.rows import SampleRows
+from macs_hf.report.run import REPORT_FILE, ROWS_FILE, load_run
 
 from .grid import Setting, shared
 from .quantities import METRICS, Metric, Run
 
 
+RECORD_FILE = "cell.json"  # what was asked for, and how long it took
 # Quantiles 0.975 of Student's t for 1 to 30 degrees of freedom; beyond, the normal one is close.
 T_975 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -58,18 +60,22 @@ class Difference(NamedTuple):
 
 
 def load_runs(root: str | Path) -> list[Run]:
-    """Every finished cell below `root`."""
+    """Every finished cell below `root`; of some only the report may have been kept."""
     runs = []
-    for path in sorted(Path(root).rglob("*.cell.json")):
-        record = json.loads(path.read_text())
-        name = path.name.removesuffix(".cell.json")
-        if not path.with_name(f"{name}.json").exists():
+    for path in sorted(Path(root).rglob(RECORD_FILE)):
+        folder, record = path.parent, json.loads(path.read_text())
+        if not (folder / REPORT_FILE).exists():
             warnings.warn(f"{path} has no report beside it and is left out", stacklevel=2)
             continue
-        told = record["setting"]
-        key = Setting(told["dataset"], told["model"], told["method"], tuple(sorted(told["changes"].items())))
-        report = EvaluationReport.load(path.with_name(f"{name}.json"))
-        runs.append(Run(key, record["seed"], report, path.with_name(f"{name}.samples.npz"), record))
+        asked = record["setting"]
+        key = Setting(asked["dataset"], asked["model"], asked["method"], tuple(sorted(asked["changes"].items())))
+        if (folder / ROWS_FILE).exists():
+            found = load_run(folder)
+            # Without a temperature the model was measured only once.
+            before = found.rows if found.rows_before is None else found.rows_before
+            runs.append(Run(key, record["seed"], found.report, record, folder, found.rows, before))
+        else:
+            runs.append(Run(key, record["seed"], EvaluationReport.load(folder / REPORT_FILE), record, folder))
     return runs
 
 
@@ -154,11 +160,11 @@ def _paired(pairs: list[tuple[Run, Run]], spec: Metric) -> Comparison | None:
     """Image by image, if all runs have kept what that takes, and were measured alike."""
     sides = tuple(zip(*pairs, strict=True))
     runs = [run for side in sides for run in side]
-    if spec.compared is not None and all(_has_rows(run.samples, spec.before) for run in runs):
-        paths = (tuple(run.samples for run in side) for side in sides)
-        return _compared(*paths, spec.before)[spec.compared]
-    if spec.corruptions and all((run.report.corruptions or {}).get("hits") for run in runs):
-        tables = [[CorruptionTable.from_dict(run.report.corruptions) for run in side] for side in sides]
+    if spec.compared is not None and all(run.rows is not None for run in runs):
+        rows = (tuple(run.rows_before if spec.before else run.rows for run in side) for side in sides)
+        return _compared(*rows)[spec.compared]
+    tables = [[run.report.corruptions for run in side] for side in sides]
+    if spec.corruptions and all(table is not None and table.rows is not None for side in tables for table in side):
         try:
             return compare_corruptions(*tables, spec.corruptions)
         except ValueError as error:
@@ -172,10 +178,9 @@ def _interval(run: Run, metric: str) -> tuple[float, float, float] | None:
     found = run.report.before.metrics.get({"margin": "logit_margin"}.get(metric, metric))
     if found is not None:
         return found.value, found.low, found.high
-    if metric in ("mean15", "mean19") and run.report.corruptions is not None:
-        key = f"corruption_accuracy/{run.report.corruptions['params']}/{metric}"
-        values = [run.report.corruptions["summary"].get(f"{key}{part}") for part in ("", "_low", "_high")]
-        return None if None in values else tuple(values)
+    table = run.report.corruptions
+    if metric in ("mean15", "mean19") and table is not None and (interval := table.interval(metric)) is not None:
+        return table.mean(STANDARD_15 if metric == "mean15" else CORRUPTIONS), *interval
     return None
 
 
@@ -186,15 +191,6 @@ def _noise_floor(run: Run, metric: str) -> float:
 
 
 @cache
-def _compared(a: tuple[Path, ...], b: tuple[Path, ...], before: bool) -> dict[str, Comparison]:
-    return compare(*([_rows(path, before) for path in side] for side in (a, b)))
-
-
-@cache
-def _rows(path: Path, before: bool) -> SampleRows:
-    return SampleRows.load(path, before=before)
-
-
-@cache
-def _has_rows(path: Path, before: bool) -> bool:
-    return path.exists() and (not before or has_rows_before(path))
+def _compared(a: tuple[SampleRows, ...], b: tuple[SampleRows, ...]) -> dict[str, Comparison]:
+    """All metrics at once; rows are equal only to themselves, so they can be keys."""
+    return compare(a, b)

@@ -7,6 +7,9 @@ on test, so the method was chosen with knowledge of it.
 import shutil
 from pathlib import Path
 
+from macs_hf.publishing.folder import CARD_FILE, CARD_FILES
+from macs_hf.report.run import PICTURES, REPORT_FILE
+
 from .aggregate import estimated
 from .grid import Setting, shared
 from .quantities import Run
@@ -29,16 +32,17 @@ def best_runs(groups: dict[Setting, list[Run]]) -> list[Run]:
 
 
 def write_cards(groups: dict[Setting, list[Run]], folder: Path) -> list[Path]:
-    """Copy card, report, rows and pictures of the best runs from their output folders to `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Copy card, report and pictures of the best runs, without rows, to a folder each below `folder`."""
     written = []
     for run in best_runs(groups):
-        source = run.samples.parent
-        name = run.samples.name.removesuffix(".samples.npz")
-        if not (source / "README.md").exists():
-            raise ValueError(f"{source} has no card: --cards needs the folder the runs were made in (--output_dir).")
-        written.append(Path(shutil.copy(source / "README.md", folder / f"{name}.md")))
-        for path in sorted(source.glob(f"{name}.*")):
-            if not path.name.endswith(".cell.json"):
-                shutil.copy(path, folder)
+        if not (run.folder / CARD_FILE).exists():
+            raise ValueError(
+                f"{run.folder} has no card: --cards needs the folder the runs were made in (--output_dir)."
+            )
+        target = folder / run.folder.name
+        target.mkdir(parents=True, exist_ok=True)
+        for name in (*CARD_FILES, REPORT_FILE, *PICTURES):
+            if (run.folder / name).exists():
+                shutil.copy(run.folder / name, target)
+        written.append(target / CARD_FILE)
     return written

@@ -174,7 +174,7 @@ def _legend(figure: Figure, panels: list[Axes]) -> None:
 
 
 def _colours(count: int) -> list[Any]:
-    """As many colours as are asked for, told apart by hue first and lightness after that."""
+    """As many colours as are asked for, distinct by hue first and lightness after that."""
     return [(*COLOURS, *("#17becf", "#7f5539", "#bcbd22"))[i % 9] for i in range(count)]
 
 

@@ -5,20 +5,23 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from macs_hf.corruptions import CORRUPTIONS, FAMILIES, STANDARD_15
+from macs_hf.report.corruption_table import CORRUPTIONS, FAMILIES, STANDARD_15
 from macs_hf.report.evaluation import EvaluationReport
+from macs_hf.report.rows import SampleRows
 
 from .grid import Setting
 
 
 class Run(NamedTuple):
-    """One finished cell."""
+    """One finished cell: its report, the record of its run, its folder, and its rows if they were kept."""
 
     setting: Setting
     seed: int
     report: EvaluationReport
-    samples: Path
     record: dict[str, Any]
+    folder: Path
+    rows: SampleRows | None = None
+    rows_before: SampleRows | None = None
 
 
 class Metric(NamedTuple):
@@ -48,21 +51,20 @@ def _measured(name: str, part: str = "before") -> Callable[[Run], float | None]:
 
 
 def _corrupted(title: str, *names: str) -> Metric:
-    """The accuracy in percent, as mean over parts of a table's summary."""
+    """The accuracy in percent, as mean over groups of corruptions."""
+    groups = FAMILIES | {"mean15": STANDARD_15, "mean19": CORRUPTIONS}
+    wanted = tuple(groups[name] for name in names)
 
     def find(run: Run) -> float | None:
         table = run.report.corruptions
-        if table is None:
-            return None
-        values = [table["summary"].get(f"corruption_accuracy/{table['params']}/{name}") for name in names]
-        return None if None in values else fmean(values)
+        means = [None if table is None else table.mean(group) for group in wanted]
+        return None if None in means else fmean(means)
 
-    parts = FAMILIES | {"mean15": STANDARD_15, "mean19": CORRUPTIONS}
-    return Metric(title, 2, False, find, None, 100, tuple(parts[name] for name in names))
+    return Metric(title, 2, False, find, None, 100, wanted)
 
 
 def _analysed(name: str) -> Callable[[Run], float | None]:
-    return lambda run: (run.report.margins or {}).get(name)
+    return lambda run: None if run.report.margins is None else getattr(run.report.margins, name)
 
 
 def _step_time(run: Run) -> float | None:
@@ -93,8 +95,8 @@ METRICS: dict[str, Metric] = {
     "logit_norm": Metric("norm of logits", 2, None, _analysed("logit_norm")),
     "max_logit": Metric("largest logit", 2, None, _analysed("max_logit")),
     "margin": Metric("margin", 2, False, _measured("logit_margin")),  # of all test images; the others of a subset
-    "sensitivity": Metric("sensitivity", 3, True, _analysed("logit_sensitivity_normalized")),
-    "ratio": Metric("margin / sensitivity", 2, False, _analysed("margin_to_sensitivity_normalized")),
+    "sensitivity": Metric("sensitivity", 3, True, _analysed("logit_sensitivity")),
+    "ratio": Metric("margin / sensitivity", 2, False, _analysed("margin_to_sensitivity")),
     "step_time": Metric("seconds per step", 4, None, _step_time),
     "overhead": Metric("step time over CE", 2, None, lambda run: None),  # needs two runs: see `aggregate.overheads`
 }

@@ -116,7 +116,7 @@ def ledger_markdown(entries: list[Entry]) -> str:
 
 def _runs_line(groups: Groups) -> str:
     runs = sum(len(group) for group in groups.values())
-    params = sorted({r.report.corruptions["params"] for g in groups.values() for r in g if r.report.corruptions})
+    params = sorted({r.report.corruptions.params for g in groups.values() for r in g if r.report.corruptions})
     sets = f" Corruptions: {', '.join(params)} parameters." if params else ""
     taken = [run.record["seconds"] for group in groups.values() for run in group if "seconds" in run.record]
     time = f" in {clock(sum(taken))} of computing, the longest in {clock(max(taken))}" if taken else ""

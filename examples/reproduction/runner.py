@@ -1,7 +1,7 @@
 """Run cells one after another: skip what is finished, go on past what fails, leave a record of each.
 
-A cell's folder is named after it and ends in `<cell>.json` (EvaluationReport), `<cell>.samples.npz`, `log.txt` and
-`<cell>.cell.json` (what was asked for, and how long it took).
+A cell's folder is named after it. A finished one has `evaluation.json` (EvaluationReport), `samples.parquet`,
+`log.txt` and `cell.json` (what was asked for, and how long it took).
 """
 
 import contextlib
@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from macs_hf.report.evaluation import EvaluationReport
+from macs_hf.report.run import load_run
 
+from .aggregate import RECORD_FILE
 from .cost import clock, seconds, total
 from .grid import Cell, expand
 
@@ -36,14 +37,12 @@ class Failure(NamedTuple):
 
 
 def is_finished(cell: Cell, root: Path) -> bool:
-    """Whether the cell's report loads; a report of a run with other flags is an error, not a result."""
+    """Whether the cell's report and rows load; a report of a run with other flags is an error, not a result."""
     folder = root / cell.name
     try:
-        EvaluationReport.load(folder / f"{cell.name}.json")
-        record = json.loads((folder / f"{cell.name}.cell.json").read_text())
+        record = json.loads((folder / RECORD_FILE).read_text())
+        load_run(folder)
     except (OSError, ValueError):
-        return False
-    if not (folder / f"{cell.name}.samples.npz").exists():
         return False
     check_flags(cell, record, folder)
     return True
@@ -133,12 +132,10 @@ def _run(cell: Cell, root: Path, processes: int, lock: int) -> Failure | None:
     record["seconds"] = round(time.monotonic() - start, 1)
     record["continued"] = "Continuing from" in log.read_text()
     try:
-        EvaluationReport.load(folder / f"{cell.name}.json")
-    except (OSError, ValueError):
-        return Failure(cell, log, "it ended without a report that loads")
-    (folder / f"{cell.name}.cell.json").write_text(json.dumps(record, indent=2) + "\n")
-    if not is_finished(cell, root):
-        return Failure(cell, log, "it ended without rows beside its report")
+        load_run(folder)
+    except (OSError, ValueError) as error:
+        return Failure(cell, log, f"it ended without a report that loads: {error}")
+    (folder / RECORD_FILE).write_text(json.dumps(record, indent=2) + "\n")
     for checkpoint in folder.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
     return None

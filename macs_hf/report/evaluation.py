@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -18,6 +19,7 @@ SCHEMA_VERSION = 2
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
 # The metrics that every measurement has, with their bounds.
 METRIC_BOUNDS = {"accuracy": (0.0, 1.0), "nll": (0.0, float("inf")), "ece": (0.0, 1.0), "brier": (0.0, 2.0)}
+INNERMOST = re.compile(r"[\[{][^\[\]{}]*[\]}]")
 
 PlainValue = bool | int | float | str | None
 
@@ -164,7 +166,9 @@ class EvaluationReport:
         return self.after or self.before
 
     def to_json(self) -> str:
-        return json.dumps({"schema_version": SCHEMA_VERSION} | to_plain(self), indent=2, allow_nan=False) + "\n"
+        text = json.dumps({"schema_version": SCHEMA_VERSION} | to_plain(self), indent=2, allow_nan=False)
+        # An object or a list of numbers on one line. JSON has line breaks between its words only, never inside.
+        return INNERMOST.sub(lambda part: re.sub(r"\n\s*", " ", part[0]), text) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> EvaluationReport:

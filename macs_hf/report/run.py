@@ -1,8 +1,9 @@
 """A finished run on disk, under fixed names: the report as JSON, and one row per test sample as Parquet.
 
-Columns of `samples.parquet`: those of [`SampleRows`] for the model as it is published; with the prefix `before_` those
-of the model before its temperature; and, where corruptions were measured, those of [`CorruptionRows`], empty for
-images that were not measured under corruption.
+Columns of `samples.parquet`: those of [`SampleRows`] for the model as it is published; `before_confidence`,
+`before_nll` and `before_brier` of the model before its temperature T, whose predictions are the same and whose margins
+are T times as large; and, where corruptions were measured, those of [`CorruptionRows`], empty for images that were not
+measured under corruption.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ PICTURES = {
     "severity.png": "Accuracy and calibration by severity",
 }
 BEFORE = "before_"
+SCALED = ("confidence", "nll", "brier")  # columns that a temperature changes in another way than by a factor
+N_BINS = 15  # of the reported ECE
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +74,8 @@ def save_run(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     table = published.to_table()
-    for name in COLUMNS if before else ():
-        if name != "label":
-            table = table.append_column(f"{BEFORE}{name}", pyarrow.array(getattr(before[0], name)))
+    for name in SCALED if before else ():
+        table = table.append_column(f"{BEFORE}{name}", pyarrow.array(getattr(before[0], name)))
     if report.corruptions is not None and report.corruptions.rows is not None:
         for name, column in report.corruptions.rows.to_columns(report.n).items():
             table = table.append_column(name, pyarrow.array(column.data, mask=np.ma.getmaskarray(column)))
@@ -108,7 +110,8 @@ def load_run(folder: str | PathLike[str]) -> Run:
         raise FileNotFoundError(f"{folder / ROWS_FILE} is missing: it holds one row per sample of {REPORT_FILE}.")
     table = _read(folder / ROWS_FILE)
     try:
-        rows, before = _rows(table), _rows(table, BEFORE) if f"{BEFORE}nll" in table.column_names else None
+        rows = _rows(table)
+        before = None if report.after is None else _rows_before(table, rows, report.temperature.value)
         corrupted = [name for name in table.column_names if name.startswith((HITS, NLL, SCALED_NLL))]
         corrupted_rows = CorruptionRows.from_columns({name: _masked(table[name]) for name in corrupted})
         _check_belongs(rows, report)
@@ -128,19 +131,27 @@ def _read(path: Path) -> pyarrow.Table:
         raise ValueError(f"{path} is damaged or no Parquet file: {error}") from error
 
 
-def _rows(table: pyarrow.Table, prefix: str = "") -> SampleRows:
-    names = {name: name if name == "label" else f"{prefix}{name}" for name in COLUMNS}
-    if missing := [column for column in names.values() if column not in table.column_names]:
-        raise ValueError(f"it has no column {missing[0]!r}")
-    columns = {}
-    for name, column in names.items():
-        values = table[column].to_numpy()
-        whole = np.issubdtype(COLUMNS[name], np.integer)
-        if values.dtype == object or (whole and not np.issubdtype(values.dtype, np.integer)):
-            raise ValueError(f"{column} must hold {'whole ' if whole else ''}numbers, got {table[column].type}")
-        columns[name] = values.astype(COLUMNS[name])
-    called = table["name"].to_numpy() if "name" in table.column_names else None
-    return SampleRows(**columns, name=called)
+def _rows(table: pyarrow.Table) -> SampleRows:
+    columns = {name: _column(table, name, kind) for name, kind in COLUMNS.items()}
+    names = table["name"].to_numpy() if "name" in table.column_names else None
+    return SampleRows(**columns, name=names)
+
+
+def _rows_before(table: pyarrow.Table, rows: SampleRows, temperature: float) -> SampleRows:
+    scaled = {name: _column(table, f"{BEFORE}{name}", COLUMNS[name]) for name in SCALED}
+    try:
+        return replace(rows, **scaled, margin=rows.margin * np.float32(temperature))
+    except ValueError as error:
+        raise ValueError(f"{BEFORE}{error}") from None
+
+
+def _column(table: pyarrow.Table, name: str, kind: type) -> np.ndarray:
+    if name not in table.column_names:
+        raise ValueError(f"it has no column {name!r}")
+    values, whole = table[name].to_numpy(), np.issubdtype(kind, np.integer)
+    if values.dtype == object or (whole and not np.issubdtype(values.dtype, np.integer)):
+        raise ValueError(f"{name} must hold {'whole ' if whole else ''}numbers, got {table[name].type}")
+    return values.astype(kind)
 
 
 def _masked(column: pyarrow.ChunkedArray) -> np.ma.MaskedArray:
@@ -167,6 +178,14 @@ def _halved(table: pyarrow.Table) -> pyarrow.Table:
         if table[name].type == pyarrow.float32():
             column = _masked(table[name])
             if np.ma.abs(column).max() <= np.finfo(np.float16).max:
-                halved = pyarrow.array(column.data.astype(np.float16), mask=np.ma.getmaskarray(column))
-                table = table.set_column(place, name, halved)
+                halved = _in_bins(column.data) if name.endswith("confidence") else column.data.astype(np.float16)
+                table = table.set_column(place, name, pyarrow.array(halved, mask=np.ma.getmaskarray(column)))
     return table
+
+
+def _in_bins(confidence: np.ndarray) -> np.ndarray:
+    """Rounded to 16 bits, each in the bin where it was: a sample that changes bins changes the calibration error."""
+    halved = confidence.astype(np.float16)
+    moved = np.ceil(halved.astype(np.float64) * N_BINS) != np.ceil(confidence.astype(np.float64) * N_BINS)
+    halved[moved] = np.nextafter(halved, np.where(halved < confidence, np.float16(1), np.float16(0)))[moved]
+    return halved

@@ -17,6 +17,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
 
+from scipy import stats
+
 from macs_hf.evaluation.corruption_comparison import compare_corruptions
 from macs_hf.metrics import Comparison, compare
 from macs_hf.report.corruption_table import CORRUPTIONS, STANDARD_15
@@ -29,11 +31,6 @@ from .quantities import METRICS, Metric, Run
 
 
 RECORD_FILE = "cell.json"  # what was asked for, and how long it took
-# Quantiles 0.975 of Student's t for 1 to 30 degrees of freedom; beyond, the normal one is close.
-T_975 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
 
 
 class Estimate(NamedTuple):
@@ -120,7 +117,8 @@ def difference(groups: dict[Setting, list[Run]], a: Setting, b: Setting, metric:
 
 
 def student(degrees: int) -> float:
-    return T_975[degrees - 1] if degrees <= len(T_975) else 1.96
+    """The quantile 0.975 of Student's t."""
+    return float(stats.t.ppf(0.975, degrees))
 
 
 def measured(groups: dict[Setting, list[Run]], key: Setting, metric: str) -> dict[int, float]:

@@ -61,17 +61,17 @@ def run(folder: Path, action: str, data: str, *options: str) -> int:
 
 def test_evaluate_writes_a_report_and_prints_a_table(folder: Path, capsys: pytest.CaptureFixture) -> None:
     assert run(folder, "evaluate", "data", "--corruptions", "cifar", "--corruption_samples", "4") == 0
-    report = json.loads((folder / "evaluate-data" / "model.json").read_text())
+    report = json.loads((folder / "evaluate-data" / "evaluation.json").read_text())
     assert (report["n"], report["split"], report["after"]) == (60, "test", None)
     assert report["corruptions"]["n"] == 4
-    assert (folder / "evaluate-data" / "model.reliability.png").exists()
+    assert (folder / "evaluate-data" / "reliability.png").exists()
     shown = capsys.readouterr().out
     assert f"{100 * report['before']['metrics']['ece']['value']:.2f}%" in shown
 
 
 def test_calibrate_saves_a_model_that_needs_no_code_of_ours(folder: Path) -> None:
     assert run(folder, "calibrate", "data", "--calibration_split", "validation") == 0
-    report = json.loads((folder / "calibrate-data" / "model.json").read_text())
+    report = json.loads((folder / "calibrate-data" / "evaluation.json").read_text())
     temperature = report["temperature"]["value"]
     assert temperature > 1
     assert report["after"]["metrics"]["nll"]["value"] < report["before"]["metrics"]["nll"]["value"]
@@ -93,7 +93,7 @@ def test_classes_in_another_order_are_aligned(folder: Path) -> None:
     with torch.no_grad():
         predicted = model(**processor(list(data["image"]), return_tensors="pt")).logits.argmax(-1).tolist()
     right = [model.config.id2label[p] == names[y] for p, y in zip(predicted, data["label"], strict=True)]
-    report = json.loads((folder / "evaluate-mixed" / "model.json").read_text())
+    report = json.loads((folder / "evaluate-mixed" / "evaluation.json").read_text())
     assert report["before"]["metrics"]["accuracy"]["value"] == pytest.approx(np.mean(right))
 
 

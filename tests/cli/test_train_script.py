@@ -161,9 +161,9 @@ def test_a_run_on_digits_leaves_a_model_a_report_and_a_table(
     trainer = run()
     assert trainer.state.global_step == 2
     folder = Path("runs", "digits-tiny-macs")
-    report = json.loads((folder / "digits-tiny-macs.json").read_text())
+    report = json.loads((folder / "evaluation.json").read_text())
     assert report["n"] == 450
-    assert (folder / "digits-tiny-macs.samples.npz").exists()
+    assert (folder / "samples.parquet").exists()
     model = AutoModelForImageClassification.from_pretrained(folder)
     assert model.config.id2label == {i: str(i) for i in range(10)}
     served = pipeline("image-classification", model=str(folder), device="cpu")(Image.new("L", (8, 8)), top_k=10)
@@ -299,7 +299,7 @@ def test_two_processes(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "digits-tiny-macs"
     # 64 images, 2 processes of 32: one step.
     assert json.loads((folder / "trainer_state.json").read_text())["global_step"] == 1
-    assert json.loads((folder / "digits-tiny-macs.json").read_text())["n"] == 450
+    assert json.loads((folder / "evaluation.json").read_text())["n"] == 450
     assert done.stdout.count("The calibrated model is in") == 1
     AutoModelForImageClassification.from_pretrained(folder)
 

@@ -1,21 +1,24 @@
 """From a trained model to its report: metrics by default, temperature fitted and folded, rows and pictures written."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from datasets import load_dataset
+from PIL import Image
 from tiny import NUM_LABELS, Images, arguments, build, trainer
-from transformers import AutoModelForImageClassification, EvalPrediction
+from transformers import AutoModelForImageClassification, EvalPrediction, ViTImageProcessor
 
 from macs_hf import MaCSTrainer, PixelStats
 from macs_hf.cli.summary import summary_table
-from macs_hf.evaluation.checkpoint import evaluate_checkpoint, told_arguments, write_report
+from macs_hf.data.images import EvalTransform, ImageDataset
+from macs_hf.evaluation.checkpoint import evaluate_checkpoint, recorded_arguments, write_report
+from macs_hf.evaluation.margins import spectral_complexity
 from macs_hf.metrics import brier_score, expected_calibration_error, negative_log_likelihood, summarize
-from macs_hf.report.evaluation import EvaluationReport
-from macs_hf.report.rows import SampleRows
+from macs_hf.report.corruption_table import CORRUPTIONS
+from macs_hf.report.run import load_run
 
 
 @pytest.fixture
@@ -124,20 +127,23 @@ def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCS
             if name != "logit_margin":
                 assert interval.low >= 0, name
         assert part.metrics["accuracy"].high <= 1
-    assert report.corruptions["n"] == 20
-    assert 0 <= report.corruptions["summary"]["corruption_accuracy/cifar/mean19"] <= 1
-    assert report.margins["num_samples"] == 10
+    assert (report.corruptions.n, report.corruptions.size) == (20, (32, 32))
+    assert 0 <= report.corruptions.mean(CORRUPTIONS) <= 1
+    assert (report.margins.num_samples, report.margins.space) == (10, "normalized")
+    assert report.margins.spectral_complexity_log10 == pytest.approx(spectral_complexity(trained.model))
 
-    written = write_report(report, rows, tmp_path, "trial")
-    assert all(path.stat().st_size > 0 for path in written)
-    assert EvaluationReport.load(tmp_path / "trial.json").after == report.after
-    assert json.loads((tmp_path / "trial.json").read_text())["samples"] == "trial.samples.npz"
-    assert summarize(SampleRows.load(tmp_path / "trial.samples.npz"))["nll"] == pytest.approx(
-        report.after.metrics["nll"].value, abs=1e-5
+    written = write_report(report, rows, tmp_path / "trial")
+    names = {"evaluation.json", "samples.parquet", "reliability.png", "corruptions.png", "severity.png"}
+    assert {path.name for path in written} == names == {path.name for path in (tmp_path / "trial").iterdir()}
+    run = load_run(tmp_path / "trial")
+    assert run.report == report
+    assert summarize(run.rows)["nll"] == pytest.approx(report.after.metrics["nll"].value, abs=1e-6)
+    assert summarize(run.rows_before) == pytest.approx(
+        {name: interval.value for name, interval in report.before.metrics.items()}, abs=1e-5
     )
-    before = SampleRows.load(tmp_path / "trial.samples.npz", before=True)
-    assert summarize(before)["nll"] == pytest.approx(report.before.metrics["nll"].value, abs=1e-5)
-    assert report.corruptions["size"] == (32, 32)
+    corrupted = run.report.corruptions.rows
+    assert len(corrupted) == 20
+    assert corrupted.accuracy(CORRUPTIONS).mean() == pytest.approx(report.corruptions.mean(CORRUPTIONS))
     table = summary_table(report)
     assert f"{100 * report.after.metrics['ece'].value:.2f}%" in table
     assert f"temperature {report.temperature.value:.4f}" in table
@@ -172,16 +178,57 @@ def test_few_samples_leave_the_temperature_alone_and_say_why(trained: MaCSTraine
     assert report.after.metrics["nll"].value == report.before.metrics["nll"].value
 
 
-def test_told_arguments_are_those_that_differ(tmp_path: Path) -> None:
-    told = told_arguments(arguments(tmp_path, lambda_margin=0.3))
-    assert told["lambda_margin"] == 0.3
-    assert told["learning_rate"] == 1e-2
-    assert not {"output_dir", "margin", "hub_token"} & set(told)
-    assert str(tmp_path) not in json.dumps(told)
+def test_recorded_arguments_are_the_main_ones_and_those_that_differ(tmp_path: Path) -> None:
+    args = arguments(tmp_path, lambda_margin=0.3, lr_scheduler_type="cosine", lr_scheduler_kwargs={"num_cycles": 1})
+    recorded = recorded_arguments(args)
+    assert recorded["lambda_margin"] == 0.3
+    assert recorded["lr_scheduler_type"] == "cosine"
+    assert recorded["lr_scheduler_kwargs"] == "{'num_cycles': 1}"  # a report has plain values and lists of them
+    # The main ones, although they are the defaults.
+    main = {name: recorded[name] for name in ("seed", "num_train_epochs", "learning_rate")}
+    assert main == {"seed": args.seed, "num_train_epochs": 3.0, "learning_rate": 1e-2}
+    assert recorded["per_device_train_batch_size"] == 8
+    assert not {"output_dir", "margin", "hub_token"} & set(recorded)
+    assert str(tmp_path) not in str(recorded)
 
 
-def test_a_report_never_replaces_a_file_of_the_run(trained: MaCSTrainer, tmp_path: Path) -> None:
-    report, rows = evaluate_checkpoint(trained, Images(20, seed=3), model="vit", dataset="images", split="test")
+def test_a_report_needs_no_facts_and_refuses_unknown_ones_at_once(
+    trained: MaCSTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report, _ = evaluate_checkpoint(trained, Images(20, seed=3))
+    assert (report.model, report.dataset, report.split) == ("ViTForImageClassification", "Images", "test")
+    monkeypatch.setattr(trained, "predict", None)  # nothing is measured before the mistake is found
+    for name in ("datset", "n"):
+        with pytest.raises(TypeError, match=f"evaluate_checkpoint has no argument '{name}'; fields to state are"):
+            evaluate_checkpoint(trained, Images(20, seed=3), **{name: "x"})
+
+
+def test_facts_and_file_names_of_a_folder_of_images(trained: MaCSTrainer, tmp_path: Path) -> None:
+    for label in ("cat", "dog"):
+        (tmp_path / "pets" / "test" / label).mkdir(parents=True)
+        for number in range(3):
+            pixels = np.random.default_rng(number).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "pets" / "test" / label / f"{number}.png")
+    images = load_dataset("imagefolder", data_dir=str(tmp_path / "pets"), cache_dir=str(tmp_path / "cache"))["test"]
+    transform = EvalTransform(ViTImageProcessor(size={"height": 32, "width": 32}))
+    test = ImageDataset(images.select([4, 0, 1]), "image", "label", transform, "held out")
+    trained.model.config.name_or_path = str(tmp_path / "best-model")
+    report, rows = evaluate_checkpoint(trained, test)
+    assert (report.model, report.dataset, report.split) == ("best-model", "pets", "held out")
+    assert rows[0].name.tolist() == ["dog/1.png", "cat/0.png", "cat/1.png"]
+    assert rows[0].label.tolist() == [1, 0, 0]
+    assert str(tmp_path) not in report.to_json()
+
+
+def test_pictures_of_an_earlier_report_are_removed(trained: MaCSTrainer, tmp_path: Path) -> None:
+    report, rows = evaluate_checkpoint(trained, Images(20, seed=3))
     (tmp_path / "config.json").write_text("precious")
-    assert write_report(report, rows, tmp_path, "config")[0] == tmp_path / "config-report.json"
+    for name in ("corruptions.png", "severity.png"):
+        (tmp_path / name).touch()
+    written = write_report(report, rows, tmp_path)
+    assert [path.name for path in written] == ["evaluation.json", "samples.parquet", "reliability.png"]
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
+        *(path.name for path in written),
+        "config.json",
+    }
     assert (tmp_path / "config.json").read_text() == "precious"

@@ -69,8 +69,9 @@ def test_a_server_that_never_answers(silent_port: int, online: None, monkeypatch
     monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent_port}")
     monkeypatch.setattr(hub, "TIMEOUT_SECONDS", 0.5)
     start = time.monotonic()
-    with pytest.raises(ConnectionError, match=r"cannot be reached \(no answer within 0.5 s\)"):
+    with pytest.raises(hub.HubUnreachableError, match=r"cannot be reached \(no answer within 0.5 s\)") as caught:
         hub.require_hub("Model 'm'")
+    assert caught.value.reason == "no answer within 0.5 s"
     assert 0.4 < time.monotonic() - start < 3
 
 
@@ -127,7 +128,7 @@ def test_the_script_says_so_within_seconds(
 ) -> None:
     """As a user meets it: nothing patched, a fresh process, the Hub's own clients."""
     port = request.getfixturevalue(server)
-    code = "import time; from macs_hf.data import load_splits; from macs_hf.sources import source_of"
+    code = "import time; from macs_hf.data.splits import load_splits; from macs_hf.data.sources import source_of"
     code += "; print('start', time.monotonic(), flush=True)"
     code += (
         "\ntry: load_splits(source_of('cifar10'))\nexcept ConnectionError as e: print(e, time.monotonic(), sep='|')"

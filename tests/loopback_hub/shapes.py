@@ -50,6 +50,7 @@ def use_pushed_models(models: list[list[str]]) -> dict[str, dict[str, Any]]:
 
     import evaluate
     import numpy as np
+    import pyarrow.parquet as pq
     import timm
     import torch
     from datasets import load_dataset
@@ -68,9 +69,9 @@ def use_pushed_models(models: list[list[str]]) -> dict[str, dict[str, Any]]:
     names = test.features["shape"].names
     metric = evaluate.load("alice/ece")
     results = {}
-    for repo, revision, run in models:
-        with np.load(hf_hub_download(repo, f"{run}.samples.npz", revision=revision)) as stored:
-            rows = {name: stored[name] for name in stored.files}
+    for repo, revision in models:
+        stored = pq.read_table(hf_hub_download(repo, "samples.parquet", revision=revision))
+        rows = {name: stored[name].to_numpy() for name in ("label", "prediction", "confidence")}
 
         def difference(probabilities: torch.Tensor, rows: dict[str, np.ndarray] = rows) -> float:
             probabilities = probabilities.numpy()

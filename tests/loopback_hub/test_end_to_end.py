@@ -56,7 +56,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
 
 @pytest.fixture(scope="module")
 def used(hub: HubServer) -> dict[str, dict[str, Any]]:
-    models = [["alice/by-timm", "main", "by-timm"], ["lab/two", "trial", "two"]]
+    models = [["alice/by-timm", "main"], ["lab/two", "trial"]]
     return run_client(hub, use_pushed_models, args=[models])
 
 
@@ -65,7 +65,7 @@ def test_downloaders_get_the_probabilities_that_were_measured(
     hub: HubServer, used: dict[str, dict[str, Any]], repo: str, run: str
 ) -> None:
     result = used[repo]
-    report = json.loads((hub.root / "runs" / run / f"{run}.json").read_text())
+    report = json.loads((hub.root / "runs" / run / "evaluation.json").read_text())
     assert result["labels"]
     assert max(result[way] for way in ("auto", "pipeline")) < 1e-5
     assert result["temperature"] == pytest.approx(report["temperature"]["value"])
@@ -96,7 +96,7 @@ def test_one_push_without_secrets_or_pickles(hub: HubServer, repo: str, branch: 
     processor = {"preprocessor_config.json"} if repo == "lab/two" else set()  # timm's is in config.json
     assert set(files) == processor | {
         *(".gitattributes", "README.md", "config.json", "model.safetensors"),
-        *(f"{run}.json", f"{run}.samples.npz", f"{run}.reliability.png"),
+        *("card.json", "evaluation.json", "samples.parquet", "reliability.png"),
     }
     assert (hub.root / "runs" / run / "training_args.bin").exists()
     assert not [path for path, content in hub.stored_bytes(repo) if ALICE.encode() in content]
@@ -133,7 +133,7 @@ def test_two_processes_train_from_a_stream(hub: HubServer) -> None:
     options = "--dataset alice/shapes --model alice/base --output_dir runs/stream --streaming "
     options += "--max_eval_samples 105 --shuffle_buffer 20"
     train(hub, options, launch=True)
-    report = json.loads((hub.root / "runs" / "stream" / "stream.json").read_text())
+    report = json.loads((hub.root / "runs" / "stream" / "evaluation.json").read_text())
     assert report["n"] == 40 and report["temperature"]["n"] == 105
     assert any(request.status == 206 for request in hub.requests)  # parts of files were read
 

@@ -96,19 +96,6 @@ def test_columns_are_checked() -> None:
         SampleRows.from_array(np.zeros((0, 6)))
 
 
-def test_save_and_load(tmp_path) -> None:
-    rows = SampleRows.from_logits(*random_batch(0, n=50_000, classes=100))
-    path = tmp_path / "run.samples.npz"
-    rows.save(path)
-    loaded = SampleRows.load(path)
-    for name in ("label", "prediction", "confidence", "nll", "brier", "margin"):
-        np.testing.assert_array_equal(getattr(loaded, name), getattr(rows, name))
-        assert getattr(loaded, name).dtype == getattr(rows, name).dtype
-    assert path.stat().st_size < 1.25e6
-    rows.save(tmp_path / "again.samples.npz")
-    assert path.read_bytes() == (tmp_path / "again.samples.npz").read_bytes()
-
-
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 2**31), cuts=st.lists(st.integers(1, 63), max_size=3, unique=True))
 def test_stream_of_shards_is_the_stream_of_all(seed: int, cuts: list[int]) -> None:
@@ -143,15 +130,3 @@ def test_stream_errors() -> None:
         CalibrationStream() + CalibrationStream(10)
     with pytest.raises(ValueError, match="expected"):
         CalibrationStream().update(torch.zeros(3, 2), torch.zeros(2, dtype=torch.int64))
-
-
-def test_rows_before_the_temperature_are_kept_beside(tmp_path) -> None:
-    logits, labels = random_batch(0, n=100, classes=5)
-    before, after = SampleRows.from_logits(logits, labels), SampleRows.from_logits(logits / 2, labels)
-    after.save(tmp_path / "run.samples.npz", before=before)
-    for kept, rows in ((True, before), (False, after)):
-        loaded = SampleRows.load(tmp_path / "run.samples.npz", before=kept)
-        assert summarize(loaded) == summarize(rows)
-    after.save(tmp_path / "alone.samples.npz")
-    with pytest.raises(ValueError, match="no rows of the model before"):
-        SampleRows.load(tmp_path / "alone.samples.npz", before=True)

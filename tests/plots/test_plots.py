@@ -16,7 +16,12 @@ from macs_hf.plots.reliability import OVERCONFIDENT, UNDERCONFIDENT, _wilson
 from macs_hf.report.evaluation import EvaluationReport, Interval, Measurement, ReliabilityTable, Temperature
 
 
-METRICS = {"ece": Interval(0.0513, 0.0443, 0.0576), "accuracy": Interval(0.7, 0.6, 0.8)}
+METRICS = {
+    "accuracy": Interval(0.7, 0.6, 0.8),
+    "nll": Interval(0.9, 0.8, 1.0),
+    "ece": Interval(0.0513, 0.0443, 0.0576),
+    "brier": Interval(0.4, 0.3, 0.5),
+}
 BINS = ReliabilityTable(
     lower=(0.0, 0.25, 0.5, 0.75),
     upper=(0.25, 0.5, 0.75, 1.0),

@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import socket
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,19 @@ from macs_hf.evaluation.checkpoint import write_report
 from macs_hf.hub.reach import require_repo
 from macs_hf.models.loading import load_classifier
 from macs_hf.models.timm_layout import save_in_timm_layout
-from macs_hf.publishing import access as push_access
+from macs_hf.hub.reasons import reason_of
+from macs_hf.metrics import measure
 from macs_hf.publishing.access import check_push_access
-from macs_hf.publishing.push import PushError, files_to_push, find_report, push_checkpoint, push_folder, write_card
+from macs_hf.publishing.card import model_card
+from macs_hf.publishing.folder import files_to_push, saved_report, write_card
+from macs_hf.publishing.push import PushError, push_checkpoint, push_folder
+from macs_hf.publishing.settings import CardSettings
+from macs_hf.report.evaluation import EvaluationReport
 from macs_hf.report.rows import SampleRows
+
+
+ROWS = SampleRows.from_logits(torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 4)
+MEASURED = replace(REPORT, n=50, before=measure(ROWS), after=measure(ROWS), corruptions=None)
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +45,7 @@ def saved_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.config.calibration_temperature = 1.5
     model.save_pretrained(folder)
     ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
-    rows = SampleRows.from_logits(torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 4)
-    write_report(replace(REPORT, corruptions=None), [rows], folder, "v1.5")
+    write_report(MEASURED, [ROWS, ROWS], folder)
     (folder / "training_args.bin").write_bytes(ALICE.encode())
     (folder / "run.json").write_text("{}")
     (folder / "checkpoint-4").mkdir()
@@ -51,8 +58,8 @@ def run(saved_run: Path, tmp_path: Path) -> Path:
     return shutil.copytree(saved_run, tmp_path / "my runs" / "v1.5")
 
 
-PUSHED = {".gitattributes", "README.md", "config.json", "model.safetensors", "preprocessor_config.json"}
-RUN_FILES = {"v1.5.json", "v1.5.samples.npz", "v1.5.reliability.png"}
+PUSHED = {".gitattributes", "README.md", "card.json", "config.json", "model.safetensors", "preprocessor_config.json"}
+RUN_FILES = {"evaluation.json", "samples.parquet", "reliability.png"}
 
 
 # ---- What is pushed ----
@@ -67,13 +74,14 @@ def test_one_commit_with_all_that_belongs_to_a_model(hub: HubServer, run: Path) 
         "initial commit",
     ]
     assert 'model="alice/pets"' in files["README.md"].decode()
-    assert files["v1.5.json"] == (run / "v1.5.json").read_bytes()
+    assert files["evaluation.json"] == (run / "evaluation.json").read_bytes()
     assert leaks(hub, "alice/pets") == set()
     push_folder(run, "alice/pets")
     assert len(list(hub.repo("alice/pets").history())) == 2  # nothing changed
     info = HfApi().model_info("alice/pets")
     [result] = [r for r in info.model_index[0]["results"] if r["dataset"]["type"] == "user/pictures"]
-    assert {m["type"]: m["value"] for m in result["metrics"]} == {"accuracy": 0.85, "ece": 0.02, "nll": 0.5}
+    expected = {name: MEASURED.after.metrics[name].value for name in ("accuracy", "ece", "nll")}
+    assert {m["type"]: m["value"] for m in result["metrics"]} == pytest.approx(expected, abs=1e-6)
 
 
 def test_what_an_earlier_push_left_does_not_shadow_the_new_model(hub: HubServer, run: Path) -> None:
@@ -98,10 +106,10 @@ def test_private_branch_and_bare_name(hub: HubServer, run: Path) -> None:
 def test_card_of_a_folder(hub: HubServer, run: Path) -> None:
     HfApi().create_repo("alice/base")
     HfApi().upload_file(repo_id="alice/base", path_in_repo="README.md", path_or_fileobj=b"---\nlicense: mit\n---\n")
-    card = write_card(run, "alice/pets", base_model="alice/base", tags=["mine"])
+    card = write_card(run, "alice/pets", MEASURED, base_model="alice/base", tags=["mine"])
     assert (card.data.license, card.data.base_model, card.data.datasets) == ("mit", "alice/base", ["user/pictures"])
-    # What was said once stays, when the model moves.
-    moved = write_card(run, "alice/moved")
+    # What was set once stays, when the model moves.
+    moved = write_card(run, "alice/moved", MEASURED)
     assert (moved.data.license, moved.data.base_model) == ("mit", "alice/base")
     assert "mine" in moved.data.tags and 'model="alice/moved"' in moved.text
     for local in (str(run), "tiny", ""):
@@ -124,18 +132,69 @@ def test_a_report_of_a_calibrated_model_without_one(run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
     del config["calibration_temperature"]
     (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"temperature 1.5000, but the saved model is not. Call trainer.fold_temp"):
-        write_card(run, "alice/pets")
+    with pytest.raises(ValueError, match=r"temperature 1.5000, but the model saved in .* Call trainer.fold_temp"):
+        write_card(run, "alice/pets", MEASURED)
+    write_card(run, "alice/pets")
 
 
-def test_newest_report_counts(run: Path, tmp_path: Path) -> None:
-    assert find_report(run)[1] == "v1.5"
-    assert find_report(tmp_path) is None
-    time.sleep(0.02)
-    for ending in (".json", ".samples.npz"):
-        shutil.copy(run / f"v1.5{ending}", run / f"second{ending}")
-    assert find_report(run)[1] == "second"
-    assert "second.json" in files_to_push(run) and "v1.5.json" not in files_to_push(run)
+def test_a_card_says_only_what_is_at_hand(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The folder is not searched: a report that lies there may be about an earlier model."""
+    assert "No evaluation report came" in write_card(run, "alice/pets").text
+    assert "pass report= if it is about this model" in caplog.text
+    assert "No evaluation report came" not in write_card(run, "alice/pets", MEASURED).text
+
+
+def test_a_card_is_the_same_when_it_is_rendered_again(run: Path) -> None:
+    first = write_card(run, "alice/pets", MEASURED, license="mit", tags=["mine"], language="de").content
+    settings = CardSettings.load(run)
+    assert settings.repo_id == "alice/pets" and settings.pictures == ("reliability.png",)
+    assert model_card(saved_report(run), settings).content == first == (run / "README.md").read_text()
+    assert write_card(run, "alice/pets", saved_report(run)).content == first
+
+
+def test_a_folder_has_one_report(run: Path) -> None:
+    """A second one takes its place, with its pictures."""
+    other = replace(MEASURED, model="other", after=None, temperature=None, corruptions=REPORT.corruptions)
+    write_report(other, [ROWS], run)
+    with_corruptions = RUN_FILES | {"corruptions.png", "severity.png"}
+    assert saved_report(run) == other
+    assert set(files_to_push(run)) >= with_corruptions
+    write_report(MEASURED, [ROWS, ROWS], run)
+    assert saved_report(run) == MEASURED
+    left = {path.name for path in run.iterdir() if path.suffix in (".png", ".parquet")} | {"evaluation.json"}
+    assert left == RUN_FILES
+    assert not set(files_to_push(run, with_report=False)) & with_corruptions
+
+
+def test_a_repository_has_one_report(hub: HubServer, run: Path) -> None:
+    """Reports under the names of earlier versions, and pictures that the new report lacks, are removed."""
+    api = HfApi()
+    api.create_repo("alice/pets")
+    old = [f"v1.{ending}" for ending in ("json", "samples.npz", "reliability.png", "corruptions.png", "severity.png")]
+    kept = ["vocabulary.json", "photo.reliability.png", "notes/v1.json"]
+    for name in [*old, *kept, "severity.png", "corruptions.png"]:
+        api.upload_file(repo_id="alice/pets", path_in_repo=name, path_or_fileobj=b"{}")
+    push_folder(run, "alice/pets")
+    assert set(hub.files("alice/pets")) == PUSHED | RUN_FILES | set(kept)
+    assert EvaluationReport.from_json(hub.files("alice/pets")["evaluation.json"].decode()) == MEASURED
+
+
+def test_a_report_of_an_earlier_model_is_not_pushed(hub: HubServer, run: Path) -> None:
+    push_folder(run, "alice/pets")
+    write_card(run, "alice/pets")
+    push_folder(run, "alice/pets", with_report=False)
+    assert set(hub.files("alice/pets")) == PUSHED
+    assert "No evaluation report came" in hub.files("alice/pets")["README.md"].decode()
+
+
+def test_a_card_of_another_repository_is_rendered_again(hub: HubServer, run: Path) -> None:
+    write_card(run, "pets", MEASURED, license="mit")  # before it was known where it goes
+    push_folder(run, "alice/pets")
+    readme = hub.files("alice/pets")["README.md"].decode()
+    assert 'model="alice/pets"' in readme and "license: mit" in readme
+    (run / "README.md").write_text(readme + "\nMy own words.\n")
+    push_folder(run, "alice/pets")
+    assert hub.files("alice/pets")["README.md"].decode().endswith("My own words.\n")
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
@@ -156,7 +215,7 @@ def test_calibrate_command_pushes(hub: HubServer, tmp_path: Path, capsys: pytest
     assert hub.repo("alice/calibrated").private
     readme = files["README.md"].decode()
     assert "base_model: alice/uncalibrated" in readme and "measured on `digits` by `macs_hf`" in readme
-    temperature = json.loads(files["uncalibrated.json"])["temperature"]["value"]
+    temperature = json.loads(files["evaluation.json"])["temperature"]["value"]
     assert json.loads(files["config.json"])["calibration_temperature"] == pytest.approx(temperature)
     assert not any(name.endswith(".bin") for name in files)
 
@@ -224,7 +283,7 @@ def test_a_checkpoint_that_is_deleted_while_it_is_pushed(hub: HubServer, run: Pa
         (ALICE_READS, "alice/pets", PermissionError, "the token of alice may only read"),
         (BOB, "alice/pets", PermissionError, "bob may not write there"),
         (ALICE, "alice/pets with spaces", ValueError, "cannot be pushed to"),
-        (ALICE, "bob/pets", PermissionError, "--hub_model_id alice/name"),
+        (ALICE, "bob/pets", PermissionError, "hub_model_id=alice/name"),
     ],
 )
 def test_who_may_not_push_learns_it_first(
@@ -308,5 +367,5 @@ def test_reason_is_found_behind_other_exceptions() -> None:
     inner.response = Answer()
     outer = RuntimeError("outer")
     outer.__cause__ = inner
-    assert push_access.reason_of(outer) == "the Hub has no space (HTTP 507)"
-    assert push_access.reason_of(RuntimeError("just this.")) == "just this"
+    assert reason_of(outer) == "the Hub has no space (HTTP 507)"
+    assert reason_of(RuntimeError("just this.")) == "just this"

@@ -14,7 +14,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
-from reproduction.aggregate import T_975, by_setting, difference, estimate, estimated, load_runs
+from reproduction.aggregate import by_setting, difference, estimate, estimated, load_runs
 from reproduction.cards import write_cards
 from reproduction.claims import verdicts
 from reproduction.digest import claims_table, main_table
@@ -26,10 +26,12 @@ from reproduction.quantities import METRICS, Run
 from reproduction.render import render, table_markdown
 
 from macs_hf.corruptions import CORRUPTIONS, SEVERITIES
-from macs_hf.metrics import compare, summarize
-from macs_hf.report.corruption_table import Cell, CorruptionTable
-from macs_hf.report.evaluation import EvaluationReport, Interval, Measurement, ReliabilityTable
+from macs_hf.metrics import compare, measure, summarize
+from macs_hf.report.corruption_rows import CorruptionRows
+from macs_hf.report.corruption_table import STANDARD_15, Cell, CorruptionTable
+from macs_hf.report.evaluation import EvaluationReport, Interval, Measurement, ReliabilityTable, Temperature
 from macs_hf.report.rows import SampleRows
+from macs_hf.report.run import save_run
 
 
 PAPER_GRID = Path(__file__).parents[2] / "examples" / "reproduction" / "grid.yaml"
@@ -47,19 +49,31 @@ def fake_run(
     floor: float = 0.01,
     mean15: float | None = None,
     steps_per_second: float | None = None,
-    samples: Path = Path("missing.npz"),
+    folder: Path = Path("nowhere"),
+    rows: SampleRows | None = None,
+    rows_before: SampleRows | None = None,
 ) -> Run:
     metrics = {name: Interval(accuracy, accuracy - half, accuracy + half) for name in ("accuracy", "nll", "brier")}
     metrics["ece"] = Interval(ece, ece - half, ece + half)
     part = Measurement(metrics, floor, BINS)
     corruptions = None
     if mean15 is not None:
-        name = "corruption_accuracy/imagenet/mean15"
-        summary = {name: mean15, f"{name}_low": mean15 - half, f"{name}_high": mean15 + half}
-        corruptions = {"params": "imagenet", "n": 10, "summary": summary}
-    report = EvaluationReport("m", "d", "test", 10, before=part, after=part, corruptions=corruptions)
+        cells = {name: {s: Cell(10, mean15, 1.0, 0.1) for s in SEVERITIES} for name in STANDARD_15}
+        error = {"mean15": half / 1.96}
+        corruptions = CorruptionTable("imagenet", "generated", 10, cells, standard_error=error)
+    report = EvaluationReport(
+        "m", "d", "test", 10, before=part, after=part, temperature=Temperature(1.0), corruptions=corruptions
+    )
     record = {"train": {"train_steps_per_second": steps_per_second}} if steps_per_second else {}
-    return Run(key, seed, report, samples, record)
+    return Run(key, seed, report, record, folder, rows, rows_before)
+
+
+def save_cell(run: Run, folder: Path) -> None:
+    """A cell of which only the report was kept."""
+    folder.mkdir(parents=True)
+    run.report.save(folder / "evaluation.json")
+    setting = run.setting._asdict() | {"changes": dict(run.setting.changes)}
+    (folder / "cell.json").write_text(json.dumps({"setting": setting, "seed": run.seed}))
 
 
 def fake_grid(**changes: object) -> Grid:
@@ -74,13 +88,8 @@ def test_mean_sample_std_and_interval_over_seeds() -> None:
     assert found.mean == pytest.approx(7 / 3)
     assert found.std == pytest.approx(math.sqrt(7 / 3))  # divided by n - 1
     assert found.n == 3
-    assert found.half == pytest.approx(4.303 * math.sqrt(7 / 3) / math.sqrt(3))
+    assert found.half == pytest.approx(4.302653 * math.sqrt(7 / 3) / math.sqrt(3))
     assert estimate([5.0]) == (5.0, None, 1)
-
-
-def test_student_quantiles() -> None:
-    stats = pytest.importorskip("scipy.stats")
-    np.testing.assert_allclose(T_975, stats.t.ppf(0.975, np.arange(1, 31)), atol=6e-4)
 
 
 def test_difference_joins_seeds_and_images() -> None:
@@ -88,7 +97,7 @@ def test_difference_joins_seeds_and_images() -> None:
     runs = [fake_run(CE, seed, 1.0, half=0.03) for seed in (0, 1, 2)]
     runs += [fake_run(MACS, seed, value, half=0.04) for seed, value in ((0, 0.7), (1, 0.8), (2, 0.9), (3, 5.0))]
     found = difference(by_setting(runs), MACS, CE, "nll")
-    half = math.hypot(0.05, 4.303 * 0.1 / math.sqrt(3))
+    half = math.hypot(0.05, 4.302653 * 0.1 / math.sqrt(3))
     assert found.n == 3  # a seed that only one has is left out
     assert found.value == pytest.approx(-0.2)
     assert (found.low, found.high) == (pytest.approx(-0.2 - half), pytest.approx(-0.2 + half))
@@ -105,33 +114,31 @@ def test_one_seed_has_the_interval_of_the_images() -> None:
     assert difference(groups, MACS, CE, "margin") is None
 
 
-def test_paired_difference_reads_the_rows(tmp_path: Path) -> None:
+def test_paired_difference_is_that_of_the_rows() -> None:
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(4, (500,), generator=generator)
     logits = torch.randn(500, 4, generator=generator)
     runs = []
     for key, shift in ((CE, 1.0), (MACS, 2.0)):
         rows = SampleRows.from_logits(logits + shift * torch.nn.functional.one_hot(labels, 4), labels)
-        rows.save(tmp_path / f"{key.method}.npz")
-        accuracy = summarize(rows)["accuracy"]
-        runs.append(fake_run(key, 0, accuracy, samples=tmp_path / f"{key.method}.npz"))
-    expected = compare(*(SampleRows.load(tmp_path / f"{name}.npz") for name in ("macs", "ce")))["accuracy"]
+        runs.append(fake_run(key, 0, summarize(rows)["accuracy"], rows=rows))
+    expected = compare(runs[1].rows, runs[0].rows)["accuracy"]
     found = difference(by_setting(runs), MACS, CE, "accuracy")
     assert found.value == pytest.approx(100 * expected.difference)
     assert (found.low, found.high) == (pytest.approx(100 * expected.low), pytest.approx(100 * expected.high))
     assert found.verdict == expected.verdict == "win"
 
 
-def test_what_was_measured_before_the_temperature_is_paired_too(tmp_path: Path) -> None:
+def test_what_was_measured_before_the_temperature_is_paired_too() -> None:
     labels = torch.arange(300) % 4
     logits = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
     runs, before = [], {}
     for key, scale in ((CE, 2.0), (MACS, 1.0)):
         before[key] = SampleRows.from_logits(scale * logits, labels)
-        path = tmp_path / f"{key.method}.npz"
-        SampleRows.from_logits(logits, labels).save(path, before=before[key])
-        run = fake_run(key, 0, 0.5, samples=path)
-        metrics = {name: Interval(value, value - 1, value + 1) for name, value in summarize(before[key]).items()}
+        run = fake_run(key, 0, 0.5, rows=SampleRows.from_logits(logits, labels), rows_before=before[key])
+        metrics = {name: Interval(value, value, value) for name, value in summarize(before[key]).items()}
+        margin = metrics["logit_margin"].value
+        metrics["logit_margin"] = Interval(margin, margin - 1, margin + 1)
         runs.append(run._replace(report=replace(run.report, before=Measurement(metrics, 0.0, BINS))))
     groups = by_setting(runs)
     expected = compare(before[MACS], before[CE])["nll"]
@@ -142,13 +149,14 @@ def test_what_was_measured_before_the_temperature_is_paired_too(tmp_path: Path) 
     assert margin.high - margin.value == pytest.approx(math.sqrt(2))  # from the two reports' own intervals
 
 
-def with_hits(run: Run, hits: str) -> Run:
-    cells = {name: {s: Cell(len(hits), 0.5, 1.0, 0.1) for s in SEVERITIES} for name in CORRUPTIONS}
-    right = dict.fromkeys(CORRUPTIONS, hits)
-    table = CorruptionTable("cifar", "generated", len(hits), cells, seed=0, hits=right)
-    accuracy = sum(map(int, hits)) / 5 / len(hits)
-    summary = {f"corruption_accuracy/cifar/{name}": accuracy for name in ("mean19", "weather", "digital")}
-    return run._replace(report=replace(run.report, corruptions=table.to_dict() | {"summary": summary}))
+def with_hits(run: Run, digits: str) -> Run:
+    """At how many severities each image was right, under every corruption."""
+    hits = np.array([[int(digit)] * len(CORRUPTIONS) for digit in digits], dtype=np.uint8)
+    n, accuracy = len(digits), float(hits.mean() / 5)
+    cells = {name: {s: Cell(n, accuracy, 1.0, 0.1) for s in SEVERITIES} for name in CORRUPTIONS}
+    rows = CorruptionRows(np.arange(n), CORRUPTIONS, hits)
+    table = CorruptionTable("cifar", "generated", n, cells, seed=0, rows=rows)
+    return run._replace(report=replace(run.report, corruptions=table))
 
 
 def test_corruptions_are_compared_image_by_image() -> None:
@@ -263,13 +271,15 @@ def test_cards_are_those_of_the_method_with_the_lowest_mean_nll(tmp_path: Path) 
             folder = tmp_path / "runs" / f"{key.name}-{seed}"
             folder.mkdir(parents=True)
             (folder / "README.md").write_text(f"card of {key.label} {seed}")
-            for ending in ("json", "samples.npz", "reliability.png", "cell.json"):
-                (folder / f"{folder.name}.{ending}").write_text(ending)
-            runs.append(fake_run(key, seed, value, samples=folder / f"{folder.name}.samples.npz"))
+            for name in ("card.json", "evaluation.json", "samples.parquet", "reliability.png", "cell.json"):
+                (folder / name).write_text(name)
+            runs.append(fake_run(key, seed, value, folder=folder))
     (card,) = write_cards(by_setting(runs), tmp_path / "cards")
     assert card.read_text() == "card of macs 0"  # 0.65 on average, though one run of ce is better
-    assert sorted(path.suffixes[-1] for path in (tmp_path / "cards").iterdir()) == [".json", ".md", ".npz", ".png"]
-    runs[2].samples.with_name("README.md").unlink()
+    assert card.parent == tmp_path / "cards" / runs[2].folder.name
+    copied = {path.name for path in card.parent.iterdir()}
+    assert copied == {"README.md", "card.json", "evaluation.json", "reliability.png"}
+    (runs[2].folder / "README.md").unlink()
     with pytest.raises(ValueError, match="has no card: --cards needs"):
         write_cards(by_setting(runs), tmp_path / "cards")
 
@@ -277,11 +287,7 @@ def test_cards_are_those_of_the_method_with_the_lowest_mean_nll(tmp_path: Path) 
 def test_a_digest_shows_the_means_and_the_claims(tmp_path: Path) -> None:
     for key, values in ((CE, (0.5, 0.6)), (MACS, (0.7,))):
         for seed, value in enumerate(values):
-            run = fake_run(key, seed, value, mean15=value)
-            name = f"{key.name}-seed{seed}"
-            run.report.save(tmp_path / f"{name}.json")
-            told = {"setting": key._asdict() | {"changes": {}}, "seed": seed}
-            (tmp_path / f"{name}.cell.json").write_text(json.dumps(told))
+            save_cell(fake_run(key, seed, value, mean15=value), tmp_path / f"{key.name}-seed{seed}")
     claim = {"claim": "better", "metric": "accuracy", "method": "macs", "range": [0, None]}
     grid = fake_grid(claims=(claim,))
     lines = main_table(grid, "main", tmp_path).splitlines()
@@ -326,16 +332,22 @@ def test_tables_show_bold_paper_difference_and_counts(tmp_path: Path) -> None:
     assert "**reproduced**" in (tmp_path / "ledger.md").read_text()
 
 
-def test_runs_are_found_in_flat_and_nested_folders(tmp_path: Path) -> None:
+def test_runs_are_found_with_the_rows_that_were_kept(tmp_path: Path) -> None:
     run = fake_run(setting("cifar10", "resnet50", "macs", margin=2.0), 4, 0.9)
-    for folder in (tmp_path / "flat", tmp_path / "nested" / "x"):
-        folder.mkdir(parents=True)
-        run.report.save(folder / "x.json")
-        told = {"setting": run.setting._asdict() | {"changes": {"margin": 2.0}}, "seed": 4}
-        (folder / "x.cell.json").write_text(json.dumps(told))
-        (found,) = load_runs(folder.parent if folder.name == "x" else folder)
-        assert (found.setting, found.seed) == (run.setting, 4)
-        assert found.report == run.report
+    save_cell(run, tmp_path / "study" / "x")
+    (found,) = load_runs(tmp_path)
+    assert (found.setting, found.seed, found.report) == (run.setting, 4, run.report)
+    assert (found.folder, found.rows, found.rows_before) == (tmp_path / "study" / "x", None, None)
+    labels = torch.arange(30) % 3
+    rows = [SampleRows.from_logits(torch.eye(3)[labels] / t, labels) for t in (1.0, 2.0)]
+    report = replace(run.report, n=30, before=measure(rows[0]), after=measure(rows[1]), temperature=Temperature(2.0))
+    save_run(report, rows, tmp_path / "study" / "x")
+    (found,) = load_runs(tmp_path)
+    assert summarize(found.rows) == pytest.approx(summarize(rows[1]))
+    assert summarize(found.rows_before) == pytest.approx(summarize(rows[0]))
+    save_run(replace(report, after=None, temperature=None, before=report.after), rows[1:], tmp_path / "study" / "x")
+    (found,) = load_runs(tmp_path)
+    assert found.rows_before is found.rows  # a model without a temperature was measured once
 
 
 def test_every_number_of_the_paper_has_cells_that_could_give_it() -> None:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 
@@ -21,7 +22,10 @@ from reproduction import runner
 from reproduction.cost import clock, passes, seconds
 from reproduction.grid import Cell, cells_of, expand, load_grid, setting, shard_of
 
-from macs_hf.report.evaluation import EvaluationReport, Measurement, ReliabilityTable
+from macs_hf.metrics import measure
+from macs_hf.report.evaluation import EvaluationReport
+from macs_hf.report.rows import SampleRows
+from macs_hf.report.run import save_run
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -63,7 +67,8 @@ TINY = {
     },
 }
 
-REPORT = EvaluationReport("tiny", "digits", "test", 1, Measurement({}, 0.0, ReliabilityTable((), (), (), (), ())))
+ROWS = SampleRows.from_logits(torch.eye(3), torch.arange(3))
+REPORT = EvaluationReport("tiny", "digits", "test", 3, measure(ROWS, n_resamples=20))
 
 
 def grid_file(folder: Path, **changes: object) -> Path:
@@ -184,16 +189,15 @@ def test_only_cells_of_the_grid_with_its_flags_are_rendered(tmp_path: Path) -> N
     cells = cells_of(load_grid(grid_file(tmp_path)))
     for cell in cells[:2]:
         folder = tmp_path / "runs" / cell.name
-        folder.mkdir(parents=True)
-        REPORT.save(folder / f"{cell.name}.json")
+        save_run(REPORT, [ROWS], folder)
         record = {"setting": cell.setting._asdict() | {"changes": {}}, "seed": cell.seed, "flags": cell.flags}
-        (folder / f"{cell.name}.cell.json").write_text(json.dumps(record))
+        (folder / "cell.json").write_text(json.dumps(record))
     groups = reproduce._groups(tmp_path / "runs", cells[:1])
     assert {key: [run.seed for run in runs] for key, runs in groups.items()} == {cells[0].setting: [cells[0].seed]}
-    (folder / f"{cell.name}.cell.json").write_text(json.dumps(record | {"flags": cell.flags | {"max_steps": 3}}))
+    (folder / "cell.json").write_text(json.dumps(record | {"flags": cell.flags | {"max_steps": 3}}))
     with pytest.raises(ValueError, match="max_steps: 3, now 2"):
         reproduce._groups(tmp_path / "runs", cells)
-    (folder / f"{cell.name}.json").unlink()
+    (folder / "evaluation.json").unlink()
     with pytest.warns(UserWarning, match="no report beside it"):
         assert sum(map(len, reproduce._groups(tmp_path / "runs", cells).values())) == 1
 
@@ -209,7 +213,7 @@ def test_a_grid_stopped_continued_and_rendered(tmp_path: Path) -> None:
 
     process = start(grid, root)
     cells = cells_of(load_grid(grid))
-    first = root / cells[0].name / f"{cells[0].name}.cell.json"
+    first = root / cells[0].name / "cell.json"
     deadline = time.monotonic() + 300
     while not first.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -218,20 +222,22 @@ def test_a_grid_stopped_continued_and_rendered(tmp_path: Path) -> None:
     assert process.returncode != 0, output
     done = [cell for cell in cells if runner.is_finished(cell, root)]
     assert 1 <= len(done) < len(cells)
-    before = {cell.name: os.stat(root / cell.name / f"{cell.name}.json").st_mtime_ns for cell in done}
+    before = {cell.name: os.stat(root / cell.name / "evaluation.json").st_mtime_ns for cell in done}
 
     code, output = finish(grid, root)
     assert code == 0, output
     assert f"4 cells: {len(done)} finished, {4 - len(done)} to run" in output
     assert "left" in output
     assert all(runner.is_finished(cell, root) for cell in cells)
-    assert before == {name: os.stat(root / name / f"{name}.json").st_mtime_ns for name in before}
+    assert before == {name: os.stat(root / name / "evaluation.json").st_mtime_ns for name in before}
     assert not list(root.rglob("checkpoint-*"))
 
     results, kept = tmp_path / "results", tmp_path / "kept"
     code, output = finish(grid, root, "--collect", str(kept), "--render", "--results", str(results))
     assert code == 0, output
-    assert len(list(kept.iterdir())) == 12
+    assert len(list(kept.iterdir())) == 4
+    for folder in kept.iterdir():
+        assert {path.name for path in folder.iterdir()} == {"evaluation.json", "samples.parquet", "cell.json"}
     text = (results / "tables.md").read_text()
     assert "4 runs of 2 settings" in text
     assert "macs minus ce" in text
@@ -239,7 +245,7 @@ def test_a_grid_stopped_continued_and_rendered(tmp_path: Path) -> None:
     assert "MaCS improves accuracy" in text
     for name in ("profiles", "dumbbell", "bars"):
         assert (results / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    report = EvaluationReport.load(kept / f"{cells[0].name}.json")
+    report = EvaluationReport.load(kept / cells[0].name / "evaluation.json")
     assert str(tmp_path) not in report.to_json()
 
 

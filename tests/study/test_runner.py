@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from .test_reproduce import EXAMPLES, REPORT, TINY, grid_file
+from macs_hf.report.run import save_run
+
+from .test_reproduce import EXAMPLES, REPORT, ROWS, TINY, grid_file
 
 
 sys.path.insert(0, str(EXAMPLES))
@@ -23,15 +25,13 @@ def test_a_report_made_with_other_flags_is_not_taken_for_this_cell(tmp_path: Pat
     cell = cells_of(load_grid(grid_file(tmp_path)))[0]
     folder = tmp_path / cell.name
     assert not runner.is_finished(cell, tmp_path)
-    folder.mkdir()
-    REPORT.save(folder / f"{cell.name}.json")
-    (folder / f"{cell.name}.samples.npz").touch()
-    (folder / f"{cell.name}.cell.json").write_text(json.dumps({"flags": cell.flags}))
+    save_run(REPORT, [ROWS], folder)
+    (folder / "cell.json").write_text(json.dumps({"flags": cell.flags}))
     assert runner.is_finished(cell, tmp_path)
-    (folder / f"{cell.name}.cell.json").write_text(json.dumps({"flags": cell.flags | {"max_steps": 3}}))
+    (folder / "cell.json").write_text(json.dumps({"flags": cell.flags | {"max_steps": 3}}))
     with pytest.raises(ValueError, match="max_steps: 3, now 2"):
         runner.is_finished(cell, tmp_path)
-    (folder / f"{cell.name}.json").write_text("{")  # cut off while it was written
+    (folder / "samples.parquet").write_bytes(b"PAR1")  # cut off while it was written
     assert not runner.is_finished(cell, tmp_path)
 
 
@@ -44,7 +44,7 @@ def test_a_cell_that_another_process_runs_is_left_alone(tmp_path: Path, capsys: 
     assert not (tmp_path / cells[0].name / "log.txt").exists()
 
 
-# Stands for train.py: a report, an empty file of rows, and a line in a list of all runs.
+# In place of train.py: a report with its rows, and a line in a list of all runs.
 FAKE_TRAIN = """
 import shutil
 import sys
@@ -53,8 +53,8 @@ from pathlib import Path
 folder = Path(sys.argv[sys.argv.index("--output_dir") + 1])
 with open("runs.txt", "a") as file:
     file.write(folder.name + "\\n")
-shutil.copyfile("report.json", folder / f"{folder.name}.json")
-(folder / f"{folder.name}.samples.npz").touch()
+for name in ("evaluation.json", "samples.parquet"):
+    shutil.copyfile(Path("done", name), folder / name)
 """
 
 
@@ -64,8 +64,7 @@ def test_two_processes_with_the_same_command_share_the_work(
     """While this one runs its first cell, another runs all the others, which this one then finds finished."""
     script, root = tmp_path / "train.py", tmp_path / "runs"
     script.write_text(FAKE_TRAIN)
-    root.mkdir()
-    REPORT.save(root / "report.json")
+    save_run(REPORT, [ROWS], root / "done")
     monkeypatch.setattr(runner, "TRAIN", script)
     cells = cells_of(load_grid(grid_file(tmp_path)))[:3]
     run, told = runner._run, []
@@ -87,7 +86,7 @@ def test_two_processes_with_the_same_command_share_the_work(
     assert all(runner.is_finished(cell, root) for cell in cells)
 
 
-# Stands for a run that goes on for long: says that it began, and waits.
+# In place of a long run: says that it began, and waits.
 WAITING_TRAIN = """
 import os
 import sys

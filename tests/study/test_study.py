@@ -17,7 +17,7 @@ from reproduction.grid import cells_of, load_grid
 from reproduction.render import render
 
 from macs_hf.metrics import summarize
-from macs_hf.report.rows import SampleRows
+from macs_hf.report.corruption_table import CORRUPTIONS
 
 
 ROOT = Path(__file__).parents[2]
@@ -28,19 +28,23 @@ GRID = load_grid(ROOT / "examples" / "configs" / "study.yaml")
 
 def test_runs_are_cells_of_the_grid_with_its_flags() -> None:
     cells = {cell.name: json.loads(json.dumps(cell.flags)) for cell in cells_of(GRID)}
-    records = {
-        path.name.removesuffix(".cell.json"): json.loads(path.read_text()) for path in STUDY.glob("*.cell.json")
-    }
+    records = {path.parent.name: json.loads(path.read_text()) for path in STUDY.glob("*/cell.json")}
     assert records.keys() == cells.keys()
     assert {name: record["flags"] for name, record in records.items()} == {name: cells[name] for name in records}
 
 
 def test_rows_give_the_metrics_of_their_report() -> None:
+    """To the precision of 16 bits; corrupted images exactly."""
     for run in load_runs(STUDY):
-        rows = SampleRows.load(run.samples)
-        assert len(rows) == run.report.n
-        for name, value in summarize(rows).items():
-            assert value == pytest.approx(run.report.after.metrics[name].value, abs=1e-6), (run.samples.name, name)
+        for rows, part in ((run.rows, run.report.after), (run.rows_before, run.report.before)):
+            expected = {name: interval.value for name, interval in part.metrics.items()}
+            assert summarize(rows) == pytest.approx(expected, abs=2e-5), run.folder.name
+        table = run.report.corruptions
+        if table is not None:
+            shares = table.rows.accuracy(CORRUPTIONS)
+            assert shares.mean(axis=0) == pytest.approx(list(table.by_corruption().values())), run.folder.name
+            error = shares.mean(axis=1).std(ddof=1) / len(shares) ** 0.5
+            assert error == pytest.approx(table.standard_error["mean19"]), run.folder.name
 
 
 def test_no_report_tells_where_it_was_made() -> None:
@@ -51,10 +55,13 @@ def test_no_report_tells_where_it_was_made() -> None:
 
 def test_best_checkpoints_have_cards() -> None:
     for run in best_runs(by_setting(load_runs(STUDY))):
-        name = run.samples.name.removesuffix(".samples.npz")
-        card = (ROOT / "model_cards" / f"{name}.md").read_text()
-        assert f"{100 * run.report.after.metrics['accuracy'].value:.2f} %" in card
-        assert (ROOT / "model_cards" / f"{name}.json").read_bytes() == (STUDY / f"{name}.json").read_bytes()
+        folder = ROOT / "model_cards" / run.folder.name
+        assert f"{100 * run.report.after.metrics['accuracy'].value:.2f} %" in (folder / "README.md").read_text()
+        assert (folder / "evaluation.json").read_bytes() == (run.folder / "evaluation.json").read_bytes()
+
+
+def test_the_results_are_small_enough_to_clone() -> None:
+    assert sum(path.stat().st_size for path in (ROOT / "model_cards").rglob("*") if path.is_file()) < 12e6
 
 
 @pytest.mark.slow

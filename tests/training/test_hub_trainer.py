@@ -52,8 +52,8 @@ def test_trainer_pushes_a_calibrated_model_last(hub: HubServer, tmp_path: Path, 
     facts = {"model": "tiny", "dataset": "digits", "split": "test"}
     report, rows = evaluate_checkpoint(trainer, tiny.Images(64, seed=1), tiny.Images(128, seed=2), **facts)
     trainer.fold_temperature(report.temperature.value, tiny.Images(8, seed=2))
-    write_report(report, rows, trainer.args.output_dir, "run")
-    commit = trainer.push_to_hub(license="mit")
+    write_report(report, rows, trainer.args.output_dir)
+    commit = trainer.push_to_hub(license="mit", report=report)
     assert commit.oid == hub.repo("alice/run").branches["main"]
 
     images = tiny.Images(4, seed=3)[:4]["pixel_values"]

@@ -1,0 +1,188 @@
+"""A run's folder: one report and its rows, written and read back; what does not belong together is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+
+from macs_hf.metrics import measure, summarize
+from macs_hf.report.corruption_rows import NOT_MEASURED, CorruptionRows
+from macs_hf.report.evaluation import EvaluationReport, Temperature
+from macs_hf.report.rows import COLUMNS, SampleRows
+from macs_hf.report.run import load_run, save_run
+
+from .test_report import REPORT, TABLE
+
+
+N, TEMPERATURE = 200, 1.75
+LABELS = torch.arange(N) % 5
+LOGITS = 3 * torch.randn(N, 5, generator=torch.Generator().manual_seed(0))
+ROWS = [SampleRows.from_logits(LOGITS / t, LABELS) for t in (1.0, TEMPERATURE)]
+
+
+def corruption_rows() -> CorruptionRows:
+    """Four images of the 200, one of them not seen under fog."""
+    hits = np.array([[5, 0], [3, NOT_MEASURED], [1, 1], [0, 5]], dtype=np.uint8)
+    nll = np.where(hits == NOT_MEASURED, np.nan, hits / 8).astype(np.float32)
+    return CorruptionRows(np.array([2, 3, 50, 199]), ("snow", "fog"), hits, nll)
+
+
+def report_of(rows: list[SampleRows]) -> EvaluationReport:
+    table = replace(TABLE, rows=corruption_rows())
+    before, *after = [measure(part, n_resamples=50) for part in rows]
+    return replace(
+        REPORT,
+        n=len(rows[0]),
+        before=before,
+        after=after[0] if after else None,
+        temperature=Temperature(TEMPERATURE, None, "validation", 100) if after else None,
+        corruptions=table,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_run(report_of(ROWS), ROWS, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def same_columns(a: SampleRows, b: SampleRows, tolerance: float = 0.0) -> None:
+    for name, kind in COLUMNS.items():
+        assert getattr(a, name).dtype == kind
+        np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=tolerance, atol=tolerance)
+
+
+def test_round_trip(folder: Path) -> None:
+    run = load_run(folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "samples.parquet"]
+    assert run.name == "run"
+    assert run.report == report_of(ROWS)
+    same_columns(run.rows, ROWS[1])
+    same_columns(run.rows_before, ROWS[0], 1e-6)  # its margin is computed from the other
+    rows, expected = run.report.corruptions.rows, corruption_rows()
+    assert rows.names == expected.names
+    for name in ("index", "hits", "nll"):
+        np.testing.assert_array_equal(getattr(rows, name), getattr(expected, name))
+    assert rows.scaled_nll is None
+    assert load_run(folder / "evaluation.json").name == "run"
+
+
+def test_without_a_temperature_and_with_names(tmp_path: Path) -> None:
+    names = np.array([f"class {label}/{i}.png" for i, label in enumerate(LABELS)])
+    rows = [replace(ROWS[0], name=names)]
+    save_run(report_of(rows), rows, tmp_path)
+    run = load_run(tmp_path)
+    assert run.rows_before is None
+    assert run.rows.name.tolist() == names.tolist()
+    same_columns(run.rows, ROWS[0])
+
+
+def test_a_second_report_takes_the_place_of_the_first(folder: Path) -> None:
+    alone = replace(report_of(ROWS[:1]), model="another", corruptions=None)
+    save_run(alone, ROWS[:1], folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "samples.parquet"]
+    run = load_run(folder)
+    assert (run.report, run.rows_before, run.report.corruptions) == (alone, None, None)
+
+
+def test_compact_rows_give_the_same_metrics(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(10, (20_000,), generator=generator)
+    logits = 2 * torch.randn(20_000, 10, generator=generator)
+    rows = [SampleRows.from_logits(logits / t, labels) for t in (1.0, TEMPERATURE)]
+    for compact in (False, True):
+        save_run(report_of(rows), rows, tmp_path / str(compact), compact=compact)
+    small, large = (load_run(tmp_path / name) for name in ("True", "False"))
+    sizes = [(tmp_path / name / "samples.parquet").stat().st_size for name in ("True", "False")]
+    assert sizes[0] < 0.6 * sizes[1]
+    for mine, theirs in ((small.rows, large.rows), (small.rows_before, large.rows_before)):
+        assert summarize(mine) == pytest.approx(summarize(theirs), abs=2e-5)
+        np.testing.assert_array_equal(np.ceil(mine.confidence * 15), np.ceil(theirs.confidence * 15))
+
+
+def test_scores_that_16_bits_cannot_hold_keep_32(tmp_path: Path) -> None:
+    rows = [replace(ROWS[0], nll=np.full(N, 1e5, np.float32))]
+    save_run(replace(report_of(ROWS[:1]), before=measure(rows[0], n_resamples=20)), rows, tmp_path, compact=True)
+    assert (load_run(tmp_path).rows.nll == 1e5).all()
+
+
+def test_tables_for_other_libraries() -> None:
+    rows = replace(ROWS[0], name=np.array([f"{i}.png" for i in range(N)]))
+    frame = rows.to_pandas()
+    assert list(frame.columns) == ["name", *COLUMNS]
+    assert frame["nll"].mean() == pytest.approx(rows.nll.mean())
+    dataset = rows.to_dataset()
+    assert dataset[3]["name"] == "3.png"
+    assert dataset[3]["label"] == int(rows.label[3])
+    assert list(ROWS[0].to_pandas().columns) == list(COLUMNS)
+
+
+# ---- What is refused ----
+
+
+def rewrite(folder: Path, **columns: object) -> None:
+    """Replace columns of `samples.parquet`; `None` removes one."""
+    path = folder / "samples.parquet"
+    table = pyarrow.parquet.read_table(path)
+    for name, values in columns.items():
+        table = table.drop_columns([name])
+        if values is not None:
+            table = table.append_column(name, pyarrow.array(values))
+    pyarrow.parquet.write_table(table, path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"confidence": ROWS[1].confidence * 5}, r"confidence of row \d+ must be within \[0, 1\], got"),
+        ({"before_confidence": ROWS[0].confidence * 5}, r"before_confidence of row \d+ must be within \[0, 1\]"),
+        ({"nll": -ROWS[1].nll}, r"nll of row \d+ must be at least 0, got -"),
+        ({"brier": ROWS[1].brier + 2}, r"brier of row \d+ must be within \[0, 2\], got"),
+        ({"margin": ROWS[1].margin * np.nan}, "margin of row 0 must be a finite number"),
+        ({"label": ROWS[1].label - 1}, "label of row 0 must be a class id, which begin at 0, got -1"),
+        ({"label": ROWS[1].label + 0.5}, "label must hold whole numbers, got double"),
+        ({"prediction": ["cat"] * N}, "prediction must hold whole numbers, got string"),
+        ({"confidence": [None] * N}, "confidence must hold numbers, got null"),
+        ({"margin": None}, "it has no column 'margin'"),
+        ({"before_nll": None}, "it has no column 'before_nll'"),
+        ({"hits_snow": np.full(N, 6, np.uint8)}, "hits of 6: there are 5 severities"),
+        ({"prediction": (ROWS[1].prediction + 1) % 5}, "its accuracy is .* that of the report"),
+    ],
+)
+def test_wrong_rows(folder: Path, columns: dict[str, object], message: str) -> None:
+    rewrite(folder, **columns)
+    with pytest.raises(ValueError, match=f"samples.parquet cannot be used: {message}"):
+        load_run(folder)
+
+
+def test_rows_of_another_number(folder: Path) -> None:
+    path = folder / "samples.parquet"
+    pyarrow.parquet.write_table(pyarrow.parquet.read_table(path).slice(0, N - 1), path)
+    with pytest.raises(ValueError, match=f"it has {N - 1} rows, but the report is about n = {N} samples"):
+        load_run(folder)
+    with pytest.raises(ValueError, match=r"n = 200 samples, the rows are \[100\]"):
+        save_run(report_of(ROWS), [SampleRows.from_logits(LOGITS[:100], LABELS[:100])], folder)
+
+
+def test_damaged_and_missing_files(folder: Path, tmp_path: Path) -> None:
+    whole = (folder / "samples.parquet").read_bytes()
+    for part in (whole[: len(whole) // 2], b"", b"PAR1 and no more"):
+        (folder / "samples.parquet").write_bytes(part)
+        with pytest.raises(ValueError, match="samples.parquet is damaged or no Parquet file"):
+            load_run(folder)
+    (folder / "samples.parquet").unlink()
+    with pytest.raises(FileNotFoundError, match="samples.parquet is missing: it holds one row per sample"):
+        load_run(folder)
+    with pytest.raises(FileNotFoundError, match=r"no report in .*: a run's folder has evaluation.json"):
+        load_run(tmp_path)
+
+
+def test_labels_and_columns_are_whole_and_in_range() -> None:
+    with pytest.raises(TypeError, match="labels must be class ids, whole numbers, got torch.float32"):
+        SampleRows.from_logits(torch.zeros(1, 3), torch.tensor([1.5]))
+    with pytest.raises(ValueError, match="label of row 1 must be a class id, a whole number, got 1.5"):
+        SampleRows.from_array(np.array([[0, 0, 1, 0, 0, 1], [1.5, 0, 1, 0, 0, 1]]))

@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from fnmatch import fnmatch
@@ -144,7 +145,10 @@ def _commit(
         CommitOperationAdd(name, path) for name, path in sorted(files.items())
     ]
     operations += [CommitOperationDelete(name) for name in _stale(there, files)]
-    return api.create_commit(repo_id, operations, commit_message=message or "Push a model", revision=revision)
+    with warnings.catch_warnings():
+        # The rows are meant to be there: they are what a comparison of models reads.
+        warnings.filterwarnings("ignore", message="It seems that you are about to commit a data file")
+        return api.create_commit(repo_id, operations, commit_message=message or "Push a model", revision=revision)
 
 
 def _stale(there: Sequence[str], files: Mapping[str, Path]) -> list[str]:

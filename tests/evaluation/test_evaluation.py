@@ -209,7 +209,7 @@ def test_facts_and_file_names_of_a_folder_of_images(trained: MaCSTrainer, tmp_pa
         for number in range(3):
             pixels = np.random.default_rng(number).integers(0, 256, (32, 32, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "pets" / "test" / label / f"{number}.png")
-    images = load_dataset("imagefolder", data_dir=str(tmp_path / "pets"), cache_dir=str(tmp_path / "cache"))["test"]
+    images = load_dataset(str(tmp_path / "pets"), cache_dir=str(tmp_path / "cache"))["test"]
     transform = EvalTransform(ViTImageProcessor(size={"height": 32, "width": 32}))
     test = ImageDataset(images.select([4, 0, 1]), "image", "label", transform, "held out")
     trained.model.config.name_or_path = str(tmp_path / "best-model")

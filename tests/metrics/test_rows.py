@@ -75,7 +75,7 @@ def test_a_confident_right_prediction() -> None:
 def test_nan_names_the_row() -> None:
     logits, labels = random_batch(0)
     logits[7, 2] = torch.nan
-    with pytest.raises(ValueError, match=r"row 7 has confidence nan"):
+    with pytest.raises(ValueError, match=r"confidence of row 7 must be a finite number"):
         SampleRows.from_logits(logits, labels)
     stream = CalibrationStream()
     with pytest.raises(ValueError, match="row 7 of the batch"):

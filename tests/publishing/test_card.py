@@ -5,6 +5,8 @@ import io
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch

@@ -20,10 +20,10 @@ from transformers import ViTImageProcessor
 from macs_hf.cli.main import main
 from macs_hf.evaluation.checkpoint import write_report
 from macs_hf.hub.reach import require_repo
-from macs_hf.models.loading import load_classifier
-from macs_hf.models.timm_layout import save_in_timm_layout
 from macs_hf.hub.reasons import reason_of
 from macs_hf.metrics import measure
+from macs_hf.models.loading import load_classifier
+from macs_hf.models.timm_layout import save_in_timm_layout
 from macs_hf.publishing.access import check_push_access
 from macs_hf.publishing.card import model_card
 from macs_hf.publishing.folder import files_to_push, saved_report, write_card

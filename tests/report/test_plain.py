@@ -27,7 +27,7 @@ class Tree:
     size: tuple[int, int] | None = None
     kind: Literal["oak", "elm"] = "oak"
     old: bool = False
-    extra: dict[str, bool | int | float | str | None | list[int]] = field(default_factory=dict)
+    extra: dict[str, bool | int | float | str | list[int] | None] = field(default_factory=dict)
     kept_elsewhere: Any = field(default=None, compare=False)
 
 
@@ -72,7 +72,7 @@ def test_round_trip() -> None:
         ({"size": [1, 2, 3]}, "size must be a list of 2"),
         ({"kind": "ash"}, "kind must be one of 'oak', 'elm', got 'ash'"),
         ({"old": 1}, "old must be true or false, got 1"),
-        ({"extra": {"a": {}}}, "extra.a must be one of bool, int, float, str, NoneType, list"),
+        ({"extra": {"a": {}}}, "extra.a must be one of bool, int, float, str, list, NoneType"),
         ({"kept_elsewhere": 1}, "kept_elsewhere is not a field of Tree"),
     ],
 )

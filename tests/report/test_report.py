@@ -162,7 +162,7 @@ def test_what_is_no_report(text: str, message: str) -> None:
 def test_missing_field() -> None:
     data = json.loads(REPORT.to_json())
     del data["model"]
-    with pytest.raises(ValueError, match="^model is missing"):
+    with pytest.raises(ValueError, match=r"^model is missing"):
         EvaluationReport.from_json(json.dumps(data))
 
 
@@ -175,7 +175,7 @@ def test_wrong_values_are_refused_in_memory_too() -> None:
         Cell(4, 7.0, 1.0, 0.1)
     with pytest.raises(ValueError, match="margin must be a finite number"):
         replace(MARGINS, margin=float("inf"))
-    with pytest.raises(ValueError, match="training_arguments.model must be one of"):
+    with pytest.raises(ValueError, match=r"training_arguments.model must be one of"):
         replace(REPORT, training_arguments={"model": torch.zeros(1)})
 
 

@@ -172,17 +172,17 @@ def test_damaged_and_missing_files(folder: Path, tmp_path: Path) -> None:
     whole = (folder / "samples.parquet").read_bytes()
     for part in (whole[: len(whole) // 2], b"", b"PAR1 and no more"):
         (folder / "samples.parquet").write_bytes(part)
-        with pytest.raises(ValueError, match="samples.parquet is damaged or no Parquet file"):
+        with pytest.raises(ValueError, match=r"samples.parquet is damaged or no Parquet file"):
             load_run(folder)
     (folder / "samples.parquet").unlink()
-    with pytest.raises(FileNotFoundError, match="samples.parquet is missing: it holds one row per sample"):
+    with pytest.raises(FileNotFoundError, match=r"samples.parquet is missing: it holds one row per sample"):
         load_run(folder)
     with pytest.raises(FileNotFoundError, match=r"no report in .*: a run's folder has evaluation.json"):
         load_run(tmp_path)
 
 
 def test_labels_and_columns_are_whole_and_in_range() -> None:
-    with pytest.raises(TypeError, match="labels must be class ids, whole numbers, got torch.float32"):
+    with pytest.raises(TypeError, match=r"labels must be class ids, whole numbers, got torch.float32"):
         SampleRows.from_logits(torch.zeros(1, 3), torch.tensor([1.5]))
-    with pytest.raises(ValueError, match="label of row 1 must be a class id, a whole number, got 1.5"):
+    with pytest.raises(ValueError, match=r"label of row 1 must be a class id, a whole number, got 1.5"):
         SampleRows.from_array(np.array([[0, 0, 1, 0, 0, 1], [1.5, 0, 1, 0, 0, 1]]))

@@ -27,7 +27,7 @@ _HOMES = {
         "supervise",
     ),
     "pixels": ("PixelStats",),
-    "report": ("EvaluationReport", "SampleRows"),
+    "report": ("EvaluationReport", "SampleRows", "load_run"),
     "training": ("MaCSTrainer", "MaCSTrainingArguments"),
 }
 _ROOM_OF = {name: room for room, names in _HOMES.items() for name in names}
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         supervise,
     )
     from .pixels import PixelStats
-    from .report import EvaluationReport, SampleRows
+    from .report import EvaluationReport, SampleRows, load_run
     from .training import MaCSTrainer, MaCSTrainingArguments
 
 __all__ = [
@@ -71,6 +71,7 @@ __all__ = [
     "focal_loss",
     "fold_temperature",
     "jensen_shannon",
+    "load_run",
     "logit_margin",
     "macs_loss",
     "margin_loss",

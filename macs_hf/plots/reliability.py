@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
+from scipy.stats import binomtest
 
 from ..report.evaluation import EvaluationReport, Measurement
 
@@ -116,8 +117,9 @@ def _tidy(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
 
 
-def _wilson(accuracy: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
-    """The Wilson score interval of a proportion: sensible at 0 and 1 and for few samples."""
-    centre = (accuracy + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * np.sqrt(accuracy * (1 - accuracy) / count + z**2 / (4 * count**2))
-    return centre - half, centre + half
+def _wilson(accuracy: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The 95 % Wilson score interval of each proportion: sensible at 0 and 1 and for few samples."""
+    right = np.rint(accuracy * count).astype(int)
+    tests = (binomtest(int(k), int(n)) for k, n in zip(right, count, strict=True))
+    intervals = np.array([test.proportion_ci(method="wilson") for test in tests]).reshape(-1, 2)
+    return intervals[:, 0], intervals[:, 1]

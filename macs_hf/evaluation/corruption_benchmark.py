@@ -5,6 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
@@ -92,9 +93,9 @@ def evaluate_corruptions(
 
     keys = [CLEAN] + [(name, severity) for name in corruptions for severity in severities]
     tally = Tally(keys, temperature)
-    examples, count = _shard(dataset, samples, seed, rank, world)
-    total = None if count is None else -(-count // batch_size) * len(keys)
-    row, size = 0, None
+    examples, index = _shard(dataset, samples, seed, rank, world)
+    total = None if index is None else -(-len(index[rank::world]) // batch_size) * len(keys)
+    size = None
     with tqdm(total=total, unit="cell", desc="corruptions", disable=not progress or rank > 0) as bar:
         while batch := list(islice(examples, batch_size)):
             positions = [position for position, _ in batch]
@@ -102,15 +103,13 @@ def evaluate_corruptions(
             images, labels = [image.to(device) for image, _ in pairs], torch.tensor([label for _, label in pairs])
             if resize is not None and not before_resize:
                 images = [resize(image) for image in images]
-            rows = torch.arange(row, row + len(batch))
-            row += len(batch)
             for key in keys:
                 bar.set_postfix_str(" ".join(map(str, key)), refresh=False)
                 inputs = make(images, positions, key)
                 size = tuple(inputs.shape[2:])
-                tally.update(key, rows, forward(inputs), labels)
+                tally.update(key, torch.tensor(positions), forward(inputs), labels)
                 bar.update()
-    cells, hits, errors = tally.totals(accelerator)
+    cells, rows, errors = tally.totals(index, accelerator)
     return CorruptionTable(
         params=params,
         source="generated",
@@ -122,8 +121,8 @@ def evaluate_corruptions(
         frost=frost_source(frost_textures) if "frost" in corruptions else None,
         temperature=temperature,
         standard_error=errors,
-        hits=hits,
         size=size,
+        rows=rows,
     )
 
 
@@ -164,11 +163,11 @@ def subset(count: int, samples: int | None, seed: int) -> list[int]:
 
 def _shard(
     dataset: Sequence[Any] | Iterable[Any], samples: int | None, seed: int, rank: int, world: int
-) -> tuple[Iterator[tuple[int, Any]], int | None]:
-    """This process's examples with their positions in the dataset, and their number if it is known."""
+) -> tuple[Iterator[tuple[int, Any]], np.ndarray | None]:
+    """This process's examples with their positions in the dataset, and the positions of all processes if known."""
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
-        mine = subset(len(dataset), samples, seed)[rank::world]
-        return ((position, dataset[position]) for position in mine), len(mine)
+        positions = subset(len(dataset), samples, seed)
+        return ((position, dataset[position]) for position in positions[rank::world]), np.array(positions, np.int64)
     if samples is not None:
         raise ValueError(
             f"samples={samples} needs a dataset with a length and an index: a stream has no random subset."

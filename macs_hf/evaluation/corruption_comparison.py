@@ -31,8 +31,11 @@ def compare_corruptions(
 
     ```python
     >>> from dataclasses import replace
+    >>> from macs_hf.report.corruption_rows import CorruptionRows
     >>> table = CorruptionTable("cifar", "generated", 4, {"fog": dict.fromkeys(range(1, 6))}, seed=0)
-    >>> good, poor = replace(table, hits={"fog": "5545"}), replace(table, hits={"fog": "4434"})
+    >>> hits = np.array([[5], [5], [4], [5]], dtype=np.uint8)
+    >>> rows = CorruptionRows(np.arange(4), ("fog",), hits)
+    >>> good, poor = replace(table, rows=rows), replace(table, rows=replace(rows, hits=hits - 1))
     >>> found = compare_corruptions(good, poor, [["fog"]])
     >>> round(found.difference, 2), found.verdict
     (0.2, 'win')
@@ -67,14 +70,9 @@ def _check_alike(a: CorruptionTable, b: CorruptionTable) -> None:
 
 def _shares(table: CorruptionTable, groups: Sequence[Sequence[str]]) -> np.ndarray:
     """For each image, the mean over groups of the share of its corrupted versions that were right."""
-    if table.hits is None:
-        raise ValueError("the table has no hits, the results image by image: measure the model again to compare it")
+    if table.rows is None:
+        raise ValueError("the table has no rows, the results image by image: measure the model again to compare it")
     missing = [name for group in groups for name in group if tuple(table.cells.get(name, ())) != SEVERITIES]
     if missing:
         raise ValueError(f"{missing[0]!r} was not measured at all of the severities {SEVERITIES}")
-    means = [np.mean([_digits(table.hits[name]) for name in group], axis=0) for group in groups]
-    return np.mean(means, axis=0) / len(SEVERITIES)
-
-
-def _digits(hits: str) -> np.ndarray:
-    return np.frombuffer(hits.encode("ascii"), dtype=np.uint8) - ord("0")
+    return np.mean([table.rows.accuracy(group).mean(axis=1) for group in groups], axis=0)

@@ -1,7 +1,7 @@
 """CorruptionTable: what a classifier does under each corruption and severity, and the usual means. Only data."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any, Literal
 
@@ -21,6 +21,8 @@ class Cell:
         n (`int`): Number of images.
         accuracy, nll, ece (`float`): As fractions and nats; the ECE has 15 equal-width, right-closed bins.
         scaled_nll, scaled_ece (`float`, *optional*): With the logits divided by the table's temperature.
+        noise_floor, scaled_noise_floor (`float`, *optional*): The ECE that a calibrated model with the same
+            confidences would get on so many images.
     """
 
     n: int
@@ -29,6 +31,8 @@ class Cell:
     ece: float
     scaled_nll: float | None = None
     scaled_ece: float | None = None
+    noise_floor: float | None = None
+    scaled_noise_floor: float | None = None
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,8 @@ class CorruptionTable:
         seed (`int`, *optional*): Seed of generated corruptions, and of the subset of images.
         frost (`str`, *optional*): Where generated frost took its textures from.
         temperature (`float`, *optional*): The temperature of the scaled scores.
-        standard_error (`dict[str, float]`): Of the mean accuracies `mean15` and `mean19`, over images (whose results
-            under different corruptions go together).
+        standard_error (`dict[str, float]`, *optional*): Of the mean accuracies that are complete: `mean15`, `mean19`,
+            the families, and `severity_1` to `severity_5` over the standard 15. Over images, as the design has it.
         rows ([`CorruptionRows`], *optional*): Results image by image, with which two tables can be compared; they are
             columns of the file of samples, not part of `to_dict`.
         size (`tuple[int, int]`, *optional*): Height and width of the images as the network got them.
@@ -64,7 +68,7 @@ class CorruptionTable:
     temperature: float | None = None
     standard_error: dict[str, float] | None = None
     size: tuple[int, int] | None = None
-    rows: CorruptionRows | None = None
+    rows: CorruptionRows | None = field(default=None, compare=False, repr=False)
 
     def by_corruption(self, score: Score = "accuracy") -> dict[str, float]:
         """The mean over severities, for each corruption."""

@@ -3,17 +3,22 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from macs_hf.corruptions import SEVERITIES
 from macs_hf.evaluation.corruption_comparison import compare_corruptions
+from macs_hf.report.corruption_rows import CorruptionRows
 from macs_hf.report.corruption_table import Cell, CorruptionTable
 
 
 def table(**hits: str) -> CorruptionTable:
+    """One digit per image: at how many severities it was right."""
     n = len(next(iter(hits.values())))
     cells = {name: {s: Cell(n, 0.5, 1.0, 0.1) for s in SEVERITIES} for name in hits}
-    return CorruptionTable("cifar", "generated", n, cells, seed=0, hits=hits)
+    digits = np.array([[int(digit) for digit in column] for column in hits.values()], dtype=np.uint8).T
+    rows = CorruptionRows(np.arange(n), tuple(hits), digits)
+    return CorruptionTable("cifar", "generated", n, cells, seed=0, rows=rows)
 
 
 def test_the_interval_is_that_of_the_differences_of_images() -> None:
@@ -54,7 +59,7 @@ def test_what_cannot_be_compared_is_named() -> None:
     for other, message in (
         (replace(one, seed=1), r"differ in seed \(0 and 1\)"),
         (table(fog="531"), r"differ in n \(2 and 3\)"),
-        (replace(one, hits=None), "no hits"),
+        (replace(one, rows=None), "no rows"),
     ):
         with pytest.raises(ValueError, match=message):
             compare_corruptions(one, other, [["fog"]])

@@ -26,7 +26,8 @@ from tqdm.auto import tqdm
 
 from ..data.images import decode
 from ..report.corruption_table import CORRUPTIONS, SEVERITIES, CorruptionTable
-from .corruption_benchmark import Forward, subset
+from .corruption_benchmark import Forward
+from .design import subset
 from .tally import Tally
 
 

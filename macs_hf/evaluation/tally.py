@@ -1,5 +1,6 @@
 """What a model did with every image of the corruption benchmark: collected batch by batch, added up at the end."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +13,7 @@ from ..metrics.ece import bin_score, reliability_bins
 from ..report.corruption_names import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
 from ..report.corruption_rows import NOT_MEASURED, CorruptionRows
 from ..report.corruption_table import Cell
-from ..report.rows import sample_rows
-from .design import standard_error
+from ..report.rows import SampleRows, sample_rows
 
 
 Key = tuple[str, int]
@@ -70,7 +70,7 @@ class Tally:
         """
         if index is None:
             last = max((int(positions.max()) for _, positions, _ in self.parts), default=-1)
-            index = np.arange(_largest(last, accelerator) + 1)
+            index = np.arange(largest(last, accelerator) + 1)
         if not len(index):
             raise ValueError("The dataset is empty: there is nothing to evaluate.")
         sums = torch.zeros(4 if self.temperature is None else 6, len(self.keys), len(index))
@@ -111,6 +111,23 @@ class Tally:
         return errors
 
 
+def clean_cell(rows: Sequence[SampleRows], index: np.ndarray) -> Cell:
+    """The clean images of a benchmark from rows of the whole dataset, without and with a temperature."""
+    planes = [np.ones(len(index)), rows[0].correct[index], rows[0].confidence[index], rows[0].nll[index]]
+    for scaled in rows[1:2]:
+        planes += [scaled.confidence[index], scaled.nll[index]]
+    return _cell(np.stack(planes))
+
+
+def largest(value: int, accelerator: Accelerator | None) -> int:
+    """Over all processes."""
+    if accelerator is None or accelerator.num_processes == 1:
+        return value
+    mine = torch.zeros(accelerator.num_processes, dtype=torch.int64, device=accelerator.device)
+    mine[accelerator.process_index] = value
+    return int(accelerator.reduce(mine, "sum").max())
+
+
 def _cell(sums: np.ndarray) -> Cell:
     seen = sums[SEEN] > 0
     right, confidence, nll, *scaled = sums[RIGHT:, seen].astype(np.float64)
@@ -123,16 +140,23 @@ def _cell(sums: np.ndarray) -> Cell:
     return Cell(**vars(cell) | scores)
 
 
+def standard_error(results: np.ndarray) -> float | None:
+    """
+    Of the mean over corruptions of their means over images; `None` if a corruption has fewer than two images.
+
+    Args:
+        results (`np.ndarray` of shape `(images, corruptions)`): NaN where an image was not seen under a corruption.
+            Images are independent of each other; the results of one image are not, and are added up before squaring.
+    """
+    seen = ~np.isnan(results)
+    count = seen.sum(axis=0)
+    if count.min() < 2:
+        return None
+    deviations = np.where(seen, results - np.nansum(results, axis=0) / count, 0.0) / np.sqrt(count * (count - 1.0))
+    return float((deviations.mean(axis=1) ** 2).sum() ** 0.5)
+
+
 def _calibration(confidence: np.ndarray, right: np.ndarray) -> tuple[float, float]:
     """The ECE, and the one that a calibrated model with these confidences would get."""
     bins = reliability_bins(confidence, right > 0)
     return float(bin_score(bins.count, bins.confidence, bins.correct)), float(noise_scores(confidence).mean())
-
-
-def _largest(value: int, accelerator: Accelerator | None) -> int:
-    """Over all processes."""
-    if accelerator is None or accelerator.num_processes == 1:
-        return value
-    mine = torch.zeros(accelerator.num_processes, dtype=torch.int64, device=accelerator.device)
-    mine[accelerator.process_index] = value
-    return int(accelerator.reduce(mine, "sum").max())

@@ -43,11 +43,13 @@ class CorruptionTable:
     Args:
         params (`str`): The parameter set, `"cifar"` or `"imagenet"`: part of every key of `summary`.
         source (`str`): `"generated"`, or the published data that were read.
-        n (`int`): Number of images in each cell.
+        n (`int`): Number of images; a cell has its own number.
         cells (`dict[str, dict[int, Cell]]`): Scores by corruption and severity.
         clean (`Cell`, *optional*): Scores on the images as they are.
         when (`str`): `"after_resize"` (at the network's input size) or `"before_resize"` (on the original image).
-        seed (`int`, *optional*): Seed of generated corruptions, and of the subset of images.
+        seed (`int`, *optional*): Seed of generated corruptions, of the subset of images, and of the spread design.
+        design (`str`): `"crossed"`, every image under every corruption, or `"spread"`, every image under one, drawn by
+            `seed`.
         frost (`str`, *optional*): Where generated frost took its textures from.
         temperature (`float`, *optional*): The temperature of the scaled scores.
         standard_error (`dict[str, float]`, *optional*): Of the mean accuracies that are complete: `mean15`, `mean19`,
@@ -68,6 +70,7 @@ class CorruptionTable:
     temperature: float | None = None
     standard_error: dict[str, float] | None = None
     size: tuple[int, int] | None = None
+    design: Literal["crossed", "spread"] = "crossed"
     rows: CorruptionRows | None = field(default=None, compare=False, repr=False)
 
     def by_corruption(self, score: Score = "accuracy") -> dict[str, float]:
@@ -87,12 +90,19 @@ class CorruptionTable:
         rows = self.by_corruption(score)
         return fmean(rows[name] for name in names)
 
-    def interval(self, mean: Literal["mean15", "mean19"] = "mean15") -> tuple[float, float] | None:
-        """The 95 % interval of a mean accuracy that the number of images implies."""
-        names = STANDARD_15 if mean == "mean15" else CORRUPTIONS
-        value = self.mean(names)
-        if value is None or not self.standard_error or mean not in self.standard_error:
+    def interval(self, mean: str = "mean15") -> tuple[float, float] | None:
+        """
+        The 95 % interval of a mean accuracy that the number of images implies.
+
+        Args:
+            mean (`str`, *optional*, defaults to `"mean15"`): A key of `standard_error`.
+        """
+        if not self.standard_error or mean not in self.standard_error:
             return None
+        if mean.startswith("severity_"):
+            value = self.by_severity(names=STANDARD_15)[int(mean.removeprefix("severity_"))]
+        else:
+            value = self.mean({"mean15": STANDARD_15, "mean19": CORRUPTIONS, **FAMILIES}[mean])
         half = 1.96 * self.standard_error[mean]
         return max(0.0, value - half), min(1.0, value + half)
 

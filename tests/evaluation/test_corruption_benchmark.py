@@ -16,33 +16,17 @@ from PIL import Image
 from torch import Tensor, nn
 
 from macs_hf.corruptions import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15, corrupt
+from macs_hf.evaluation.byte_images import ByteImages
 from macs_hf.evaluation.corruption_benchmark import evaluate_corruptions, forward_of
 from macs_hf.evaluation.published import evaluate_published
 from macs_hf.metrics.ece import expected_calibration_error
 from macs_hf.pixels import PixelStats
 from macs_hf.report.corruption_table import Cell, CorruptionTable
 
+from .corruption_examples import Rank, assert_same_rows, forward, images, labelled
+
 
 FEW = {"corruptions": ("gaussian_noise", "contrast", "saturate"), "severities": (1, 5), "progress": False}
-
-
-def images(count: int = 30, size: int = 32) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=generator)
-
-
-def labelled(count: int = 30, size: int = 32) -> list[tuple[Tensor, int]]:
-    return [(image, i % 3) for i, image in enumerate(images(count, size))]
-
-
-def assert_same_rows(a: CorruptionTable, b: CorruptionTable) -> None:
-    assert a.rows.names == b.rows.names and np.array_equal(a.rows.index, b.rows.index)
-    assert np.array_equal(a.rows.hits, b.rows.hits) and np.allclose(a.rows.nll, b.rows.nll, equal_nan=True)
-
-
-def forward(batch: Tensor) -> Tensor:
-    """Logits of three classes: how bright each channel is, in the middle."""
-    return (batch[..., 8:24, 8:24].float().mean((2, 3)) - 120) / 4
 
 
 def test_cells_equal_a_direct_computation() -> None:
@@ -90,24 +74,6 @@ def test_a_subset_is_fixed_and_keeps_the_images_noise() -> None:
     assert all(any(torch.equal(image, other) for other in whole) for image in seen[1])
     again = evaluate_corruptions(forward, labelled(), samples=10, **options)
     assert again == table and evaluate_corruptions(forward, labelled(), samples=10, seed=1, **options) != table
-
-
-class Rank:
-    """What an `Accelerator` is to the evaluation, as a thread: `reduce` waits for the others and adds theirs."""
-
-    device = torch.device("cpu")
-
-    def __init__(self, process_index: int, barrier: threading.Barrier, shared: dict[int, Tensor]) -> None:
-        self.process_index, self.num_processes = process_index, barrier.parties
-        self.barrier, self.shared = barrier, shared
-
-    def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
-        assert reduction == "sum"
-        self.shared[self.process_index] = tensor
-        self.barrier.wait(60)
-        total = torch.stack(list(self.shared.values())).sum(0, dtype=tensor.dtype)
-        self.barrier.wait(60)
-        return total
 
 
 def test_shards_add_up() -> None:
@@ -189,28 +155,28 @@ def test_before_and_after_resizing() -> None:
         seen.append(batch)
         return forward(batch)
 
-    options = {"corruptions": ("gaussian_noise",), "severities": (3,), "progress": False, "resize": halve}
-    data = labelled(4, 64)
+    options = {"corruptions": ("gaussian_noise",), "severities": (3,), "progress": False}
+    data = ByteImages(labelled(4, 64), resize=halve)
     after = evaluate_corruptions(record, data, **options)
-    before = evaluate_corruptions(record, data, before_resize=True, **options)
+    before = evaluate_corruptions(record, data, when="before_resize", **options)
     originals = images(4, 64)
     assert torch.equal(seen[0], originals[..., ::2, ::2]) and torch.equal(seen[2], seen[0])
     assert torch.equal(seen[1], corrupt(originals[..., ::2, ::2], "gaussian_noise", 3))
     assert torch.equal(seen[3], corrupt(originals, "gaussian_noise", 3)[..., ::2, ::2])
     assert (after.when, before.when) == ("after_resize", "before_resize")
-    with pytest.raises(ValueError, match="before_resize=True needs resize"):
-        evaluate_corruptions(forward, data, before_resize=True, **FEW)
+    with pytest.raises(ValueError, match="when='before_resize' needs ByteImages with resize"):
+        evaluate_corruptions(forward, labelled(4, 64), when="before_resize", **FEW)
 
 
 def test_kinds_of_examples() -> None:
     expected = evaluate_corruptions(forward, labelled(), **FEW)
     stats = PixelStats((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
     pils = [{"img": Image.fromarray(i.movedim(0, -1).numpy()), "y": label} for i, label in labelled()]
-    assert evaluate_corruptions(forward, pils, columns=("img", "y"), **FEW) == expected
+    assert evaluate_corruptions(forward, ByteImages(pils, ("img", "y")), **FEW) == expected
     floats = [(image / 255, label) for image, label in labelled()]
     assert evaluate_corruptions(forward, floats, **FEW) == expected
     normalised = [(stats.normalize(image), label) for image, label in floats]
-    assert evaluate_corruptions(forward, normalised, stats=stats, **FEW) == expected
+    assert evaluate_corruptions(forward, ByteImages(normalised, stats=stats), **FEW) == expected
     with pytest.raises(ValueError, match=r"no 'image' but \['img', 'y'\]"):
         evaluate_corruptions(forward, pils, **FEW)
     with pytest.raises(ValueError, match=r"\[0, 1\]"):

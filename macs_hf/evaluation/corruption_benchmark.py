@@ -96,7 +96,7 @@ def evaluate_corruptions(
         cells={name: {s: found[name, s] for s in benchmark.severities} for name in benchmark.corruptions},
         clean=found[CLEAN] if clean_rows is None else clean_cell(clean_rows, rows.index),
         when=benchmark.when,
-        seed=benchmark.seed,
+        seed=int(benchmark.seed),
         design=plan.design,
         frost=frost_source(benchmark.frost_textures) if "frost" in benchmark.corruptions else None,
         temperature=temperature,

@@ -46,6 +46,17 @@ def test_cells_equal_a_direct_computation() -> None:
     assert (table.params, table.seed, table.n, table.frost) == ("cifar", 3, 30, None)
 
 
+@pytest.mark.parametrize(("size", "params"), [(64, "cifar"), (72, "imagenet")])
+def test_the_parameter_set_is_that_of_the_network_size(size: int, params: str) -> None:
+    options = FEW | {"corruptions": ("contrast",)}
+    found = evaluate_corruptions(forward, labelled(4, size), **options)
+    assert found == evaluate_corruptions(forward, labelled(4, size), params=params, **options)
+    assert (found.params, found.size) == (params, (size, size))
+    halved = ByteImages(labelled(4, size), resize=lambda image: image[:, ::2, ::2].contiguous())
+    for when in ("after_resize", "before_resize"):
+        assert evaluate_corruptions(forward, halved, when=when, **options).params == "cifar"
+
+
 def test_the_batch_size_does_not_matter() -> None:
     small, large = (evaluate_corruptions(forward, labelled(), batch_size=size, **FEW) for size in (4, 30))
     for key, value in small.summary().items():

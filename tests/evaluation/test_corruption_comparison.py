@@ -38,6 +38,21 @@ def test_what_is_hard_for_both_cancels() -> None:
     assert compare_corruptions(table(fog=poor), table(fog=good), [["fog"]]).verdict == "loss"
 
 
+def test_a_lower_nll_wins() -> None:
+    nll = np.array([[0.5], [1.0], [3.0], [0.25]], dtype=np.float32)
+    sure, unsure = (
+        replace(one, rows=replace(one.rows, nll=nll + shift, scaled_nll=nll + 2 * shift))
+        for one, shift in ((table(fog="5310"), 0.0), (table(fog="4311"), 0.125))
+    )
+    found = compare_corruptions(sure, unsure, [["fog"]], "nll")
+    assert (found.low, found.difference, found.high) == pytest.approx((-0.125, -0.125, -0.125))
+    assert (found.a, found.b) == pytest.approx((4.75 / 4, 5.25 / 4))
+    assert found.verdict == compare_corruptions(table(fog="55"), table(fog="44"), [["fog"]]).verdict
+    assert compare_corruptions(sure, unsure, [["fog"]], "scaled_nll").difference == pytest.approx(-0.25)
+    with pytest.raises(ValueError, match="the rows hold no scaled_nll"):
+        compare_corruptions(table(fog="55"), table(fog="44"), [["fog"]], "scaled_nll")
+
+
 def test_groups_count_alike() -> None:
     a, b = table(fog="55", snow="55", contrast="00"), table(fog="00", snow="00", contrast="55")
     assert compare_corruptions(a, b, [["fog", "snow"], ["contrast"]]).difference == pytest.approx(0)
@@ -60,6 +75,8 @@ def test_what_cannot_be_compared_is_named() -> None:
         (replace(one, seed=1), r"differ in seed \(0 and 1\)"),
         (table(fog="531"), r"differ in n \(2 and 3\)"),
         (replace(one, rows=None), "no rows"),
+        (replace(one, rows=replace(one.rows, index=np.array([0, 2]))), "other images of the test split"),
+        (replace(one, design="spread"), r"differ in design \('crossed' and 'spread'\)"),
     ):
         with pytest.raises(ValueError, match=message):
             compare_corruptions(one, other, [["fog"]])

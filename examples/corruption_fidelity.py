@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from macs_hf.corruptions import CORRUPTIONS, STOCHASTIC
-from macs_hf.evaluation.corruption_benchmark import evaluate_corruptions, forward_of
+from macs_hf.evaluation import ByteImages, evaluate_corruptions, forward_of
 from macs_hf.pixels import PixelStats
 from macs_hf.report.corruption_table import CorruptionTable
 
@@ -175,8 +175,8 @@ def main() -> None:
     model = ResNet20().eval()
     model.load_state_dict(load_file(args.assets / "cifar10_resnet20.safetensors"))
     forward = forward_of(model, PixelStats((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
-    data = load_dataset(args.cifar10, split=f"test[:{SAMPLES}]")
-    options = {"columns": ("img", "label"), "batch_size": 500}
+    data = ByteImages(load_dataset(args.cifar10, split=f"test[:{SAMPLES}]"), ("img", "label"))
+    options = {"params": "cifar", "design": "crossed", "batch_size": 500}
     table = evaluate_corruptions(forward, data, frost_textures=args.frost_textures, **options)
     report = {"n": table.n, "frost": table.frost, "tolerance": TOLERANCE} | compare(table)
     stand_in = evaluate_corruptions(forward, data, corruptions=("frost",), frost_textures="procedural", **options)

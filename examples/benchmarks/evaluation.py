@@ -1,8 +1,12 @@
-"""What evaluation with all default metrics costs over the bare forward passes, printed as JSON.
+"""What evaluation costs over the bare forward passes, printed as JSON.
 
     python examples/benchmarks/evaluation.py --output evaluation.json
 
-Both run the same model over the same batches in memory, in turn, in one process; the ratio is the median over rounds.
+- The default metrics: `MaCSTrainer.evaluate` beside the same model over the same batches in memory.
+- The corruption benchmark: `evaluate_checkpoint` (rows, margins, the spread design; what `macs-hf evaluate` runs) on
+  PNG images, beside as many forward passes on batches in memory.
+
+Both sides run in turn, in one process; the ratio is the median over rounds.
 """
 
 import argparse
@@ -14,12 +18,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import datasets
+import numpy as np
 import torch
 import transformers
+from PIL import Image
+from torch import nn
 from torch.utils.data import DataLoader, Dataset
-from transformers import TimmWrapperConfig, TimmWrapperForImageClassification, TrainingArguments
+from transformers import TimmWrapperConfig, TimmWrapperForImageClassification, TrainingArguments, ViTImageProcessor
 
-from macs_hf import MaCSTrainer
+from macs_hf import MaCSTrainer, evaluate_checkpoint
+from macs_hf.data.images import EvalTransform, ImageDataset
 
 
 class Images(Dataset):
@@ -54,17 +63,51 @@ def contestants(name: str, args: argparse.Namespace, output_dir: str) -> dict[st
     return {"bare": bare, "evaluate": lambda: trainer.evaluate(data)}
 
 
-def benchmark(name: str, args: argparse.Namespace) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as output_dir:
-        runs = contestants(name, args, output_dir)
-        seconds: dict[str, list[float]] = {key: [] for key in runs}
-        order = random.Random(0)
-        for round_ in range(-1, args.rounds):
-            for key in order.sample(list(runs), len(runs)):
-                start = time.process_time()
-                runs[key]()
-                if round_ >= 0:
-                    seconds[key].append(time.process_time() - start)
+def corruption_contestants(name: str, args: argparse.Namespace, output_dir: str) -> dict[str, Callable[[], object]]:
+    model = TimmWrapperForImageClassification(TimmWrapperConfig(architecture=name, num_labels=10)).eval()
+    processor = ViTImageProcessor(size={"height": args.corruption_size, "width": args.corruption_size})
+    pixels = np.random.default_rng(0).integers(0, 256, (args.corruption_samples, 32, 32, 3), dtype=np.uint8)
+    stored = {"image": [Image.fromarray(image) for image in pixels], "label": [i % 10 for i in range(len(pixels))]}
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    stored = datasets.Dataset.from_dict(stored, features=features)
+    settings = TrainingArguments(
+        output_dir, per_device_eval_batch_size=args.batch_size, report_to="none", use_cpu=True, disable_tqdm=True
+    )
+    trainer = MaCSTrainer(model=model, args=settings, processing_class=processor)
+    passes = 0
+
+    def count(module: nn.Module, inputs: tuple, kwargs: dict[str, torch.Tensor]) -> None:
+        nonlocal passes
+        passes += 1
+
+    def evaluate() -> None:
+        nonlocal passes
+        passes = 0
+        data = ImageDataset(stored, "image", "label", EvalTransform(processor), "test")
+        hook = model.register_forward_pre_hook(count, with_kwargs=True)
+        facts = {"model": name, "dataset": "random", "split": "test"}
+        evaluate_checkpoint(trainer, data, corruptions="auto", corruption_design="spread", margin_samples=64, **facts)
+        hook.remove()
+
+    def bare() -> None:
+        batch = torch.rand(args.batch_size, 3, args.corruption_size, args.corruption_size)
+        with torch.inference_mode():
+            for _ in range(passes):
+                model(pixel_values=batch)
+
+    evaluate()  # counts the passes
+    return {"bare": bare, "evaluate": evaluate}
+
+
+def benchmark(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    seconds: dict[str, list[float]] = {key: [] for key in runs}
+    order = random.Random(0)
+    for round_ in range(-1, rounds):
+        for key in order.sample(list(runs), len(runs)):
+            start = time.process_time()
+            runs[key]()
+            if round_ >= 0:
+                seconds[key].append(time.process_time() - start)
     ratios = [mine / base for mine, base in zip(seconds["evaluate"], seconds["bare"], strict=True)]
     return {
         "bare_seconds": round(statistics.median(seconds["bare"]), 3),
@@ -74,23 +117,31 @@ def benchmark(name: str, args: argparse.Namespace) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Cost of the default metrics over bare forward passes, as JSON.")
-    parser.add_argument("--models", nargs="+", default=["resnet18", "mobilenetv3_small_100"])
+    parser = argparse.ArgumentParser(description="Cost of evaluation over bare forward passes, as JSON.")
+    parser.add_argument("--models", nargs="*", default=["resnet18", "mobilenetv3_small_100"])
     parser.add_argument("--samples", type=int, default=256)
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--image_size", type=int, default=128)
     parser.add_argument("--num_labels", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--corruption_model", default="tf_efficientnet_lite0")
+    parser.add_argument("--corruption_samples", type=int, default=19 * 64)
+    parser.add_argument("--corruption_size", type=int, default=64)
+    parser.add_argument("--corruption_rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, help="Also write the JSON here.")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    models = {name: benchmark(name, args) for name in args.models}
-    worst = max(model["ratio"] for model in models.values())
+    with tempfile.TemporaryDirectory() as folder:
+        models = {name: benchmark(contestants(name, args, folder), args.rounds) for name in args.models}
+        corrupted = corruption_contestants(args.corruption_model, args, folder)
+        corruptions = benchmark(corrupted, args.corruption_rounds) | {"at_most": 1.1}
+    worst = max((model["ratio"] for model in models.values()), default=None)
     settings = {key: value for key, value in vars(args).items() if key != "output"}
     clock = "CPU seconds of the process, one thread"
     result = {"clock": clock, "settings": settings, "models": models, "worst_ratio": worst, "at_most": 1.05}
+    result["corruptions"] = {args.corruption_model: corruptions}
     text = json.dumps(result, indent=2)
     print(text)
     if args.output:

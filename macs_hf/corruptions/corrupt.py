@@ -48,6 +48,7 @@ TABLE = {
 
 STOCHASTIC: tuple[str, ...] = tuple(name for name, corruption in TABLE.items() if corruption.draw)
 PARAMETER_SETS = ("cifar", "imagenet")
+LARGEST_CIFAR = 64  # pixels of the shorter side, up to which "auto" means "cifar"
 SMALLEST = 32
 
 _ACCELERATOR_PIECE = 1 << 24
@@ -58,14 +59,14 @@ def corrupt(
     name: str,
     severity: int,
     *,
-    params: Literal["cifar", "imagenet"] = "cifar",
+    params: Literal["auto", "cifar", "imagenet"] = "auto",
     seed: int = 0,
     indices: Sequence[int] | Tensor | None = None,
     frost_textures: str | Path | None = None,
 ) -> Tensor:
     """Corrupts a batch of images as the CIFAR-C and ImageNet-C benchmarks do.
 
-    Random numbers come from a counter-based generator (see `macs_hf.corruptions.draws`): those of an image depend
+    Random numbers come from a counter-based generator (see `macs_hf.randomness`): those of an image depend
     only on (`seed`, `name`, `severity`, its index), never on the batch it is in, the order, the process or the
     device. Float images are rounded to 8 bits first and the result is a multiple of 1/255, so uint8
     images and the same divided by 255 give the same pixels. The input is not modified.
@@ -74,9 +75,10 @@ def corrupt(
         images (`Tensor`): `(N, 3, H, W)`, RGB, uint8 or float in [0, 1], each side at least 32.
         name (`str`): One of `CORRUPTIONS`.
         severity (`int`): 1 to 5.
-        params (`str`, *optional*, defaults to `"cifar"`): Whose severities: those of CIFAR-10-C, or those of
-            ImageNet-C, which are much stronger. Lengths are in pixels as published, whatever the size of the
-            images; only the elastic transform, published in units of the image, scales with it.
+        params (`str`, *optional*, defaults to `"auto"`): Whose severities: `"cifar"`, those of CIFAR-10-C, or
+            `"imagenet"`, those of ImageNet-C, which are much stronger; `"auto"` takes the former up to 64 pixels and
+            the latter above. Lengths are in pixels as published, whatever the size of the images; only the elastic
+            transform, published in units of the image, scales with it.
         seed (`int`, *optional*, defaults to 0): Seed of the random corruptions.
         indices (`Sequence[int]` or `Tensor`, *optional*, defaults to `0 .. N-1`): The images' positions in their
             dataset.
@@ -108,7 +110,7 @@ def corrupt(
         return images.clone()
     levels = to_levels(images)
     corruption = TABLE[name]
-    parameter = corruption.parameters[params][severity - 1]
+    parameter = corruption.parameters[parameter_set(params, *images.shape[2:])][severity - 1]
     extra = ()
     if name == "frost":
         extra = (load_frost_textures(parameter[-1], *images.shape[2:], images.device, frost_textures),)
@@ -123,6 +125,13 @@ def corrupt(
     return result if images.dtype == torch.uint8 else (result.float() / 255).to(images.dtype)
 
 
+def parameter_set(params: str, height: int, width: int) -> str:
+    """The parameter set for images of this size: the one that is named, or the one that `"auto"` means."""
+    if params != "auto":
+        return params
+    return "cifar" if min(height, width) <= LARGEST_CIFAR else "imagenet"
+
+
 def check_cell(name: str, severity: int, params: str) -> None:
     """Raises a `ValueError` unless there is such a corruption, severity and parameter set."""
     if name not in TABLE:
@@ -133,8 +142,8 @@ def check_cell(name: str, severity: int, params: str) -> None:
         raise ValueError(f"Unknown corruption {name!r}: {hint}")
     if isinstance(severity, bool) or not isinstance(severity, Integral) or severity not in SEVERITIES:
         raise ValueError(f"severity={severity!r} is not one of 1, 2, 3, 4, 5.")
-    if params not in PARAMETER_SETS:
-        raise ValueError(f"params={params!r} is not a parameter set: choose 'cifar' or 'imagenet'.")
+    if params not in ("auto", *PARAMETER_SETS):
+        raise ValueError(f"params={params!r} is not a parameter set: choose 'auto', 'cifar' or 'imagenet'.")
 
 
 def check_seed(seed: int) -> int:

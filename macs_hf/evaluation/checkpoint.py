@@ -27,7 +27,9 @@ from ..report.margins import MarginAnalysis
 from ..report.rows import SampleRows
 from ..report.run import PICTURES, save_run
 from ..training.trainer import MaCSTrainer
-from .corruption_benchmark import evaluate_corruptions, forward_of, subset
+from .byte_images import ByteImages
+from .corruption_benchmark import evaluate_corruptions, forward_of
+from .design import subset
 from .margins import analyze_margins, spectral_complexity
 
 
@@ -51,6 +53,7 @@ def evaluate_checkpoint(
     *,
     corruptions: str | None = None,
     corruption_samples: int | None = None,
+    corruption_design: str = "auto",
     margin_samples: int = 256,
     **facts: Any,
 ) -> tuple[EvaluationReport, list[SampleRows]]:
@@ -61,8 +64,9 @@ def evaluate_checkpoint(
     Args:
         trainer ([`MaCSTrainer`]): Holds the model and runs it, on as many processes as there are.
         test, calibration (`Dataset`): Of `pixel_values` and `labels`. Without `calibration` no temperature is fitted.
-        corruptions (`str`, *optional*): Parameter set of the corruption benchmark, `cifar` or `imagenet`.
+        corruptions (`str`, *optional*): Parameter set of the corruption benchmark, `auto`, `cifar` or `imagenet`.
         corruption_samples (`int`, *optional*): A fixed subset of `test` for it; all, if not given.
+        corruption_design (`str`, *optional*, defaults to `"auto"`): See [`CorruptionBenchmark`].
         margin_samples (`int`, *optional*, defaults to 256): A fixed subset of `test` for margins and sensitivity.
         facts: The other fields of the report. `model`, `dataset` and `split` are taken from the model's config and
             from `test` if they are not given.
@@ -88,7 +92,9 @@ def evaluate_checkpoint(
         before=before,
         after=after[0] if after else None,
         temperature=temperature,
-        corruptions=_corruptions(trainer, test, corruptions, corruption_samples, temperature),
+        corruptions=_corruptions(
+            trainer, test, rows, temperature, params=corruptions, samples=corruption_samples, design=corruption_design
+        ),
         margins=_margins(trainer, test, margin_samples),
         versions={package: version(package) for package in PACKAGES},
         **facts,
@@ -189,9 +195,13 @@ def _file_names(test: Dataset) -> np.ndarray | None:
 
 
 def _corruptions(
-    trainer: MaCSTrainer, test: Dataset, params: str | None, samples: int | None, temperature: Temperature | None
+    trainer: MaCSTrainer,
+    test: Dataset,
+    rows: Sequence[SampleRows],
+    temperature: Temperature | None,
+    **benchmark: Any,
 ) -> CorruptionTable | None:
-    if params is None:
+    if benchmark["params"] is None:
         return None
     if trainer.pixel_stats is None:
         raise ValueError(
@@ -200,15 +210,13 @@ def _corruptions(
         )
     return evaluate_corruptions(
         forward_of(trainer.model, trainer.pixel_stats),
-        test,
-        params=params,
-        samples=samples,
-        stats=trainer.pixel_stats,
-        columns=("pixel_values", "labels"),
+        ByteImages(test, ("pixel_values", "labels"), trainer.pixel_stats),
         temperature=temperature.value if temperature else None,
+        clean_rows=rows,
         batch_size=trainer.args.eval_batch_size,
         accelerator=trainer.accelerator,
         progress=not trainer.args.disable_tqdm,
+        **benchmark,
     )
 
 

@@ -1,22 +1,21 @@
-"""A classifier under all corruptions, in one pass: each batch is corrupted, classified and forgotten."""
+"""A classifier under all corruptions, in one pass: each batch is read once, corrupted, classified and forgotten."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torchvision.transforms.v2.functional import pil_to_tensor
 from tqdm.auto import tqdm
 
-from ..corruptions.corrupt import check_cell, check_images, check_seed, corrupt, to_levels
+from ..corruptions.corrupt import corrupt, parameter_set
 from ..corruptions.frost import frost_source
-from ..data.images import decode
 from ..pixels import PixelStats
-from ..report.corruption_table import CORRUPTIONS, SEVERITIES, CorruptionTable
-from .tally import CLEAN, Key, Tally
+from ..report.corruption_table import CorruptionTable
+from ..report.rows import SampleRows
+from .byte_images import Batch, ByteImages
+from .design import CorruptionBenchmark, Plan, planned
+from .tally import CLEAN, Key, Tally, clean_cell, largest
 
 
 Forward = Callable[[Tensor], Tensor]
@@ -24,106 +23,86 @@ Forward = Callable[[Tensor], Tensor]
 
 def evaluate_corruptions(
     forward: Forward,
-    dataset: Sequence[Any] | Iterable[Any],
+    dataset: Sequence[Any] | Iterable[Any] | ByteImages,
     *,
-    params: Literal["cifar", "imagenet"] = "cifar",
-    seed: int = 0,
-    corruptions: Sequence[str] = CORRUPTIONS,
-    severities: Sequence[int] = SEVERITIES,
-    samples: int | None = None,
-    resize: Callable[[Tensor], Tensor] | None = None,
-    before_resize: bool = False,
-    stats: PixelStats | None = None,
-    columns: tuple[str, str] = ("image", "label"),
     temperature: float | None = None,
-    frost_textures: str | Path | None = None,
+    clean_rows: Sequence[SampleRows] | None = None,
     batch_size: int = 128,
-    device: torch.device | str | None = None,
     accelerator: Accelerator | None = None,
     progress: bool = True,
+    **benchmark: Any,
 ) -> CorruptionTable:
     """
     Accuracy, NLL and ECE under every corruption and severity, and on the clean images.
 
-    By default images are corrupted as the network receives them, after resizing and cropping: severities then mean the
-    same for every dataset, and CIFAR-10-C is this at 32 pixels. With `before_resize` the original image is corrupted
-    and then resized, which weakens noise and fine blur where it is shrunk.
-
     Args:
         forward (`Callable`): Maps uint8 images `(B, 3, H, W)` to logits `(B, classes)`; see `forward_of`.
-        dataset (sequence or iterable): Of `(image, label)` or of dictionaries with `columns`. An image is anything PIL
-            or `datasets` gives, a uint8 tensor `(3, H, W)`, or a float one, normalised with `stats` or in [0, 1].
-        params (`str`, *optional*, defaults to `"cifar"`): Parameter set, see `corrupt`.
-        seed (`int`, *optional*, defaults to 0): Seed of the corruptions and of the subset.
-        corruptions, severities (sequences, *optional*): What to measure, by default all 19 x 5.
-        samples (`int`, *optional*): Measure a fixed random subset of this size; the table has the interval it implies.
-        resize (`Callable`, *optional*): Maps one uint8 image `(3, H, W)` to the input size, uint8.
-        before_resize (`bool`, *optional*, defaults to `False`): Corrupt before `resize`.
-        stats (`PixelStats`, *optional*): With what float images were normalised.
-        columns (`tuple`, *optional*, defaults to `("image", "label")`): Names in a dictionary.
+        dataset (sequence, iterable or [`ByteImages`]): Of `(image, label)`, or of dictionaries with `image` and
+            `label`; images that are not yet at the network's size, are normalised or have other names come as
+            [`ByteImages`].
         temperature (`float`, *optional*): Fitted on clean data; adds the scores of the scaled logits.
-        frost_textures (`str` or `Path`, *optional*): See `frost_source`.
+        clean_rows (sequence of `SampleRows`, *optional*): What the model does with all of the clean images, without
+            and, if there is one, with the temperature. Saves the forward pass on them, and looking up their labels.
         batch_size (`int`, *optional*, defaults to 128): Images per forward pass.
-        device (`torch.device` or `str`, *optional*): Where images are corrupted; by default the accelerator's.
-        accelerator (`Accelerator`, *optional*): Shares the images out over its processes and adds up the results.
+        accelerator (`Accelerator`, *optional*): Shares the images out over its processes and adds up the results;
+            images are corrupted on its device.
         progress (`bool`, *optional*, defaults to `True`): Whether to show a progress bar, on the main process.
+        benchmark: The fields of [`CorruptionBenchmark`], such as `params`, `samples`, `design` and `seed`.
 
     Returns:
         `CorruptionTable`: The same on every process.
+
+    Example:
+
+    ```python
+    >>> dataset = [(torch.full((3, 32, 32), 40 * i, dtype=torch.uint8), i % 2) for i in range(5)]
+    >>> forward = lambda images: torch.nn.functional.one_hot((images[:, 0, 0, 0] > 99).long(), 2).float()
+    >>> table = evaluate_corruptions(forward, dataset, corruptions=["contrast"], progress=False)
+    >>> table.params, table.design, table.clean.accuracy
+    ('cifar', 'crossed', 0.6)
+
+    ```
     """
-    for name in corruptions:
-        for severity in severities:
-            check_cell(name, severity, params)
-    seed = check_seed(seed)
-    if before_resize and resize is None:
-        raise ValueError("before_resize=True needs resize, which brings a corrupted image to the network's size.")
+    benchmark = CorruptionBenchmark(**benchmark)
+    images = dataset if isinstance(dataset, ByteImages) else ByteImages(dataset)
+    if benchmark.when == "before_resize" and images.resize is None:
+        raise ValueError(
+            "when='before_resize' needs ByteImages with resize, which brings a corrupted image to the network's size."
+        )
+    plan = planned(benchmark, images, clean_rows)
+    tally = Tally(plan.keys, temperature)
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator is not None else (0, 1)
-    device = device or (accelerator.device if accelerator is not None else "cpu")
-    options = {"params": params, "seed": seed, "frost_textures": frost_textures}
-
-    def make(images: list[Tensor], positions: list[int], key: Key) -> Tensor:
-        """The network's input, uint8, for one batch and cell."""
-        if before_resize:
-            if key != CLEAN:
-                singles = zip(images, positions, strict=True)
-                images = [corrupt(image[None], *key, indices=[place], **options)[0] for image, place in singles]
-            return _stack([resize(image) for image in images])
-        return _stack(images) if key == CLEAN else corrupt(_stack(images), *key, indices=positions, **options)
-
-    keys = [CLEAN] + [(name, severity) for name in corruptions for severity in severities]
-    tally = Tally(keys, temperature)
-    examples, count = _shard(dataset, samples, seed, rank, world)
-    total = None if count is None else -(-count // batch_size) * len(keys)
-    row, size = 0, None
-    with tqdm(total=total, unit="cell", desc="corruptions", disable=not progress or rank > 0) as bar:
-        while batch := list(islice(examples, batch_size)):
-            positions = [position for position, _ in batch]
-            pairs = [_image_and_label(example, columns, stats) for _, example in batch]
-            images, labels = [image.to(device) for image, _ in pairs], torch.tensor([label for _, label in pairs])
-            if resize is not None and not before_resize:
-                images = [resize(image) for image in images]
-            rows = torch.arange(row, row + len(batch))
-            row += len(batch)
+    size = (0, 0)
+    with tqdm(
+        total=plan.steps(batch_size, rank, world), unit="cell", desc="corruptions", disable=not progress or rank > 0
+    ) as bar:
+        for (positions, originals, labels), keys in _batches(plan, images, batch_size, rank, world):
+            if accelerator is not None:
+                originals = [image.to(accelerator.device) for image in originals]
+            sized = images.sized(originals)
+            size = tuple(sized.shape[2:])
             for key in keys:
                 bar.set_postfix_str(" ".join(map(str, key)), refresh=False)
-                inputs = make(images, positions, key)
-                size = tuple(inputs.shape[2:])
-                tally.update(key, rows, forward(inputs), labels)
+                inputs = sized if key == CLEAN else _corrupted(benchmark, images, originals, sized, positions, key)
+                tally.update(key, positions, forward(inputs), labels)
                 bar.update()
-    cells, hits, errors = tally.totals(accelerator)
+    # A process may have had no images, and the table is the same on all of them.
+    size = tuple(largest(side, accelerator) for side in size)
+    found, rows, errors = tally.totals(plan.index, accelerator)
     return CorruptionTable(
-        params=params,
+        params=parameter_set(benchmark.params, *size),
         source="generated",
-        n=cells[CLEAN].n,
-        cells={name: {severity: cells[name, severity] for severity in severities} for name in corruptions},
-        clean=cells[CLEAN],
-        when="before_resize" if before_resize else "after_resize",
-        seed=seed,
-        frost=frost_source(frost_textures) if "frost" in corruptions else None,
+        n=len(rows),
+        cells={name: {s: found[name, s] for s in benchmark.severities} for name in benchmark.corruptions},
+        clean=found[CLEAN] if clean_rows is None else clean_cell(clean_rows, rows.index),
+        when=benchmark.when,
+        seed=int(benchmark.seed),
+        design=plan.design,
+        frost=frost_source(benchmark.frost_textures) if "frost" in benchmark.corruptions else None,
         temperature=temperature,
         standard_error=errors,
-        hits=hits,
         size=size,
+        rows=rows,
     )
 
 
@@ -152,47 +131,35 @@ def forward_of(model: nn.Module, stats: PixelStats, device: torch.device | str |
     return forward
 
 
-def subset(count: int, samples: int | None, seed: int) -> list[int]:
-    """The positions of a fixed random subset, in order; all of them if `samples` is `None` or larger."""
-    if samples is not None and samples < 1:
-        raise ValueError(f"samples={samples} must be at least 1, or None for all.")
-    if samples is None or samples >= count:
-        return list(range(count))
-    generator = torch.Generator().manual_seed(check_seed(seed))
-    return torch.randperm(count, generator=generator)[:samples].sort().values.tolist()
+def _batches(
+    plan: Plan, images: ByteImages, batch_size: int, rank: int, world: int
+) -> Iterator[tuple[Batch, list[Key]]]:
+    """Batches of this process's images, each with the cells that it is seen in."""
+    if plan.groups is None:
+        yield from ((batch, plan.keys) for batch in images.stream(batch_size, rank, world))
+        return
+    for positions, keys in plan.groups:
+        mine = positions[rank::world].tolist()
+        for start in range(0, len(mine), batch_size):
+            yield images.read(mine[start : start + batch_size]), keys
 
 
-def _shard(
-    dataset: Sequence[Any] | Iterable[Any], samples: int | None, seed: int, rank: int, world: int
-) -> tuple[Iterator[tuple[int, Any]], int | None]:
-    """This process's examples with their positions in the dataset, and their number if it is known."""
-    if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
-        mine = subset(len(dataset), samples, seed)[rank::world]
-        return ((position, dataset[position]) for position in mine), len(mine)
-    if samples is not None:
-        raise ValueError(
-            f"samples={samples} needs a dataset with a length and an index: a stream has no random subset."
-        )
-    return islice(enumerate(dataset), rank, None, world), None
-
-
-def _image_and_label(example: Any, columns: tuple[str, str], stats: PixelStats | None) -> tuple[Tensor, int]:
-    if isinstance(example, Mapping):
-        missing = [name for name in columns if name not in example]
-        if missing:
-            raise ValueError(f"An example has no {missing[0]!r} but {sorted(example)}: name the two with columns.")
-        example = tuple(example[name] for name in columns)
-    image, label = example
-    if not isinstance(image, Tensor):
-        return pil_to_tensor(decode(image)), int(label)
-    if image.is_floating_point() and stats is not None:
-        image = stats.to_pixels(image)
-    check_images(image[None])
-    return to_levels(image), int(label)
-
-
-def _stack(images: list[Tensor]) -> Tensor:
-    shapes = {tuple(image.shape) for image in images}
-    if len(shapes) > 1:
-        raise ValueError(f"Images of one batch differ in size ({sorted(shapes)[:3]} ...): pass resize.")
-    return torch.stack(images)
+def _corrupted(
+    benchmark: CorruptionBenchmark,
+    images: ByteImages,
+    originals: list[Tensor],
+    sized: Tensor,
+    positions: Tensor,
+    key: Key,
+) -> Tensor:
+    """A batch in one cell, as the network gets it, uint8."""
+    options = {
+        "params": parameter_set(benchmark.params, *sized.shape[2:]),
+        "seed": benchmark.seed,
+        "frost_textures": benchmark.frost_textures,
+    }
+    if benchmark.when == "after_resize":
+        return corrupt(sized, *key, indices=positions, **options)
+    # One by one, since originals differ in size.
+    singles = zip(originals, positions.tolist(), strict=True)
+    return images.sized([corrupt(image[None], *key, indices=[place], **options)[0] for image, place in singles])

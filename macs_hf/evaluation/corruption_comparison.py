@@ -1,8 +1,7 @@
 """Two classifiers under the same corruptions of the same images, compared image by image.
 
-With r[i] the share of an image's corrupted versions that a model gets right, the difference is the mean over images of
-r_a[i] - r_b[i], and its 95 % interval is that mean ± 1.96 standard errors. Most of what makes an image hard is the
-same for both models and cancels, so the interval is far narrower than that of two unrelated means.
+Most of what makes an image hard is the same for both models and cancels, so the interval of a paired difference is far
+narrower than that of two unrelated means.
 """
 
 from collections.abc import Sequence
@@ -10,32 +9,45 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..metrics import Comparison
-from ..report.corruption_table import SEVERITIES, STANDARD_15, CorruptionTable
+from ..report.corruption_names import SEVERITIES, STANDARD_15
+from ..report.corruption_rows import ImageScore
+from ..report.corruption_table import CorruptionTable
+from .paired import paired_difference
+
+
+ALIKE = ("design", "params", "source", "n", "seed", "when", "size", "frost")
 
 
 def compare_corruptions(
     a: CorruptionTable | Sequence[CorruptionTable],
     b: CorruptionTable | Sequence[CorruptionTable],
     groups: Sequence[Sequence[str]] = (STANDARD_15,),
+    score: ImageScore = "accuracy",
 ) -> Comparison:
     """
-    Accuracy under corruption of `a` minus that of `b`, with a paired interval.
+    A score under corruption of `a` minus that of `b`, with a paired 95 % interval.
 
     Args:
-        a, b (`CorruptionTable` or sequence of them): Of the same dataset, images and corruptions. Of several, such as
-            seeds, the mean counts; the interval is then that of the images alone.
+        a, b (`CorruptionTable` or sequence of them): Of the same dataset, images and corruptions, measured with the
+            same design. Of several, such as seeds, the mean counts. The interval covers test images and, with several
+            tables on a side, seeds.
         groups (sequence of sequences of `str`, *optional*): Corruptions; all groups count alike. By default one group,
             the standard 15.
+        score (`str`, *optional*, defaults to `"accuracy"`): `"accuracy"`, `"nll"`, or `"scaled_nll"`, with each
+            model's own temperature. A win is a higher accuracy or a lower NLL.
 
     Example:
 
     ```python
     >>> from dataclasses import replace
+    >>> from macs_hf.report.corruption_rows import CorruptionRows
     >>> table = CorruptionTable("cifar", "generated", 4, {"fog": dict.fromkeys(range(1, 6))}, seed=0)
-    >>> good, poor = replace(table, hits={"fog": "5545"}), replace(table, hits={"fog": "4434"})
+    >>> hits = np.array([[5], [5], [4], [5]], dtype=np.uint8)
+    >>> rows = CorruptionRows(np.arange(4), ("fog",), hits)
+    >>> good, poor = replace(table, rows=rows), replace(table, rows=replace(rows, hits=hits - 1))
     >>> found = compare_corruptions(good, poor, [["fog"]])
-    >>> round(found.difference, 2), found.verdict
-    (0.2, 'win')
+    >>> round(found.difference, 2), round(found.low, 2)
+    (0.2, 0.2)
 
     ```
     """
@@ -45,36 +57,32 @@ def compare_corruptions(
     first, *others = (table for side in sides for table in side)
     for table in others:
         _check_alike(first, table)
-    of_a, of_b = (np.mean([_shares(table, groups) for table in side], axis=0) for side in sides)
-    differences = of_a - of_b
-    value = float(differences.mean())
-    half = float(1.96 * differences.std(ddof=1) / len(differences) ** 0.5) if len(differences) > 1 else float("inf")
-    tie = value - half <= 0 <= value + half
-    verdict = "tie" if tie else "win" if value > 0 else "loss"
-    return Comparison(float(of_a.mean()), float(of_b.mean()), value, value - half, value + half, verdict)
+    weights: dict[str, float] = {}
+    for group in groups:
+        for name in group:
+            weights[name] = weights.get(name, 0.0) + 1 / len(groups) / len(group)
+    runs = [np.stack([_results(table, list(weights), score) for table in side]) for side in sides]
+    return paired_difference(*runs, weights=np.array(list(weights.values())), higher_is_better=score == "accuracy")
 
 
 def _check_alike(a: CorruptionTable, b: CorruptionTable) -> None:
-    for name in ("params", "source", "n", "seed", "when", "size", "frost"):
+    for name in ALIKE:
         of_a, of_b = getattr(a, name), getattr(b, name)
-        unknown = name == "size" and None in (of_a, of_b)  # older tables do not tell
+        unknown = name == "size" and None in (of_a, of_b)  # older tables do not hold it
         if of_a != of_b and not unknown:
             raise ValueError(
                 f"the tables differ in {name} ({of_a!r} and {of_b!r}): a comparison needs the same images under the "
-                f"same corruptions"
+                "same corruptions"
             )
+    if a.rows is not None and b.rows is not None and not np.array_equal(a.rows.index, b.rows.index):
+        raise ValueError("the tables hold other images of the test split: measure both on the same")
 
 
-def _shares(table: CorruptionTable, groups: Sequence[Sequence[str]]) -> np.ndarray:
-    """For each image, the mean over groups of the share of its corrupted versions that were right."""
-    if table.hits is None:
-        raise ValueError("the table has no hits, the results image by image: measure the model again to compare it")
-    missing = [name for group in groups for name in group if tuple(table.cells.get(name, ())) != SEVERITIES]
+def _results(table: CorruptionTable, names: list[str], score: ImageScore) -> np.ndarray:
+    """`(images, corruptions)`, NaN where an image was not seen under a corruption."""
+    if table.rows is None:
+        raise ValueError("the table has no rows, the results image by image: measure the model again to compare it")
+    missing = [name for name in names if tuple(table.cells.get(name, ())) != SEVERITIES]
     if missing:
         raise ValueError(f"{missing[0]!r} was not measured at all of the severities {SEVERITIES}")
-    means = [np.mean([_digits(table.hits[name]) for name in group], axis=0) for group in groups]
-    return np.mean(means, axis=0) / len(SEVERITIES)
-
-
-def _digits(hits: str) -> np.ndarray:
-    return np.frombuffer(hits.encode("ascii"), dtype=np.uint8) - ord("0")
+    return table.rows.scores(score, names)

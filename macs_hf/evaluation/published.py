@@ -26,7 +26,8 @@ from tqdm.auto import tqdm
 
 from ..data.images import decode
 from ..report.corruption_table import CORRUPTIONS, SEVERITIES, CorruptionTable
-from .corruption_benchmark import Forward, subset
+from .corruption_benchmark import Forward
+from .design import subset
 from .tally import Tally
 
 
@@ -73,15 +74,17 @@ def evaluate_published(
     if len(counts) > 1:
         raise ValueError(f"The cells of {_name(data)} differ in size ({sorted(counts)}): the copy is incomplete.")
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator is not None else (0, 1)
-    mine = subset(counts.pop(), samples, seed)[rank::world]
+    index = np.array(subset(counts.pop(), samples, seed), np.int64)
+    mine = index[rank::world].tolist()
     tally, size = Tally(list(slices), temperature), None
     for key, piece in tqdm(slices.items(), unit="cell", desc=_name(data), disable=not progress or rank > 0):
         for start in range(0, len(mine), batch_size):
             images, labels = piece.read(mine[start : start + batch_size])
             batch = torch.stack([resize(image) for image in images] if resize is not None else images)
             size = tuple(batch.shape[2:])
-            tally.update(key, torch.arange(start, start + len(labels)), forward(batch), torch.tensor(labels))
-    cells, hits, errors = tally.totals(accelerator)
+            positions = torch.tensor(mine[start : start + batch_size])
+            tally.update(key, positions, forward(batch), torch.tensor(labels))
+    cells, rows, errors = tally.totals(index, accelerator)
     names = [name for name in CORRUPTIONS if any(key[0] == name for key in cells)]
     return CorruptionTable(
         params=params,
@@ -93,8 +96,8 @@ def evaluate_published(
         frost="original" if "frost" in names else None,
         temperature=temperature,
         standard_error=errors,
-        hits={name: hits[name] for name in names},
         size=size,
+        rows=rows,
     )
 
 

@@ -1,32 +1,38 @@
-"""Running sums of an evaluation under corruption: per cell, and per image for intervals and paired comparisons."""
+"""What a model did with every image of the corruption benchmark: collected batch by batch, added up at the end."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from ..metrics.stream import CalibrationStream
-from ..report.corruption_table import CORRUPTIONS, SEVERITIES, STANDARD_15, Cell
+from ..metrics.bootstrap import noise_scores
+from ..metrics.ece import bin_score, reliability_bins
+from ..report.corruption_names import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
+from ..report.corruption_rows import NOT_MEASURED, CorruptionRows
+from ..report.corruption_table import Cell
+from ..report.rows import SampleRows, sample_rows
 
 
 Key = tuple[str, int]
 CLEAN: Key = ("clean", 0)
-N_BINS = 15
+# Planes of the sums: 1 where an image was seen, 1 where it was right, and the scores without and with a temperature.
+SEEN, RIGHT, CONFIDENCE, NLL, SCALED_CONFIDENCE, SCALED_NLL = range(6)
 
 
 class Totals(NamedTuple):
-    """What a tally comes to, over all processes: see the fields of `CorruptionTable` with these names."""
+    """The results of all processes: see the fields of `CorruptionTable` with these names."""
 
     cells: dict[Key, Cell]
-    hits: dict[str, str]
+    rows: CorruptionRows
     standard_error: dict[str, float]
 
 
 class Tally:
     """
-    Collects logits cell by cell, in any order; memory does not grow with the classes, and by a byte per image and
-    corruption.
+    Collects logits cell by cell, in any order, and keeps at most 32 bytes of each image in each cell.
 
     Args:
         keys (sequence of `(corruption, severity)`): The cells, `CLEAN` among them if wanted.
@@ -36,66 +42,121 @@ class Tally:
     def __init__(self, keys: list[Key], temperature: float | None = None) -> None:
         if temperature is not None and not temperature > 0:
             raise ValueError(f"temperature={temperature!r} must be positive.")
-        self.temperature = temperature
-        self.plain = {key: CalibrationStream(N_BINS) for key in keys}
-        self.scaled = {key: CalibrationStream(N_BINS) for key in keys} if temperature is not None else {}
-        self.names = list(dict.fromkeys(name for name, severity in keys if (name, severity) != CLEAN))
-        self.hits = torch.zeros(0, len(self.names), dtype=torch.uint8)  # severities an image was right at
+        self.keys, self.temperature = {key: number for number, key in enumerate(keys)}, temperature
+        self.names = tuple(name for name in CORRUPTIONS if any(key[0] == name for key in keys))
+        self.parts: list[tuple[Key, Tensor, Tensor]] = []
 
-    def update(self, key: Key, rows: Tensor, logits: Tensor, labels: Tensor) -> None:
-        """Adds a batch: `rows` `(n,)` number this process's images from 0, the same in every cell."""
-        logits, labels = logits.detach(), labels.to(logits.device)
-        self.plain[key].update(logits, labels)
+    def update(self, key: Key, positions: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """Adds a batch: `positions` `(n,)` are those of its images in the dataset."""
+        plain = sample_rows(logits, labels)
+        planes = [torch.ones_like(plain[:, 0]), plain[:, 0] == plain[:, 1], plain[:, 2], plain[:, 3]]
         if self.temperature is not None:
-            self.scaled[key].update(logits.float() / self.temperature, labels)
-        missing = int(rows.max()) + 1 - len(self.hits)
-        if missing > 0:
-            self.hits = torch.cat((self.hits, self.hits.new_zeros(missing, len(self.names))))
-        if key != CLEAN:
-            self.hits[rows, self.names.index(key[0])] += (logits.argmax(1) == labels).to("cpu", torch.uint8)
+            scaled = sample_rows(logits.float() / self.temperature, labels)
+            planes += [scaled[:, 2], scaled[:, 3]]
+        values = torch.stack([plane.float() for plane in planes]).cpu()
+        bad = ~values.isfinite().all(0)
+        if bad.any():
+            raise ValueError(f"The logits of image {int(positions[bad][0])} under {key} hold NaN or infinity.")
+        self.parts.append((key, positions.cpu(), values))
 
-    def totals(self, accelerator: Accelerator | None = None) -> Totals:
-        """The sums of all processes, of which each had every `num_processes`-th image from its own index on."""
-        state = torch.cat([stream.state for stream in (*self.plain.values(), *self.scaled.values())])
-        state = _summed(state, accelerator)
-        if not state.any():
+    def totals(self, index: np.ndarray | None = None, accelerator: Accelerator | None = None) -> Totals:
+        """
+        The results of all processes together.
+
+        Args:
+            index (`np.ndarray`, *optional*): Positions of all the images that were measured, on any process, in
+                ascending order; by default 0, 1, ... without a gap.
+            accelerator (`Accelerator`, *optional*): The processes.
+        """
+        if index is None:
+            last = max((int(positions.max()) for _, positions, _ in self.parts), default=-1)
+            index = np.arange(largest(last, accelerator) + 1)
+        if not len(index):
             raise ValueError("The dataset is empty: there is nothing to evaluate.")
-        cells = self._cells(state)
-        hits = self.hits
+        sums = torch.zeros(4 if self.temperature is None else 6, len(self.keys), len(index))
+        for key, positions, values in self.parts:
+            sums[:, self.keys[key], np.searchsorted(index, positions.numpy())] = values
         if accelerator is not None and accelerator.num_processes > 1:
-            everyone = hits.new_zeros(next(iter(cells.values())).n, len(self.names))
-            everyone[accelerator.process_index :: accelerator.num_processes] = hits
-            hits = _summed(everyone, accelerator)
-        digits = {name: "".join(map(str, hits[:, column].tolist())) for column, name in enumerate(self.names)}
-        return Totals(cells, digits, self._errors(cells, hits.double()))
+            sums = accelerator.reduce(sums.to(accelerator.device), "sum")
+        sums = sums.cpu().numpy()
+        cells = {key: _cell(sums[:, number]) for key, number in self.keys.items()}
+        return Totals(cells, self._rows(sums, index), self._errors(sums, cells))
 
-    def _cells(self, state: Tensor) -> dict[Key, Cell]:
-        streams = state.split([3 * N_BINS + 1] * (len(self.plain) + len(self.scaled)))
-        cells = {}
-        for key, stream in zip(self.plain, streams, strict=False):
-            cells[key] = Cell(int(stream[:N_BINS].sum()), **_scores(stream))
-        for key, stream in zip(self.scaled, streams[len(self.plain) :], strict=True):
-            scores = _scores(stream)
-            cells[key] = Cell(**vars(cells[key]) | {"scaled_nll": scores["nll"], "scaled_ece": scores["ece"]})
-        return cells
+    def _of(self, name: str) -> list[int]:
+        """The cells of one corruption."""
+        return [number for key, number in self.keys.items() if key[0] == name]
 
-    def _errors(self, cells: dict[Key, Cell], hits: Tensor) -> dict[str, float]:
-        """Of the means, over images: what an image comes to under different corruptions goes together."""
+    def _rows(self, sums: np.ndarray, index: np.ndarray) -> CorruptionRows:
+        of_corruption = np.stack([sums[:, self._of(name)].sum(1) for name in self.names], axis=-1)
+        seen = of_corruption[SEEN]
+        with np.errstate(invalid="ignore"):
+            hits = np.where(seen > 0, of_corruption[RIGHT], NOT_MEASURED).astype(np.uint8)
+            nll = of_corruption[NLL] / seen
+            scaled = None if self.temperature is None else of_corruption[SCALED_NLL] / seen
+        return CorruptionRows(index, self.names, hits, nll, scaled)
+
+    def _errors(self, sums: np.ndarray, cells: dict[Key, Cell]) -> dict[str, float]:
+        """Standard errors of the mean accuracies that have all of their cells."""
+        right = np.where(sums[SEEN] > 0, sums[RIGHT], np.nan)
+        means = {"mean15": (STANDARD_15, SEVERITIES), "mean19": (CORRUPTIONS, SEVERITIES)}
+        means |= {family: (names, SEVERITIES) for family, names in FAMILIES.items()}
+        means |= {f"severity_{severity}": (STANDARD_15, (severity,)) for severity in SEVERITIES}
         errors = {}
-        for mean, names in (("mean15", STANDARD_15), ("mean19", CORRUPTIONS)):
-            if len(hits) > 1 and all((name, severity) in cells for name in names for severity in SEVERITIES):
-                right = hits[:, [self.names.index(name) for name in names]].mean(1) / len(SEVERITIES)
-                errors[mean] = float(right.std() / len(right) ** 0.5)
+        for mean, (names, severities) in means.items():
+            wanted = [[(name, severity) for severity in severities] for name in names]
+            if all(key in cells for keys in wanted for key in keys):
+                images = [right[[self.keys[key] for key in keys]].mean(0) for keys in wanted]
+                error = standard_error(np.stack(images, axis=1))
+                errors |= {} if error is None else {mean: error}
         return errors
 
 
-def _summed(tensor: Tensor, accelerator: Accelerator | None) -> Tensor:
-    if accelerator is None:
-        return tensor.cpu()
-    return accelerator.reduce(tensor.to(accelerator.device), "sum").cpu()
+def clean_cell(rows: Sequence[SampleRows], index: np.ndarray) -> Cell:
+    """The clean images of a benchmark from rows of the whole dataset, without and with a temperature."""
+    planes = [np.ones(len(index)), rows[0].correct[index], rows[0].confidence[index], rows[0].nll[index]]
+    for scaled in rows[1:2]:
+        planes += [scaled.confidence[index], scaled.nll[index]]
+    return _cell(np.stack(planes))
 
 
-def _scores(state: Tensor) -> dict[str, float]:
-    stream = CalibrationStream(N_BINS)
-    stream.state = state
-    return stream.summary()
+def largest(value: int, accelerator: Accelerator | None) -> int:
+    """Over all processes."""
+    if accelerator is None or accelerator.num_processes == 1:
+        return value
+    mine = torch.zeros(accelerator.num_processes, dtype=torch.int64, device=accelerator.device)
+    mine[accelerator.process_index] = value
+    return int(accelerator.reduce(mine, "sum").max())
+
+
+def _cell(sums: np.ndarray) -> Cell:
+    seen = sums[SEEN] > 0
+    right, confidence, nll, *scaled = sums[RIGHT:, seen].astype(np.float64)
+    ece, floor = _calibration(confidence, right)
+    cell = Cell(int(seen.sum()), float(right.mean()), float(nll.mean()), ece, noise_floor=floor)
+    if not scaled:
+        return cell
+    ece, floor = _calibration(scaled[0], right)
+    scores = {"scaled_nll": float(scaled[1].mean()), "scaled_ece": ece, "scaled_noise_floor": floor}
+    return Cell(**vars(cell) | scores)
+
+
+def standard_error(results: np.ndarray) -> float | None:
+    """
+    Of the mean over corruptions of their means over images; `None` if a corruption has fewer than two images.
+
+    Args:
+        results (`np.ndarray` of shape `(images, corruptions)`): NaN where an image was not seen under a corruption.
+            Images are independent of each other; the results of one image are not, and are added up before squaring.
+    """
+    seen = ~np.isnan(results)
+    count = seen.sum(axis=0)
+    if count.min() < 2:
+        return None
+    deviations = np.where(seen, results - np.nansum(results, axis=0) / count, 0.0) / np.sqrt(count * (count - 1.0))
+    return float((deviations.mean(axis=1) ** 2).sum() ** 0.5)
+
+
+def _calibration(confidence: np.ndarray, right: np.ndarray) -> tuple[float, float]:
+    """The ECE, and the one that a calibrated model with these confidences would get."""
+    bins = reliability_bins(confidence, right > 0)
+    return float(bin_score(bins.count, bins.confidence, bins.correct)), float(noise_scores(confidence).mean())

@@ -1,11 +1,10 @@
 """Figures made from reports; Matplotlib's `Figure` alone, so no display and no global state."""
 
-from .corruptions import plot_contact_sheet, plot_corruption_heat_map, plot_severity_curves
+from .corruptions import plot_corruption_heat_map, plot_severity_curves
 from .reliability import plot_reliability, save_reliability
 
 
 __all__ = [
-    "plot_contact_sheet",
     "plot_corruption_heat_map",
     "plot_reliability",
     "plot_severity_curves",

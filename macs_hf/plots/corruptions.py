@@ -1,58 +1,18 @@
-"""Corruptions, and what they do to a classifier. Each function returns a figure; `figure.savefig(path)` writes it."""
+"""What corruptions do to a classifier. Each function returns a figure; `figure.savefig(path)` writes it."""
 
+import math
 from collections.abc import Mapping
-from pathlib import Path
+from statistics import fmean
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
 
-from ..corruptions.corrupt import corrupt
-from ..corruptions.frost import frost_source
-from ..report.corruption_table import CORRUPTIONS, FAMILIES, SEVERITIES, CorruptionTable
+from ..report.corruption_names import FAMILIES, SEVERITIES, STANDARD_15
+from ..report.corruption_table import Cell, CorruptionTable
 
 
 COLOURS = ("#1f5f8b", "#d1495b", "#3d8b5f", "#8a5fa8", "#c98a1b", "#5c5c5c")
-
-
-def plot_contact_sheet(
-    image: Tensor, *, params: str = "cifar", seed: int = 0, frost_textures: str | Path | None = None
-) -> Figure:
-    """
-    One image `(3, H, W)` under all 19 corruptions (rows) at all 5 severities (columns), the clean image first.
-
-    Args:
-        image (`Tensor`): uint8, or float in [0, 1].
-        params, seed, frost_textures: As in `corrupt`.
-    """
-    label_width, cell, gap = 1.45, 0.62, 0.03
-    columns, rows = len(SEVERITIES) + 1, len(CORRUPTIONS)
-    width, height = label_width + columns * (cell + gap) + 0.1, 0.55 + rows * (cell + gap)
-    figure = Figure(figsize=(width, height), dpi=160, facecolor="white")
-    batch = image[None]
-    for row, name in enumerate(CORRUPTIONS):
-        versions = [batch] + [
-            corrupt(batch, name, severity, params=params, seed=seed, frost_textures=frost_textures)
-            for severity in SEVERITIES
-        ]
-        bottom = height - 0.5 - (row + 1) * (cell + gap)
-        for column, version in enumerate(versions):
-            left = label_width + column * (cell + gap)
-            axes = figure.add_axes((left / width, bottom / height, cell / width, cell / height))
-            axes.imshow(version[0].movedim(0, -1).cpu().numpy(), interpolation="nearest")
-            axes.set_axis_off()
-        label = name.replace("_", " ")
-        if name == "frost" and frost_source(frost_textures) != "original":
-            label += "\n(approximate)"
-        figure.text(
-            (label_width - 0.08) / width, (bottom + cell / 2) / height, label, ha="right", va="center", fontsize=8
-        )
-    for column, title in enumerate(("clean", *map(str, SEVERITIES))):
-        left = label_width + column * (cell + gap) + cell / 2
-        figure.text(left / width, 1 - 0.42 / height, title, ha="center", va="center", fontsize=8)
-    middle = (label_width + columns * (cell + gap) / 2) / width
-    figure.text(middle, 1 - 0.17 / height, f"severity, {params} parameters", ha="center", va="center", fontsize=9)
-    return figure
 
 
 def plot_corruption_heat_map(
@@ -64,15 +24,20 @@ def plot_corruption_heat_map(
     """
     Accuracy (%) by corruption and severity; with a baseline also its own, and the difference in points.
 
+    In the spread design each corruption has images of its own, and its row says how many.
+
     Args:
         table (`CorruptionTable`): The model's scores.
-        baseline (`CorruptionTable`, *optional*): Scores with the same parameter set, corruptions and severities.
+        baseline (`CorruptionTable`, *optional*): Scores with the same design, parameter set, corruptions and
+            severities.
         names (`tuple`, *optional*): What to call the two.
     """
     panels = [(names[0], _accuracies(table), False)]
     if baseline is not None:
-        if baseline.params != table.params:
-            raise ValueError(f"The tables have different parameter sets, {table.params!r} and {baseline.params!r}.")
+        for field, what in (("params", "parameter sets"), ("design", "designs")):
+            of_table, of_baseline = getattr(table, field), getattr(baseline, field)
+            if of_table != of_baseline:
+                raise ValueError(f"The tables have different {what}, {of_table!r} and {of_baseline!r}.")
         if {n: set(r) for n, r in table.cells.items()} != {n: set(r) for n, r in baseline.cells.items()}:
             raise ValueError("The tables hold different corruptions or severities: evaluate both on the same.")
         other = _accuracies(baseline, tuple(table.cells))
@@ -97,7 +62,7 @@ def plot_corruption_heat_map(
             axes.text(column, row, text, ha="center", va="center", fontsize=7, color="white" if dark else "black")
         axes.set_title(title, fontsize=9)
         axes.set_xticks(range(len(severities)), severities, fontsize=8)
-        axes.set_yticks(range(len(rows)), [name.replace("_", " ") for name in rows], fontsize=8)
+        axes.set_yticks(range(len(rows)), [_row_label(table, name) for name in rows], fontsize=8)
         axes.tick_params(length=0)
         for name in _last_of_families(rows)[:-1]:
             axes.axhline(rows.index(name) + 0.5, color="white", linewidth=1.5)
@@ -109,27 +74,39 @@ def plot_corruption_heat_map(
 
 def plot_severity_curves(tables: Mapping[str, CorruptionTable], *, scaled: bool = True) -> Figure:
     """
-    Accuracy and ECE (%) against severity, mean over the corruptions; severity 0 is the clean images.
+    Accuracy and ECE (%) against severity; severity 0 is the clean images.
+
+    A point is the mean over the standard 15 corruptions, or over all that every table has if some of them are missing.
+    Dotted, the noise floor of the ECE: what a calibrated model would score on so few images, the mean over the same
+    cells. It is that of the model's own confidences; where a table lacks it, it is that of a model that is as
+    confident as it is accurate, on every image alike, and the legend says "approximate".
 
     Args:
         tables (`Mapping[str, CorruptionTable]`): Name of each model and its scores.
-        scaled (`bool`, *optional*, defaults to `True`): Also show, dashed, the ECE after temperature scaling.
+        scaled (`bool`, *optional*, defaults to `True`): Also show, dashed, the ECE after temperature scaling, and take
+            the noise floor of that.
     """
     if not tables:
         raise ValueError("plot_severity_curves needs at least one table.")
+    common = [name for name in next(iter(tables.values())).cells if all(name in t.cells for t in tables.values())]
+    names = STANDARD_15 if set(STANDARD_15) <= set(common) else tuple(common)
+    if not names:
+        raise ValueError("plot_severity_curves needs tables with at least one corruption in common.")
     figure = Figure(figsize=(7.2, 3.1), dpi=160, layout="constrained", facecolor="white")
     left, right = figure.subplots(1, 2)
     for colour, (name, table) in zip(_cycle(len(tables)), tables.items(), strict=True):
         style = {"color": colour, "marker": "o", "markersize": 3.5, "linewidth": 1.5}
-        accuracy, ece = table.by_severity("accuracy"), table.by_severity("ece")
-        left.plot(list(accuracy), [100 * value for value in accuracy.values()], label=name, **style)
-        right.plot(list(ece), [100 * value for value in ece.values()], label=name, **style)
-        if scaled and table.temperature is not None:
-            ece = table.by_severity("scaled_ece")
+        _draw(left, table.by_severity("accuracy", names), name, style)
+        _draw(right, table.by_severity("ece", names), name, style)
+        after_scaling = scaled and table.temperature is not None
+        if after_scaling:
             label = f"{name}, T = {table.temperature:.2f}"
-            right.plot(list(ece), [100 * value for value in ece.values()], label=label, **style | {"linestyle": "--"})
-    count = len(next(iter(tables.values())).cells)
-    for axes, title in ((left, f"accuracy, %, mean of {count}"), (right, f"ECE, %, mean of {count}")):
+            _draw(right, table.by_severity("scaled_ece", names), label, style | {"linestyle": "--"})
+        floors, is_approximate = _noise_floors(table, names, "scaled_noise_floor" if after_scaling else "noise_floor")
+        label = f"{name}, noise floor" + (" (approximate)" if is_approximate else "")
+        _draw(right, floors, label, {"color": colour, "linestyle": ":", "linewidth": 1.2})
+    over = "mean of the standard 15" if names == STANDARD_15 else f"mean of {len(names)}"
+    for axes, title in ((left, f"accuracy, %, {over}"), (right, f"ECE, %, {over}")):
         axes.set_title(title, fontsize=9)
         axes.set_xlabel("severity (0: clean)", fontsize=8)
         axes.set_xticks((0, *SEVERITIES))
@@ -137,13 +114,40 @@ def plot_severity_curves(tables: Mapping[str, CorruptionTable], *, scaled: bool 
         axes.grid(alpha=0.25, linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_ylim(bottom=0)
-        axes.legend(fontsize=7.5, frameon=False, handlelength=3.2)
+        axes.legend(fontsize=7, frameon=False, handlelength=3.2)
     figure.suptitle(_caption(*tables.values()), fontsize=9)
     return figure
 
 
+def _draw(axes: Axes, points: Mapping[int, float], label: str, style: dict[str, object]) -> None:
+    axes.plot(list(points), [100 * value for value in points.values()], label=label, **style)
+
+
+def _noise_floors(table: CorruptionTable, names: tuple[str, ...], field: str) -> tuple[dict[int, float], bool]:
+    """By severity, the mean over the cells, and whether it is approximate."""
+    cells = {severity: [table.cells[name][severity] for name in names] for severity in table.cells[names[0]]}
+    if table.clean is not None:
+        cells = {0: [table.clean]} | cells
+    is_approximate = any(getattr(cell, field) is None for row in cells.values() for cell in row)
+    return {
+        severity: fmean(_approximate_floor(cell) if is_approximate else getattr(cell, field) for cell in row)
+        for severity, row in cells.items()
+    }, is_approximate
+
+
+def _approximate_floor(cell: Cell) -> float:
+    """Of one bin with all images: the mean size of a normal error with the variance of an accuracy of n images."""
+    return math.sqrt(2 / math.pi * cell.accuracy * (1 - cell.accuracy) / cell.n)
+
+
 def _accuracies(table: CorruptionTable, names: tuple[str, ...] | None = None) -> np.ndarray:
     return np.array([[100 * cell.accuracy for cell in table.cells[name].values()] for name in names or table.cells])
+
+
+def _row_label(table: CorruptionTable, name: str) -> str:
+    label = name.replace("_", " ")
+    counts = {cell.n for cell in table.cells[name].values()}
+    return f"{label} (n = {max(counts):,})" if counts != {table.n} else label
 
 
 def _last_of_families(rows: list[str]) -> list[str]:
@@ -161,4 +165,6 @@ def _caption(*tables: CorruptionTable) -> str:
     params = ", ".join(sorted({table.params for table in tables}))
     sizes = ", ".join(sorted({f"{table.n:,}" for table in tables}))
     caption = f"{params} parameters, {sources}, n = {sizes}"
+    if any(table.design == "spread" for table in tables):
+        caption += ", each image under one corruption"
     return caption + (", frost approximate" if any("approximate" in (table.frost or "") for table in tables) else "")

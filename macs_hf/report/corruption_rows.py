@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from .corruption_names import CORRUPTIONS, SEVERITIES
 
 
+ImageScore = Literal["accuracy", "nll", "scaled_nll"]
 NOT_MEASURED = 255  # in `hits`: this image was not seen under this corruption
 # Prefixes of the columns in a file of samples, such as `hits_fog`.
 HITS, NLL, SCALED_NLL = "hits_", "nll_", "scaled_nll_"
@@ -53,10 +55,16 @@ class CorruptionRows:
     def __len__(self) -> int:
         return len(self.index)
 
-    def accuracy(self, names: Sequence[str]) -> np.ndarray:
-        """`(images, len(names))`: the share of severities that were right; NaN where not measured."""
-        hits = self.hits[:, [self.names.index(name) for name in names]]
-        return np.where(hits == NOT_MEASURED, np.nan, hits / len(SEVERITIES))
+    def scores(self, score: ImageScore, names: Sequence[str]) -> np.ndarray:
+        """`(images, len(names))`, the mean over the severities; NaN where not measured."""
+        columns = [self.names.index(name) for name in names]
+        if score == "accuracy":
+            hits = self.hits[:, columns]
+            return np.where(hits == NOT_MEASURED, np.nan, hits / len(SEVERITIES))
+        array = {"nll": self.nll, "scaled_nll": self.scaled_nll}[score]
+        if array is None:
+            raise ValueError(f"the rows hold no {score}: measure the model again, with a temperature for scaled_nll")
+        return array[:, columns].astype(np.float64)
 
     def to_columns(self, n: int) -> dict[str, np.ma.MaskedArray]:
         """Columns of a table of all `n` test images, masked where nothing was measured."""

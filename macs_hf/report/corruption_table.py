@@ -22,6 +22,8 @@ class Cell:
         n (`int`): Number of images.
         accuracy, nll, ece (`float`): As fractions and nats; the ECE has 15 equal-width, right-closed bins.
         scaled_nll, scaled_ece (`float`, *optional*): With the logits divided by the table's temperature.
+        noise_floor, scaled_noise_floor (`float`, *optional*): The ECE that a calibrated model with the same
+            confidences would get on so many images.
     """
 
     n: int
@@ -30,6 +32,8 @@ class Cell:
     ece: float
     scaled_nll: float | None = None
     scaled_ece: float | None = None
+    noise_floor: float | None = None
+    scaled_noise_floor: float | None = None
 
     def __post_init__(self) -> None:
         check_count("n", self.n)
@@ -47,15 +51,17 @@ class CorruptionTable:
     Args:
         params (`str`): The parameter set, `"cifar"` or `"imagenet"`: part of every key of `summary`.
         source (`str`): `"generated"`, or the published data that were read.
-        n (`int`): Number of images in each cell.
+        n (`int`): Number of images; a cell has its own number.
         cells (`dict[str, dict[int, Cell]]`): Scores by corruption and severity.
         clean (`Cell`, *optional*): Scores on the images as they are.
         when (`str`): `"after_resize"` (at the network's input size) or `"before_resize"` (on the original image).
-        seed (`int`, *optional*): Seed of generated corruptions, and of the subset of images.
+        seed (`int`, *optional*): Seed of generated corruptions, of the subset of images, and of the spread design.
+        design (`str`): `"crossed"`, every image under every corruption, or `"spread"`, every image under one, drawn by
+            `seed`.
         frost (`str`, *optional*): Where generated frost took its textures from.
         temperature (`float`, *optional*): The temperature of the scaled scores.
-        standard_error (`dict[str, float]`): Of the mean accuracies `mean15` and `mean19`, over images (whose results
-            under different corruptions go together).
+        standard_error (`dict[str, float]`, *optional*): Of the mean accuracies that are complete: `mean15`, `mean19`,
+            the families, and `severity_1` to `severity_5` over the standard 15. Over images, as the design has it.
         rows ([`CorruptionRows`], *optional*): Results image by image, with which two tables can be compared; they are
             columns of the file of samples, not part of `to_dict`.
         size (`tuple[int, int]`, *optional*): Height and width of the images as the network got them.
@@ -72,6 +78,7 @@ class CorruptionTable:
     temperature: float | None = None
     standard_error: dict[str, float] | None = None
     size: tuple[int, int] | None = None
+    design: Literal["crossed", "spread"] = "crossed"
     rows: CorruptionRows | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -102,12 +109,19 @@ class CorruptionTable:
         rows = self.by_corruption(score)
         return fmean(rows[name] for name in names)
 
-    def interval(self, mean: Literal["mean15", "mean19"] = "mean15") -> tuple[float, float] | None:
-        """The 95 % interval of a mean accuracy that the number of images implies."""
-        names = STANDARD_15 if mean == "mean15" else CORRUPTIONS
-        value = self.mean(names)
-        if value is None or not self.standard_error or mean not in self.standard_error:
+    def interval(self, mean: str = "mean15") -> tuple[float, float] | None:
+        """
+        The 95 % interval of a mean accuracy that the number of images implies.
+
+        Args:
+            mean (`str`, *optional*, defaults to `"mean15"`): A key of `standard_error`.
+        """
+        if not self.standard_error or mean not in self.standard_error:
             return None
+        if mean.startswith("severity_"):
+            value = self.by_severity(names=STANDARD_15)[int(mean.removeprefix("severity_"))]
+        else:
+            value = self.mean({"mean15": STANDARD_15, "mean19": CORRUPTIONS, **FAMILIES}[mean])
         half = 1.96 * self.standard_error[mean]
         return max(0.0, value - half), min(1.0, value + half)
 

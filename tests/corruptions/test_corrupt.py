@@ -32,6 +32,7 @@ def test_the_lists() -> None:
     assert tuple(name for family in FAMILIES.values() for name in family) == CORRUPTIONS
     assert [len(names) for names in FAMILIES.values()] == [3, 4, 4, 4, 4]
     assert CORRUPTIONS[:15] == STANDARD_15
+    assert tuple(TABLE) == CORRUPTIONS
     assert len(STOCHASTIC) == 11
     for corruption in TABLE.values():
         assert all(len(corruption.parameters[params]) == 5 for params in PARAMETER_SETS)
@@ -158,8 +159,18 @@ def test_severity_is_one_to_five(severity: object) -> None:
 
 
 def test_unknown_parameter_set() -> None:
-    with pytest.raises(ValueError, match=r"'mnist'.*'cifar' or 'imagenet'"):
+    with pytest.raises(ValueError, match=r"'mnist'.*'auto', 'cifar' or 'imagenet'"):
         corrupt(images(), "fog", 1, params="mnist")
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "params"), [(32, 32, "cifar"), (64, 64, "cifar"), (64, 96, "cifar"), (65, 65, "imagenet")]
+)
+def test_the_size_decides_whose_severities_are_meant(height: int, width: int, params: str) -> None:
+    batch = images(1, height, width)
+    made = {known: corrupt(batch, "contrast", 3, params=known) for known in PARAMETER_SETS}
+    assert not torch.equal(*made.values())
+    assert torch.equal(corrupt(batch, "contrast", 3), made[params])
 
 
 @pytest.mark.parametrize(

@@ -16,28 +16,17 @@ from PIL import Image
 from torch import Tensor, nn
 
 from macs_hf.corruptions import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15, corrupt
+from macs_hf.evaluation.byte_images import ByteImages
 from macs_hf.evaluation.corruption_benchmark import evaluate_corruptions, forward_of
 from macs_hf.evaluation.published import evaluate_published
 from macs_hf.metrics.ece import expected_calibration_error
 from macs_hf.pixels import PixelStats
 from macs_hf.report.corruption_table import Cell, CorruptionTable
 
+from .corruption_examples import Rank, assert_same_rows, forward, images, labelled
+
 
 FEW = {"corruptions": ("gaussian_noise", "contrast", "saturate"), "severities": (1, 5), "progress": False}
-
-
-def images(count: int = 30, size: int = 32) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=generator)
-
-
-def labelled(count: int = 30, size: int = 32) -> list[tuple[Tensor, int]]:
-    return [(image, i % 3) for i, image in enumerate(images(count, size))]
-
-
-def forward(batch: Tensor) -> Tensor:
-    """Logits of three classes: how bright each channel is, in the middle."""
-    return (batch[..., 8:24, 8:24].float().mean((2, 3)) - 120) / 4
 
 
 def test_cells_equal_a_direct_computation() -> None:
@@ -57,6 +46,17 @@ def test_cells_equal_a_direct_computation() -> None:
     assert (table.params, table.seed, table.n, table.frost) == ("cifar", 3, 30, None)
 
 
+@pytest.mark.parametrize(("size", "params"), [(64, "cifar"), (72, "imagenet")])
+def test_the_parameter_set_is_that_of_the_network_size(size: int, params: str) -> None:
+    options = FEW | {"corruptions": ("contrast",)}
+    found = evaluate_corruptions(forward, labelled(4, size), **options)
+    assert found == evaluate_corruptions(forward, labelled(4, size), params=params, **options)
+    assert (found.params, found.size) == (params, (size, size))
+    halved = ByteImages(labelled(4, size), resize=lambda image: image[:, ::2, ::2].contiguous())
+    for when in ("after_resize", "before_resize"):
+        assert evaluate_corruptions(forward, halved, when=when, **options).params == "cifar"
+
+
 def test_the_batch_size_does_not_matter() -> None:
     small, large = (evaluate_corruptions(forward, labelled(), batch_size=size, **FEW) for size in (4, 30))
     for key, value in small.summary().items():
@@ -64,7 +64,9 @@ def test_the_batch_size_does_not_matter() -> None:
 
 
 def test_a_stream_gives_the_same_as_a_list() -> None:
-    assert evaluate_corruptions(forward, iter(labelled()), **FEW) == evaluate_corruptions(forward, labelled(), **FEW)
+    streamed, listed = (evaluate_corruptions(forward, data, **FEW) for data in (iter(labelled()), labelled()))
+    assert streamed == listed
+    assert_same_rows(streamed, listed)
     with pytest.raises(ValueError, match="samples=3 needs a dataset with a length"):
         evaluate_corruptions(forward, iter(labelled()), samples=3, **FEW)
 
@@ -78,29 +80,11 @@ def test_a_subset_is_fixed_and_keeps_the_images_noise() -> None:
 
     options = {"corruptions": ("gaussian_noise",), "severities": (5,), "progress": False}
     table = evaluate_corruptions(record, labelled(), samples=10, **options)
-    assert table.n == 10
+    assert table.n == 10 and len(table.rows) == 10 and table.rows.index.tolist() != list(range(10))
     whole = corrupt(images(), "gaussian_noise", 5)
     assert all(any(torch.equal(image, other) for other in whole) for image in seen[1])
     again = evaluate_corruptions(forward, labelled(), samples=10, **options)
     assert again == table and evaluate_corruptions(forward, labelled(), samples=10, seed=1, **options) != table
-
-
-class Rank:
-    """What an `Accelerator` is to the evaluation, as a thread: `reduce` waits for the others and adds theirs."""
-
-    device = torch.device("cpu")
-
-    def __init__(self, process_index: int, barrier: threading.Barrier, shared: dict[int, Tensor]) -> None:
-        self.process_index, self.num_processes = process_index, barrier.parties
-        self.barrier, self.shared = barrier, shared
-
-    def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
-        assert reduction == "sum"
-        self.shared[self.process_index] = tensor
-        self.barrier.wait(60)
-        total = torch.stack(list(self.shared.values())).sum(0, dtype=tensor.dtype)
-        self.barrier.wait(60)
-        return total
 
 
 def test_shards_add_up() -> None:
@@ -113,26 +97,30 @@ def test_shards_add_up() -> None:
     with ThreadPoolExecutor(3) as pool:
         tables = list(pool.map(run, range(3)))
     for table in tables:
-        assert table.n == 23 and table.hits == whole.hits
+        assert table.n == 23
+        assert_same_rows(table, whole)
         for key, value in whole.summary().items():
             assert math.isclose(table.summary()[key], value, rel_tol=1e-6), key
 
 
-def test_hits_are_the_severities_at_which_an_image_was_right() -> None:
-    table = evaluate_corruptions(forward, labelled(), seed=3, batch_size=7, **FEW)
-    assert list(table.hits) == list(FEW["corruptions"])
+def test_rows_hold_how_often_an_image_was_right_and_its_mean_nll() -> None:
+    table = evaluate_corruptions(forward, labelled(), seed=3, batch_size=7, temperature=2.0, **FEW)
+    labels = torch.arange(30) % 3
+    assert table.rows.names == FEW["corruptions"] and table.rows.index.tolist() == list(range(30))
     for name in FEW["corruptions"]:
-        right = sum(
-            forward(corrupt(images(), name, severity, seed=3)).argmax(1) == torch.arange(30) % 3
-            for severity in FEW["severities"]
-        )
-        assert table.hits[name] == "".join(str(int(count)) for count in right)
+        logits = [forward(corrupt(images(), name, severity, seed=3)) for severity in FEW["severities"]]
+        right = sum((part.argmax(1) == labels).int() for part in logits)
+        column = table.rows.names.index(name)
+        assert table.rows.hits[:, column].tolist() == right.tolist()
+        for temperature, found in ((1.0, table.rows.nll), (2.0, table.rows.scaled_nll)):
+            nll = [nn.functional.cross_entropy(part / temperature, labels, reduction="none") for part in logits]
+            assert np.allclose(found[:, column], torch.stack(nll).mean(0), rtol=1e-5)
 
 
 LAUNCHED = """
 import json, torch
 from accelerate import Accelerator
-from macs_hf.corruptions import evaluate_corruptions
+from macs_hf.evaluation import evaluate_corruptions
 generator = torch.Generator().manual_seed(0)
 images = torch.randint(0, 256, (21, 3, 32, 32), dtype=torch.uint8, generator=generator)
 accelerator = Accelerator(cpu=True)
@@ -163,7 +151,7 @@ def test_two_processes_give_the_table_of_one(tmp_path: Path) -> None:
         output = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True).stdout
         line = next(line for line in output.splitlines() if line.startswith("TABLE"))
         tables.append(CorruptionTable.from_dict(json.loads(line.removeprefix("TABLE"))))
-    assert tables[1].n == 21 and tables[1].hits == tables[0].hits
+    assert tables[1].n == 21
     for key, value in tables[0].summary().items():
         assert math.isclose(tables[1].summary()[key], value, rel_tol=1e-6), key
 
@@ -178,28 +166,28 @@ def test_before_and_after_resizing() -> None:
         seen.append(batch)
         return forward(batch)
 
-    options = {"corruptions": ("gaussian_noise",), "severities": (3,), "progress": False, "resize": halve}
-    data = labelled(4, 64)
+    options = {"corruptions": ("gaussian_noise",), "severities": (3,), "progress": False}
+    data = ByteImages(labelled(4, 64), resize=halve)
     after = evaluate_corruptions(record, data, **options)
-    before = evaluate_corruptions(record, data, before_resize=True, **options)
+    before = evaluate_corruptions(record, data, when="before_resize", **options)
     originals = images(4, 64)
     assert torch.equal(seen[0], originals[..., ::2, ::2]) and torch.equal(seen[2], seen[0])
     assert torch.equal(seen[1], corrupt(originals[..., ::2, ::2], "gaussian_noise", 3))
     assert torch.equal(seen[3], corrupt(originals, "gaussian_noise", 3)[..., ::2, ::2])
     assert (after.when, before.when) == ("after_resize", "before_resize")
-    with pytest.raises(ValueError, match="before_resize=True needs resize"):
-        evaluate_corruptions(forward, data, before_resize=True, **FEW)
+    with pytest.raises(ValueError, match="when='before_resize' needs ByteImages with resize"):
+        evaluate_corruptions(forward, labelled(4, 64), when="before_resize", **FEW)
 
 
 def test_kinds_of_examples() -> None:
     expected = evaluate_corruptions(forward, labelled(), **FEW)
     stats = PixelStats((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
     pils = [{"img": Image.fromarray(i.movedim(0, -1).numpy()), "y": label} for i, label in labelled()]
-    assert evaluate_corruptions(forward, pils, columns=("img", "y"), **FEW) == expected
+    assert evaluate_corruptions(forward, ByteImages(pils, ("img", "y")), **FEW) == expected
     floats = [(image / 255, label) for image, label in labelled()]
     assert evaluate_corruptions(forward, floats, **FEW) == expected
     normalised = [(stats.normalize(image), label) for image, label in floats]
-    assert evaluate_corruptions(forward, normalised, stats=stats, **FEW) == expected
+    assert evaluate_corruptions(forward, ByteImages(normalised, stats=stats), **FEW) == expected
     with pytest.raises(ValueError, match=r"no 'image' but \['img', 'y'\]"):
         evaluate_corruptions(forward, pils, **FEW)
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
@@ -270,12 +258,12 @@ def published() -> dict[str, np.ndarray]:
     """Four images under three corruptions at five severities, as CIFAR-10-C keeps them."""
     names = ("gaussian_noise", "fog", "saturate")
     made = {n: torch.cat([corrupt(images(4), n, s) for s in SEVERITIES]).movedim(1, -1).numpy() for n in names}
-    return made | {"labels": np.tile(np.array([0, 1, 2, 0]), 5)}
+    return made | {"labels": np.tile(np.array([0, 1, 2, 2]), 5)}
 
 
 def test_published_layouts_give_the_generated_table(published: dict[str, np.ndarray], tmp_path: Path) -> None:
     names = ("gaussian_noise", "fog", "saturate")
-    data = [(image, i % 3) for i, image in enumerate(images(4))]
+    data = list(zip(images(4), [0, 1, 2, 2], strict=True))  # in the order of classes, as the folders have them
     generated = evaluate_corruptions(forward, data, corruptions=names, progress=False)
     arrays, folders = tmp_path / "CIFAR-10-C", tmp_path / "ImageNet-C"
     arrays.mkdir()
@@ -283,7 +271,7 @@ def test_published_layouts_give_the_generated_table(published: dict[str, np.ndar
     for name, values in published.items():
         np.save(arrays / f"{name}.npy", values)
         for row, value in enumerate(values) if name != "labels" else ():
-            severity, label = row // 4 + 1, [0, 1, 2, 0][row % 4]
+            severity, label = row // 4 + 1, [0, 1, 2, 2][row % 4]
             place = folders / "family" / name / str(severity) / f"n0{label}"
             place.mkdir(parents=True, exist_ok=True)
             Image.fromarray(value).save(place / f"{row:03d}.png")
@@ -299,7 +287,7 @@ def test_published_layouts_give_the_generated_table(published: dict[str, np.ndar
     for source in (arrays, folders, hub):
         table = evaluate_published(forward, source, params="cifar", batch_size=3, progress=False)
         assert table.n == 4 and table.seed is None and list(table.cells) == list(names)
-        assert table.hits == generated.hits
+        assert_same_rows(table, generated)
         for name in names:
             for severity in SEVERITIES:
                 ours, theirs = table.cells[name][severity], generated.cells[name][severity]

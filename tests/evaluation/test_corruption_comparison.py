@@ -3,17 +3,22 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from macs_hf.corruptions import SEVERITIES
 from macs_hf.evaluation.corruption_comparison import compare_corruptions
+from macs_hf.report.corruption_rows import CorruptionRows
 from macs_hf.report.corruption_table import Cell, CorruptionTable
 
 
 def table(**hits: str) -> CorruptionTable:
+    """One digit per image: at how many severities it was right."""
     n = len(next(iter(hits.values())))
     cells = {name: {s: Cell(n, 0.5, 1.0, 0.1) for s in SEVERITIES} for name in hits}
-    return CorruptionTable("cifar", "generated", n, cells, seed=0, hits=hits)
+    digits = np.array([[int(digit) for digit in column] for column in hits.values()], dtype=np.uint8).T
+    rows = CorruptionRows(np.arange(n), tuple(hits), digits)
+    return CorruptionTable("cifar", "generated", n, cells, seed=0, rows=rows)
 
 
 def test_the_interval_is_that_of_the_differences_of_images() -> None:
@@ -31,6 +36,21 @@ def test_what_is_hard_for_both_cancels() -> None:
     assert (found.low, found.difference, found.high) == pytest.approx((0.2, 0.2, 0.2))
     assert found.verdict == "win"
     assert compare_corruptions(table(fog=poor), table(fog=good), [["fog"]]).verdict == "loss"
+
+
+def test_a_lower_nll_wins() -> None:
+    nll = np.array([[0.5], [1.0], [3.0], [0.25]], dtype=np.float32)
+    sure, unsure = (
+        replace(one, rows=replace(one.rows, nll=nll + shift, scaled_nll=nll + 2 * shift))
+        for one, shift in ((table(fog="5310"), 0.0), (table(fog="4311"), 0.125))
+    )
+    found = compare_corruptions(sure, unsure, [["fog"]], "nll")
+    assert (found.low, found.difference, found.high) == pytest.approx((-0.125, -0.125, -0.125))
+    assert (found.a, found.b) == pytest.approx((4.75 / 4, 5.25 / 4))
+    assert found.verdict == compare_corruptions(table(fog="55"), table(fog="44"), [["fog"]]).verdict
+    assert compare_corruptions(sure, unsure, [["fog"]], "scaled_nll").difference == pytest.approx(-0.25)
+    with pytest.raises(ValueError, match="the rows hold no scaled_nll"):
+        compare_corruptions(table(fog="55"), table(fog="44"), [["fog"]], "scaled_nll")
 
 
 def test_groups_count_alike() -> None:
@@ -54,7 +74,9 @@ def test_what_cannot_be_compared_is_named() -> None:
     for other, message in (
         (replace(one, seed=1), r"differ in seed \(0 and 1\)"),
         (table(fog="531"), r"differ in n \(2 and 3\)"),
-        (replace(one, hits=None), "no hits"),
+        (replace(one, rows=None), "no rows"),
+        (replace(one, rows=replace(one.rows, index=np.array([0, 2]))), "other images of the test split"),
+        (replace(one, design="spread"), r"differ in design \('crossed' and 'spread'\)"),
     ):
         with pytest.raises(ValueError, match=message):
             compare_corruptions(one, other, [["fog"]])

@@ -1,13 +1,12 @@
 """Figures hold what they say; they are drawn without a display."""
 
-from pathlib import Path
+import math
+from dataclasses import replace
 
 import pytest
-import torch
-from torchvision.io import decode_image
 
 from macs_hf.corruptions import CORRUPTIONS, SEVERITIES
-from macs_hf.plots.corruptions import plot_contact_sheet, plot_corruption_heat_map, plot_severity_curves
+from macs_hf.plots.corruptions import plot_corruption_heat_map, plot_severity_curves
 from macs_hf.report.corruption_table import Cell, CorruptionTable
 
 
@@ -17,18 +16,6 @@ def table(accuracy: float, params: str = "cifar", temperature: float | None = No
     return CorruptionTable(
         params, "generated", 9, cells, clean, frost="procedural (approximate)", temperature=temperature
     )
-
-
-def test_contact_sheet(tmp_path: Path) -> None:
-    image = torch.randint(0, 256, (3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    figure = plot_contact_sheet(image, frost_textures="procedural")
-    assert len(figure.axes) == 19 * 6
-    labels = [text.get_text() for text in figure.texts]
-    assert (
-        "jpeg compression" in labels and "frost\n(approximate)" in labels and any("cifar" in label for label in labels)
-    )
-    figure.savefig(tmp_path / "sheet.png", dpi=40)
-    assert decode_image(str(tmp_path / "sheet.png")).float().std() > 10
 
 
 def test_heat_map_shows_both_and_the_difference() -> None:
@@ -51,12 +38,51 @@ def test_heat_map_refuses_what_cannot_be_compared() -> None:
         plot_corruption_heat_map(table(0.9), part)
 
 
+def test_heat_map_of_a_spread_table_has_the_images_of_each_row() -> None:
+    whole = table(0.9)
+    spread = replace(whole, n=171, design="spread")
+    figure = plot_corruption_heat_map(spread)
+    assert figure.axes[0].get_yticklabels()[0].get_text() == "gaussian noise (n = 9)"
+    assert "n = 171, each image under one corruption" in figure.get_suptitle()
+    assert plot_corruption_heat_map(whole).axes[0].get_yticklabels()[0].get_text() == "gaussian noise"
+    with pytest.raises(ValueError, match="different designs, 'crossed' and 'spread'"):
+        plot_corruption_heat_map(whole, spread)
+
+
 def test_severity_curves() -> None:
     figure = plot_severity_curves({"a": table(0.9, temperature=1.5), "b": table(0.8)})
     accuracy, ece = figure.axes
-    assert [len(axes.lines) for axes in figure.axes] == [2, 3]
+    assert [len(axes.lines) for axes in figure.axes] == [2, 5]
     assert list(accuracy.lines[0].get_xdata()) == [0, 1, 2, 3, 4, 5]
     assert accuracy.lines[1].get_ydata()[5] == pytest.approx(75)
     assert ece.lines[0].get_ydata()[5] == pytest.approx(10) and ece.lines[1].get_label() == "a, T = 1.50"
+    assert accuracy.get_title() == "accuracy, %, mean of the standard 15"
     with pytest.raises(ValueError, match="at least one"):
         plot_severity_curves({})
+
+
+def test_severity_curves_average_what_their_title_says() -> None:
+    whole = table(0.9)
+    extra = {s: replace(cell, accuracy=0.0) for s, cell in whole.cells["saturate"].items()}
+    figure = plot_severity_curves({"a": replace(whole, cells=whole.cells | {"saturate": extra})})
+    assert figure.axes[0].lines[0].get_ydata()[5] == pytest.approx(85)
+    some = replace(whole, cells={"fog": whole.cells["fog"], "saturate": extra})
+    figure = plot_severity_curves({"a": some})
+    assert figure.axes[0].get_title() == "accuracy, %, mean of 2"
+    assert figure.axes[0].lines[0].get_ydata()[5] == pytest.approx(42.5)
+
+
+def test_the_noise_floor_is_that_of_the_cells_or_approximate() -> None:
+    whole = table(0.9, temperature=2.0)
+    floor = plot_severity_curves({"a": whole}).axes[1].lines[-1]
+    assert floor.get_label() == "a, noise floor (approximate)"
+    assert floor.get_ydata()[0] == pytest.approx(100 * math.sqrt(2 / math.pi * 0.9 * 0.1 / 9))
+
+    def measured(cell: Cell, severity: int) -> Cell:
+        return replace(cell, noise_floor=0.01 * severity, scaled_noise_floor=0.02 * severity)
+
+    cells = {name: {s: measured(cell, s) for s, cell in row.items()} for name, row in whole.cells.items()}
+    known = replace(whole, cells=cells, clean=measured(whole.clean, 0))
+    for scaled, expected in ((True, 10), (False, 5)):
+        floor = plot_severity_curves({"a": known}, scaled=scaled).axes[1].lines[-1]
+        assert floor.get_label() == "a, noise floor" and floor.get_ydata()[5] == pytest.approx(expected)

@@ -1,0 +1,215 @@
+"""The spread design: who is seen under what, the table it gives, and that its intervals hold."""
+
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from macs_hf.corruptions import SEVERITIES, corrupt
+from macs_hf.evaluation import compare_corruptions, default_design, evaluate_corruptions
+from macs_hf.evaluation.design import spread_assignment
+from macs_hf.evaluation.paired import paired_difference
+from macs_hf.evaluation.tally import standard_error
+from macs_hf.report.corruption_rows import NOT_MEASURED
+from macs_hf.report.corruption_table import CorruptionTable
+from macs_hf.report.rows import SampleRows
+
+from .corruption_examples import Rank, assert_same_rows, forward, images, labelled
+
+
+THREE = {"corruptions": ("gaussian_noise", "contrast", "saturate"), "design": "spread", "progress": False}
+
+
+def test_the_assignment_is_balanced_over_classes_and_in_all() -> None:
+    labels = np.repeat(np.arange(7), [40, 3, 57, 100, 1, 19, 200])
+    assigned = spread_assignment(labels, 19, seed=4)
+    counts = np.array([np.bincount(assigned[labels == label], minlength=19) for label in range(7)])
+    assert np.ptp(counts, axis=1).max() <= 1
+    assert np.ptp(counts.sum(axis=0)) <= 1
+    assert np.array_equal(assigned, spread_assignment(labels.tolist(), 19, seed=4))
+    assert not np.array_equal(assigned, spread_assignment(labels, 19, seed=5))
+    assert spread_assignment(labels, 19, seed=-1).max() == 18
+
+
+def test_every_image_is_equally_likely_to_get_each_corruption() -> None:
+    labels = np.array([0, 0, 0, 0, 1, 1, 2])
+    drawn = np.stack([spread_assignment(labels, 3, seed) for seed in range(3000)])
+    shares = np.stack([(drawn == corruption).mean(axis=0) for corruption in range(3)])
+    assert np.abs(shares - 1 / 3).max() < 4 * math.sqrt(2 / 9 / 3000)
+
+
+def test_each_image_is_seen_under_its_corruption_at_all_severities() -> None:
+    table = evaluate_corruptions(forward, labelled(), seed=3, batch_size=4, temperature=2.0, **THREE)
+    labels, assigned = torch.arange(30) % 3, spread_assignment(torch.arange(30) % 3, 3, seed=3)
+    assert (table.design, table.seed, table.n, table.clean.n) == ("spread", 3, 30, 30)
+    for number, name in enumerate(THREE["corruptions"]):
+        mine = np.flatnonzero(assigned == number)
+        hits = np.zeros(len(mine), int)
+        for severity in SEVERITIES:
+            logits = forward(corrupt(images()[mine], name, severity, seed=3, indices=mine))
+            right, cell = logits.argmax(1) == labels[mine], table.cells[name][severity]
+            hits += right.numpy()
+            assert (cell.n, cell.accuracy) == (10, right.double().mean())
+            nll = torch.nn.functional.cross_entropy(logits, labels[mine])
+            assert cell.nll == pytest.approx(float(nll), rel=1e-5)
+        assert table.rows.hits[mine, number].tolist() == hits.tolist()
+    assert ((table.rows.hits != NOT_MEASURED).sum(axis=1) == 1).all()
+    assert (np.isnan(table.rows.nll) == (table.rows.hits == NOT_MEASURED)).all()
+    assert np.isfinite(table.rows.scaled_nll[table.rows.hits != NOT_MEASURED]).all()
+
+
+def test_the_cap_takes_the_subset_of_the_crossed_design() -> None:
+    spread, crossed = (
+        evaluate_corruptions(forward, labelled(), samples=12, **THREE | {"design": design})
+        for design in ("spread", "crossed")
+    )
+    assert np.array_equal(spread.rows.index, crossed.rows.index) and spread.n == 12
+    assert spread.clean == crossed.clean
+
+
+def test_each_image_is_read_once_and_clean_results_are_not_measured_again() -> None:
+    class Counted(list):
+        reads = 0
+
+        def __getitem__(self, position: int) -> tuple[Tensor, int]:
+            self.reads += 1
+            return super().__getitem__(position)
+
+    passes = 0
+
+    def counted(batch: Tensor) -> Tensor:
+        nonlocal passes
+        passes += len(batch)
+        return forward(batch)
+
+    logits, labels = forward(images()), torch.arange(30) % 3
+    rows = [SampleRows.from_logits(logits / temperature, labels) for temperature in (1.0, 2.0)]
+    data = Counted(labelled())
+    table = evaluate_corruptions(counted, data, temperature=2.0, clean_rows=rows, samples=20, **THREE)
+    assert (data.reads, passes) == (20, 20 * 5)
+    whole = evaluate_corruptions(counted, Counted(labelled()), temperature=2.0, samples=20, **THREE)
+    assert passes == 20 * 5 + 20 * 6
+    assert_same_rows(table, whole)
+    for name, value in vars(whole.clean).items():
+        assert getattr(table.clean, name) == pytest.approx(value, rel=1e-6), name
+
+
+def test_shards_of_a_spread_table_add_up() -> None:
+    whole = evaluate_corruptions(forward, labelled(), **THREE)
+    barrier, shared = threading.Barrier(3), {}
+
+    def run(rank: int) -> CorruptionTable:
+        return evaluate_corruptions(forward, labelled(), accelerator=Rank(rank, barrier, shared), **THREE)
+
+    with ThreadPoolExecutor(3) as pool:
+        for table in pool.map(run, range(3)):
+            assert_same_rows(table, whole)
+            assert table == whole
+
+
+def test_the_default_is_spread_from_100_images_a_corruption() -> None:
+    assert [default_design(n) for n in (1, 1899, 1900, 10_000)] == ["crossed", "crossed", "spread", "spread"]
+    options = {"corruptions": ("contrast",), "severities": (1,), "progress": False}
+    for count, design in ((1899, "crossed"), (1900, "spread")):
+        data = labelled(30) * 64
+        assert evaluate_corruptions(forward, data[:count], **options).design == design
+    assert evaluate_corruptions(forward, iter(labelled(30) * 64), **options).design == "crossed"
+    assert evaluate_corruptions(forward, labelled(30) * 64, samples=60, **options).design == "crossed"
+
+
+def test_what_cannot_be_spread_is_named() -> None:
+    with pytest.raises(ValueError, match=r"at least two images for each of the 3 corruptions.*5 in all.*crossed"):
+        evaluate_corruptions(forward, labelled(5), **THREE)
+    with pytest.raises(ValueError, match="design='spread' needs a dataset with a length"):
+        evaluate_corruptions(forward, iter(labelled()), **THREE)
+    with pytest.raises(ValueError, match="design='latin' is none of 'auto', 'crossed', 'spread'"):
+        evaluate_corruptions(forward, labelled(), **THREE | {"design": "latin"})
+    with pytest.raises(ValueError, match="when='later' is none of"):
+        evaluate_corruptions(forward, labelled(), when="later", **THREE)
+
+
+def test_tables_of_different_designs_are_not_compared() -> None:
+    spread, crossed = (
+        evaluate_corruptions(forward, labelled(), **THREE | {"design": design}) for design in ("spread", "crossed")
+    )
+    with pytest.raises(ValueError, match="differ in design \\('spread' and 'crossed'\\)"):
+        compare_corruptions(spread, crossed, [["contrast"]])
+    other = evaluate_corruptions(forward, [(image, 1) for image, _ in labelled()], **THREE)
+    with pytest.raises(ValueError, match="not measured on the same images"):
+        compare_corruptions(spread, other, [["contrast"]])
+
+
+def test_the_standard_error_of_a_spread_mean_is_that_of_independent_groups() -> None:
+    results = np.full((7, 2), np.nan)
+    results[:3, 0], results[3:, 1] = [0.2, 0.4, 0.9], [0.0, 1.0, 0.6, 0.2]
+    expected = math.sqrt(np.var([0.2, 0.4, 0.9], ddof=1) / 3 + np.var([0.0, 1.0, 0.6, 0.2], ddof=1) / 4) / 2
+    assert standard_error(results) == pytest.approx(expected)
+    assert standard_error(results[:4]) is None
+
+
+def test_intervals_of_families_and_severities_are_those_of_their_images() -> None:
+    # Right on the even images, wrong on the others, in all cells.
+    data = [(image, i % 2) for i, image in enumerate(images(190))]
+    table = evaluate_corruptions(
+        lambda batch: torch.tensor([[1.0, 0.0]]).repeat(len(batch), 1), data, design="spread", progress=False
+    )
+    assert list(table.standard_error) == [
+        *("mean15", "mean19", "noise", "blur", "weather", "digital", "extra"),
+        *(f"severity_{severity}" for severity in SEVERITIES),
+    ]
+    for mean, count in (("mean15", 15), ("mean19", 19), ("noise", 3), ("extra", 4), ("severity_2", 15)):
+        half = 1.96 * math.sqrt(0.25 * 10 / 9 / 10 / count)
+        low, high = table.interval(mean)
+        assert (low, high) == pytest.approx((0.5 - half, 0.5 + half)), mean
+
+
+def population(seed: int, count: int = 20_000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, and the results of two related models: images, classes and corruptions differ in how hard they are."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 10, count)
+    hard = rng.normal(0, 1, 10)[labels, None] + rng.normal(0, 1, (count, 1)) + rng.normal(0, 1, (1, 19))
+    models = []
+    for shift in (0.0, 0.3):
+        logit = 0.5 + shift + hard + rng.normal(0, 0.5, (count, 19))
+        models.append(rng.binomial(5, 1 / (1 + np.exp(-logit))) / 5)
+    return labels, *models
+
+
+@pytest.mark.parametrize(("design", "draw"), [("crossed", 100), ("spread", 380)])
+def test_means_are_unbiased_and_intervals_cover(design: str, draw: int) -> None:
+    labels, a, b = population(0)
+    rng, weights = np.random.default_rng(1), np.full(15, 1 / 15)
+    truth, gain = a[:, :15].mean(), (b - a)[:, :15].mean()
+    means, differences, covered, covered_difference = [], [], [], []
+    for repeat in range(500):
+        picked = rng.choice(len(labels), draw, replace=False)
+        seen = np.ones((draw, 19), bool)
+        if design == "spread":
+            seen = spread_assignment(labels[picked], 19, seed=repeat)[:, None] == np.arange(19)
+        of_a, of_b = (np.where(seen, model[picked], np.nan)[:, :15] for model in (a, b))
+        means.append(np.nanmean(of_a, axis=0).mean())
+        covered.append(abs(means[-1] - truth) < 1.96 * standard_error(of_a))
+        found = paired_difference(of_b[None], of_a[None], weights=weights)
+        differences.append(found.difference)
+        covered_difference.append(found.low < gain < found.high)
+    for values, expected in ((means, truth), (differences, gain)):
+        assert abs(np.mean(values) - expected) < 3 * np.std(values) / math.sqrt(500)
+    assert 0.92 < np.mean(covered) < 0.98 and 0.92 < np.mean(covered_difference) < 0.98
+
+
+def test_several_seeds_widen_the_interval_by_their_spread() -> None:
+    rng = np.random.default_rng(0)
+    hard = rng.normal(size=(1, 400, 1))
+    covered = []
+    for _ in range(300):
+        sides = [
+            hard + rng.normal(0, 0.1, (3, 1, 1)) + rng.normal(0, 0.3, (1, 400, 1)) + rng.normal(0, 0.5, (3, 400, 1))
+            for _ in range(2)
+        ]
+        found = paired_difference(*sides, weights=np.ones(1))
+        covered.append(found.low < 0 < found.high)
+    assert 0.92 < np.mean(covered) <= 0.99

@@ -43,7 +43,6 @@ def test_token_in_arguments_is_refused(hub: HubServer, tmp_path: Path) -> None:
 def test_trainer_pushes_a_calibrated_model_last(hub: HubServer, tmp_path: Path, strategy: str) -> None:
     trainer = pushing(tmp_path, "run", hub_strategy=strategy, hub_always_push=True, save_total_limit=1)
     trainer.train()
-    trainer._finish_current_push()
     unfolded = AutoModelForImageClassification.from_pretrained(trainer.args.output_dir + "/checkpoint-4")
     if strategy != "end":
         assert "No evaluation report" in hub.files("alice/run")["README.md"].decode()
@@ -127,7 +126,6 @@ def test_a_push_during_training_that_fails_does_not_stop_it(hub: HubServer, tmp_
     trainer = pushing(tmp_path, "run", hub_strategy="every_save", hub_always_push=True)
     hub.inject("commit", status=503)
     trainer.train()
-    trainer._finish_current_push()
     assert trainer.state.global_step == 4
     titles = [commit.title for commit in hub.repo("alice/run").history()]
     assert titles == ["Training in progress, step 4", "initial commit"]

@@ -9,13 +9,7 @@ import tiny
 import torch
 from huggingface_hub import HfApi
 from loopback_hub.server import ALICE, ALICE_READS, HubServer, leaks
-from transformers import (
-    AutoModelForImageClassification,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    ViTImageProcessor,
-)
+from transformers import AutoModelForImageClassification, ViTImageProcessor
 
 from macs_hf import MaCSTrainer
 from macs_hf.evaluation.checkpoint import evaluate_checkpoint, write_report
@@ -76,19 +70,11 @@ def test_trainer_pushes_a_calibrated_model_last(hub: HubServer, tmp_path: Path, 
     assert leaks(hub, "alice/run") == set()
 
 
-class StopAfter(TrainerCallback):
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        control.should_training_stop = state.global_step >= self.step
-
-
 def test_trainer_resumes_from_the_hub(hub: HubServer, tmp_path: Path) -> None:
     whole = tiny.trainer(tmp_path / "whole", tiny.build("resnet"))
     whole.train()
     stopped = pushing(tmp_path, "stopped", hub_strategy="checkpoint")
-    stopped.add_callback(StopAfter(2))
+    stopped.add_callback(tiny.StopAt(2))
     stopped.train()
     shutil.rmtree(tmp_path / "stopped")
     resumed = tiny.trainer(tmp_path / "resumed", tiny.build("resnet", seed=5))

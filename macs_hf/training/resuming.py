@@ -1,9 +1,7 @@
-"""Resuming: from which checkpoint, and with which epoch's order and augmentation."""
+"""Resuming: from which checkpoint."""
 
 from pathlib import Path
-from typing import Any
 
-from ..data.keyed import KeyedDataset
 from ..hub.reach import is_local
 from ..publishing.push import download_checkpoint
 from .checkpoints import last_complete_checkpoint
@@ -34,17 +32,3 @@ def checkpoint_to_resume(resume_from_checkpoint: str | bool | None, output_dir: 
             "folder, or pass true for the newest one in output_dir."
         )
     return download_checkpoint(resume_from_checkpoint)
-
-
-def set_epoch(epoch: int, train_dataloader: Any, dataset: KeyedDataset | None) -> None:
-    """
-    Let the order of the samples and their augmentation be those of `epoch`.
-
-    `Trainer` does so too, but accelerate passes the epoch on neither to the dataset of a distributed run, nor to the
-    sampler of a distributed run whose first batches are skipped. Both loaders share that sampler, so that it is
-    enough to set the epoch of the one that skips nothing.
-    """
-    if dataset is not None:
-        dataset.set_epoch(epoch)
-    if hasattr(train_dataloader, "set_epoch"):  # a loader that accelerate prepared; a user's own may not be one
-        train_dataloader.set_epoch(epoch)

@@ -32,7 +32,7 @@ from .averaging import WeightAverage, averaging, ema_decay_of
 from .checkpoints import is_checkpoint, restore_weights, save_timm_weights
 from .loss_log import LossLog
 from .pushing import push_in_background, push_model, write_trainer_card
-from .resuming import checkpoint_to_resume, set_epoch
+from .resuming import checkpoint_to_resume
 from .row_metrics import rows_at, summary_of_rows
 from .temporary import replaced, temporarily
 
@@ -127,14 +127,15 @@ class MaCSTrainer(Trainer):
         with averaging(self.callback_handler, checkpoint) as self._average:
             return super().train(checkpoint, *args, **kwargs)
 
-    def _run_epoch(self, *, epoch: int, train_dataloader: Any, **kwargs: Any) -> None:
+    def _run_epoch(self, *, epoch: int, **kwargs: Any) -> None:
         if self.state.global_step >= self.state.max_steps:
             # A finished run was resumed; Trainer would take one more step before it notices.
             self.control.should_training_stop = True
             return
         self._objective = self.training_objective
-        set_epoch(epoch, train_dataloader, self._keyed_dataset)
-        super()._run_epoch(epoch=epoch, train_dataloader=train_dataloader, **kwargs)
+        if self._keyed_dataset is not None:
+            self._keyed_dataset.set_epoch(epoch)  # accelerate does not, in a distributed run
+        super()._run_epoch(epoch=epoch, **kwargs)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         if not self.is_whole_model():

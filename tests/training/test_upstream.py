@@ -91,7 +91,7 @@ def test_trainer_still_calls_its_private_methods(tmp_path: Path) -> None:
         run = Calls(model=build("resnet"), args=args, train_dataset=data, eval_dataset=data)
         run.train(resume_from_checkpoint=max_steps == 2)
     assert run.calls.keys() == TRAINER_METHODS.keys()
-    assert run.calls["_run_epoch"] >= {"epoch", "train_dataloader"}
+    assert "epoch" in run.calls["_run_epoch"]
 
 
 def test_attributes_of_a_trainer(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def loader_of_two_processes(dataset: Any) -> DataLoaderShard:
 
 
 def test_the_epoch_of_a_loader_reaches_the_one_that_skips_its_first_batches() -> None:
-    """`set_epoch` sets it on the loader before batches are skipped: the two share their sampler."""
+    """A resumed distributed run sees the samples in the order of its epoch."""
     numbers = torch.arange(16)
     loader = loader_of_two_processes(numbers)
     orders = {}
@@ -170,13 +170,13 @@ def test_the_epoch_of_a_loader_reaches_the_one_that_skips_its_first_batches() ->
         loader.set_epoch(epoch)
         orders[epoch] = [batch.tolist() for batch in loader]
     assert orders[0] != orders[3]
-    resumed = loader_of_two_processes(numbers)
+    resumed = skip_first_batches(loader_of_two_processes(numbers), 2)
     resumed.set_epoch(3)
-    assert [batch.tolist() for batch in skip_first_batches(resumed, 2).base_dataloader] == orders[3][2:]
+    assert [batch.tolist() for batch in resumed] == orders[3][2:]
 
 
 def test_accelerate_does_not_pass_the_epoch_on_to_a_dataset() -> None:
-    """The reason for `set_epoch`: if this fails, accelerate has learned to, and the call for the dataset can go."""
+    """The reason why `_run_epoch` does: if this fails, accelerate has learned to, and the call there can go."""
     dataset = KeyedDataset(Images(16), seed=0)
     loader_of_two_processes(dataset).set_epoch(3)
     assert int(dataset._epoch) == 0

@@ -1,10 +1,12 @@
 """Tiny models and data that the tests share: built from configs, a few thousand parameters, nothing downloaded."""
 
+import random
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset
+from torchvision.transforms import v2
 from transformers import (
     PreTrainedModel,
     ResNetConfig,
@@ -13,6 +15,10 @@ from transformers import (
     SwinForImageClassification,
     TimmWrapperConfig,
     TimmWrapperForImageClassification,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
     ViTConfig,
     ViTForImageClassification,
 )
@@ -24,7 +30,7 @@ NUM_LABELS = 4
 SIZE = 32
 
 
-def vit(drop_path: float = 0.0, dropout: float = 0.0) -> PreTrainedModel:
+def vit(dropout: float = 0.0) -> PreTrainedModel:
     config = ViTConfig(
         image_size=SIZE,
         patch_size=8,
@@ -96,6 +102,58 @@ class Images(Dataset):
 
     def __getitem__(self, index: int | slice) -> dict[str, Any]:
         return {"pixel_values": self.images[index], "labels": self.labels[index]}
+
+
+class Augmented(Images):
+    """Random crop and flip from torch's global generator, and a brightness from Python's, as user code does."""
+
+    def __init__(self, size: int = 24) -> None:
+        super().__init__(size)
+        self.transform = v2.Compose([v2.RandomCrop(SIZE, padding=4), v2.RandomHorizontalFlip()])
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        item = super().__getitem__(index)
+        return item | {"pixel_values": self.transform(item["pixel_values"]) + random.random()}
+
+
+class Drawn(Images):
+    """Images with two numbers in the first pixels of each: its index, and one drawn from the global generators."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        item = super().__getitem__(index)
+        image = item["pixel_values"].clone()
+        image[0, 0, :2] = torch.tensor([index, torch.rand(()).item() + random.random()])
+        return item | {"pixel_values": image}
+
+
+class Spy(MaCSTrainer):
+    """Keeps the seeds of the perturbations, and what [`Drawn`] drew for each sample: `{index: number}` per step."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.seeds: list[int] = []
+        self.drawn: list[dict[int, float]] = []
+        super().__init__(*args, **kwargs)
+
+    def _next_batch_seed(self) -> int:
+        self.seeds.append(super()._next_batch_seed())
+        return self.seeds[-1]
+
+    def compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        if model.training:
+            self.drawn.append({int(index): number for index, number in inputs["pixel_values"][:, 0, 0, :2].tolist()})
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+
+class StopAt(TrainerCallback):
+    """Ends training after a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        control.should_training_stop = state.global_step >= self.step
 
 
 def build(name: str, seed: int = 0, **kwargs: Any) -> PreTrainedModel:

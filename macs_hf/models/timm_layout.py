@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from timm.models import PretrainedCfg
-from timm.models._pretrained import filter_pretrained_cfg
+from timm.models import PretrainedCfg, filter_pretrained_cfg
 from transformers import TimmWrapperForImageClassification
 
 from .timm_size import takes_any_size

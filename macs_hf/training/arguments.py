@@ -10,10 +10,27 @@ from ..objective.objective import Objective, validate
 LOWER_IS_BETTER = ("ece", "nll", "brier")
 
 
+def check_ema_decay(ema_decay: float | None) -> None:
+    if ema_decay is not None and not 0 < ema_decay < 1:
+        raise ValueError(
+            f"ema_decay={ema_decay} must be above 0 and below 1, such as 0.99 for runs of a few thousand steps, or "
+            "None for no average."
+        )
+
+
 @dataclass
 class MaCSTrainingArguments(Objective, TrainingArguments):
     """
-    All of [`~transformers.TrainingArguments`], all fields of [`Objective`], and these defaults changed:
+    All of [`~transformers.TrainingArguments`], all fields of [`Objective`], one field more, and some defaults changed.
+
+    Args:
+        ema_decay (`float`, *optional*):
+            Keep an exponential moving average of the weights and of BatchNorm's statistics with this decay, in
+            (0, 1). The averaged weights are what is evaluated, calibrated, saved and pushed; checkpoints hold the
+            others too, to resume from. After step t the decay is `min(ema_decay, (t - 1) / (t + 9))`, so that short
+            runs do not average over the weights they started from. It costs one copy of the model in memory.
+
+    Changed defaults:
 
     - `remove_unused_columns=False`: image datasets make `pixel_values` on the fly from an `image` column, which the
       parent would strip because no model takes it.
@@ -31,6 +48,13 @@ class MaCSTrainingArguments(Objective, TrainingArguments):
     ```
     """
 
+    ema_decay: float | None = field(
+        default=None,
+        metadata={
+            "help": "Decay of a moving average of the weights, in (0, 1), such as 0.99; the average is what is "
+            "evaluated, calibrated, saved and pushed."
+        },
+    )
     remove_unused_columns: bool = field(
         default=False, metadata={"help": "Strip columns that the model does not take, before transforms see them."}
     )
@@ -48,3 +72,4 @@ class MaCSTrainingArguments(Objective, TrainingArguments):
             self.greater_is_better = False
         TrainingArguments.__post_init__(self)
         validate(self)
+        check_ema_decay(self.ema_decay)

@@ -1,15 +1,17 @@
 """Checkpoints: find the newest complete one, and restore every tensor of it or say which not."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
-from torch import nn
-from transformers import PreTrainedModel
+from torch import Tensor, nn
+from transformers import PreTrainedModel, TimmWrapperForImageClassification
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
+
+from ..models.timm_layout import save_in_timm_layout
 
 
 logger = logging.get_logger(__name__)
@@ -20,14 +22,20 @@ STATE_FILE = "trainer_state.json"
 IDENTITY_FILE = "run.json"
 
 
+def is_checkpoint(folder: Path) -> bool:
+    """Whether a folder has the name that `Trainer` gives to checkpoints: `checkpoint-` and the step."""
+    prefix, _, step = folder.name.rpartition("-")
+    return prefix == PREFIX_CHECKPOINT_DIR and step.isdecimal()
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
 def checkpoints(output_dir: str | Path) -> list[Path]:
     """The checkpoint folders below `output_dir`, complete or not, oldest first."""
-    numbered = []
-    for path in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        step = path.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")
-        if path.is_dir() and step.isdecimal():
-            numbered.append((int(step), path))
-    return [path for _, path in sorted(numbered)]
+    found = [path for path in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if is_checkpoint(path)]
+    return sorted((path for path in found if path.is_dir()), key=step_of)
 
 
 def is_complete(checkpoint: Path) -> bool:
@@ -41,14 +49,9 @@ def is_complete(checkpoint: Path) -> bool:
 def last_complete_checkpoint(output_dir: str | Path, up_to_step: int | None = None) -> Path | None:
     """The newest checkpoint that was written to its end, at most `up_to_step` old; `None` if there is none."""
     for path in reversed(checkpoints(output_dir)):
-        step = int(path.name.rpartition("-")[2])
-        if (up_to_step is None or step <= up_to_step) and is_complete(path):
+        if (up_to_step is None or step_of(path) <= up_to_step) and is_complete(path):
             return path
     return None
-
-
-def weights_are_finite(model: nn.Module) -> bool:
-    return bool(torch.stack([parameter.detach().isfinite().all() for parameter in model.parameters()]).all())
 
 
 def restore_weights(model: PreTrainedModel, checkpoint: str | Path) -> None:
@@ -83,6 +86,14 @@ def restore_weights(model: PreTrainedModel, checkpoint: str | Path) -> None:
             "model or with another number of labels; resume with the same model, or choose another output_dir."
         )
     model.load_state_dict(loaded.state_dict())
+
+
+def save_timm_weights(
+    model: nn.Module, folder: Path, processor: Any, state_dict: Mapping[str, Tensor] | None = None
+) -> None:
+    """Save a wrapped timm model again in timm's own layout, since timm cannot read the keys of one from a config."""
+    if isinstance(model, TimmWrapperForImageClassification):
+        save_in_timm_layout(model, folder, getattr(processor, "data_config", None), state_dict)
 
 
 def claim_output_dir(output_dir: str | Path, identity: dict[str, Any]) -> str | None:

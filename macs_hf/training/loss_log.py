@@ -1,10 +1,14 @@
 """The parts of the loss between two log entries, summed on the device so that no step waits for it."""
 
+import math
+from collections.abc import Iterable
+
 import torch
 from accelerate import Accelerator
 from torch import Tensor
 
 from ..objective.losses import MaCSLoss
+from .checkpoints import last_complete_checkpoint
 
 
 # What is logged, where the objective has it. A loss that is not finite shows in the sum.
@@ -19,24 +23,62 @@ LOGGED_PARTS = (
 )
 
 
+def all_finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether every number is finite; waits for the device once."""
+    flags = [tensor.detach().isfinite().all() for tensor in tensors]
+    return not flags or bool(torch.stack(flags).all())
+
+
 class LossLog:
-    """Weighted means of the parts of the loss."""
+    """Weighted means of the parts of the loss, and a watch over whether they are finite."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []
-        self.sums: Tensor | None = None
-        self.weight = 0.0
+        self.last_finite_step = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin the next log entry."""
+        self._names: list[str] = []
+        self._sums: Tensor | None = None
+        self._weight = 0.0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no batch was added since the last log entry."""
+        return self._sums is None
 
     def add(self, parts: MaCSLoss, weight: float) -> None:
         values = {name: value.detach() for name in LOGGED_PARTS if (value := getattr(parts, name)) is not None}
         added = torch.stack(list(values.values())) * weight
-        self.names = list(values)
-        self.sums = added if self.sums is None else self.sums + added
-        self.weight += weight
+        self._names = list(values)
+        self._sums = added if self._sums is None else self._sums + added
+        self._weight += weight
 
-    def means(self, accelerator: Accelerator) -> dict[str, float]:
-        """Means over all that was added, on all processes; the one place that waits for the device."""
-        if self.sums is None:
-            return {}
-        means = accelerator.reduce(self.sums / self.weight, "mean").tolist()
-        return dict(zip(self.names, means, strict=True))
+    def finite_means(
+        self, accelerator: Accelerator, step: int, output_dir: str, weights: Iterable[Tensor] = ()
+    ) -> dict[str, float]:
+        """
+        Means over all that was added, on all processes; the one place that waits for the device.
+
+        Raises:
+            `FloatingPointError`: If the loss was not finite all along, or `weights` are not now. It says from which
+                checkpoint in `output_dir` training can go on.
+        """
+        means = {}
+        if self._sums is not None:
+            reduced = accelerator.reduce(self._sums / self._weight, "mean").tolist()
+            means = dict(zip(self._names, reduced, strict=True))
+        if not math.isfinite(means.get("loss", 0.0)) or not all_finite(weights):
+            raise _divergence(output_dir, self.last_finite_step, step)
+        self.last_finite_step = step
+        return means
+
+
+def _divergence(output_dir: str, last_finite_step: int, step: int) -> FloatingPointError:
+    checkpoint = last_complete_checkpoint(output_dir, up_to_step=last_finite_step)
+    resume = f" with resume_from_checkpoint={str(checkpoint)!r}" if checkpoint else ""
+    return FloatingPointError(
+        f"The loss became nan or infinite between steps {last_finite_step} and {step}. Last good checkpoint: "
+        f"{checkpoint or 'none was saved'}. Lower learning_rate, set max_grad_norm, or use bf16 in place of fp16, "
+        f"then train again{resume}."
+    )

@@ -1,35 +1,46 @@
 """`MaCSTrainer`: a `transformers.Trainer` that trains with Margin and Consistency Supervision.
 
-The objective is in `supervision.py`, what makes runs repeatable in `repeatable.py`, evaluation and calibration in
-`calibrating_trainer.py`; here is what ties them together.
+Runs stop anywhere and resume to the same weights, bit for bit; evaluation reports calibration; a push is one commit.
 """
 
-import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
-import torch
 import torch.nn.functional as F
+from huggingface_hub import CommitInfo
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
+from transformers import PreTrainedModel, Trainer
+from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOutput
 from transformers.utils import logging
 
-from ..data.columns import check_numbered
+from ..calibration import TemperatureFit, fit_temperature_report, fold_temperature
+from ..data.keyed import KeyedDataset
+from ..objective.losses import check_labels
 from ..objective.objective import Objective, objective_of
 from ..objective.supervision import logits_of, supervise
 from ..pixels import PixelStats
-from ..randomness import mix_seed
-from .calibrating_trainer import CalibratingTrainer
-from .checkpoints import last_complete_checkpoint, weights_are_finite
-from .hub_trainer import HubTrainer
+from ..publishing.access import open_repo, refuse_hub_token
+from ..randomness import global_rng_preserved, mix_seed
+from ..report.rows import SampleRows
+from . import checks
+from .averaging import WeightAverage, averaging, ema_decay_of
+from .checkpoints import is_checkpoint, restore_weights, save_timm_weights
 from .loss_log import LossLog
-from .repeatable import RepeatableTrainer
+from .pushing import push_in_background, push_model, write_trainer_card
+from .resuming import checkpoint_to_resume
+from .row_metrics import rows_at, summary_of_rows
+from .temporary import replaced, temporarily
 
 
 logger = logging.get_logger(__name__)
 
 
-class MaCSTrainer(CalibratingTrainer, HubTrainer, RepeatableTrainer):
+class MaCSTrainer(Trainer):
     """
     Drop-in replacement for [`~transformers.Trainer`], for classifiers that take `pixel_values` and return `.logits`.
 
@@ -37,7 +48,7 @@ class MaCSTrainer(CalibratingTrainer, HubTrainer, RepeatableTrainer):
         args ([`MaCSTrainingArguments`] or [`~transformers.TrainingArguments`], *optional*):
             With plain `TrainingArguments` the paper's objective applies.
         pixel_stats ([`PixelStats`], *optional*):
-            How images were normalised, if the perturbation acts on pixels and `processing_class` does not tell.
+            How images were normalised, if the perturbation acts on pixels and `processing_class` does not say.
 
     All other arguments are those of `Trainer`.
     """
@@ -47,10 +58,12 @@ class MaCSTrainer(CalibratingTrainer, HubTrainer, RepeatableTrainer):
 
     def __init__(self, *args: Any, pixel_stats: PixelStats | None = None, **kwargs: Any) -> None:
         self.pixel_stats = pixel_stats
+        self.current_gradient_accumulation_steps = 1  # Trainer's own, before the first step
         self._objective: Objective | None = None
         self._loss_log = LossLog()
-        self._last_finite_step = 0
         self._micro_step = (-1, 0)
+        self._keyed_dataset: KeyedDataset | None = None
+        self._average = WeightAverage()
         super().__init__(*args, **kwargs)
         # The model never sees labels; this also saves a count of them, gathered over processes, at each step.
         self.model_accepts_loss_kwargs = False
@@ -63,127 +76,109 @@ class MaCSTrainer(CalibratingTrainer, HubTrainer, RepeatableTrainer):
         """What `args` ask for now (a hyperparameter search changes them between runs)."""
         return objective_of(self.args)
 
-    # ---- Checks before anything runs ----
+    def is_whole_model(self) -> bool:
+        """Whether this process holds the whole model and saved it with `save_pretrained` (no adapters, no shards)."""
+        return isinstance(self.model, PreTrainedModel) and not (self.is_deepspeed_enabled or self.is_fsdp_enabled)
 
     def _validate_args(self) -> None:
         super()._validate_args()
-        if self.args.n_gpu > 1:
-            raise ValueError(
-                f"{self.args.n_gpu} GPUs are visible to one process, which torch.nn.DataParallel would split each "
-                "batch over, views apart from one another. Start one process per GPU with `accelerate launch`, or set "
-                "CUDA_VISIBLE_DEVICES to one GPU."
-            )
-        started = int(os.environ.get("WORLD_SIZE", 1))
-        if started > 1 and self.args.world_size == 1:
-            raise ValueError(
-                f"This is one of {started} processes, but they do not know of each other and would all train alone. "
-                "Without a GPU pass use_cpu=True (--use_cpu true); with one, start them with `accelerate launch`."
-            )
-        if isinstance(self.train_dataset, datasets.DatasetDict):
-            raise ValueError(
-                f"train_dataset is a DatasetDict of the splits {sorted(self.train_dataset)}. Pass one of them, "
-                "such as data['train']."
-            )
-        if self.compute_loss_func is not None:
-            raise ValueError("compute_loss_func would replace the MaCS objective. Leave it out, or use plain Trainer.")
-        config = getattr(self.model, "config", None)
-        problem_type = getattr(config, "problem_type", None)
-        if problem_type not in (None, "single_label_classification"):
-            raise ValueError(
-                f"problem_type={problem_type!r} has no single label per image, so it has no margin. Use a model with "
-                "problem_type='single_label_classification'."
-            )
-        num_labels = getattr(config, "num_labels", None)
-        if num_labels is not None and num_labels < 2:
-            raise ValueError(f"num_labels={num_labels}: a classifier needs at least two classes to choose between.")
-        if self.pixel_stats is None:
-            self.pixel_stats = PixelStats.from_processor(self.processing_class)
-        if self.training_objective.needs_pixel_stats and self.pixel_stats is None:
-            raise ValueError(
-                f"perturbation={self.training_objective.perturbation!r} with perturbation_space="
-                f"{self.training_objective.perturbation_space!r} acts on pixels, but their normalisation is not "
-                "known. Pass the image processor as processing_class, or pixel_stats=PixelStats(mean, std)."
-            )
+        refuse_hub_token(self.args)
+        checks.check_processes(self.args)
+        checks.check_training_set(self.train_dataset)
+        checks.check_loss_function(self.compute_loss_func)
+        checks.check_model(self.model)
+        checks.check_averaging(ema_decay_of(self.args), self.model, self.is_whole_model())
+        self.pixel_stats = self.pixel_stats or PixelStats.from_processor(self.processing_class)
+        checks.check_pixel_stats(self.training_objective, self.pixel_stats)
 
-    def _check_labels(self, labels: Tensor, where: str) -> None:
-        num_labels = getattr(getattr(self.model, "config", None), "num_labels", None)
-        if num_labels is None or labels.is_floating_point() or labels.numel() == 0:
-            return
-        low, high = labels.min().item(), labels.max().item()
-        if low < 0 or high >= num_labels:
-            raise ValueError(
-                f"Label {low if low < 0 else high} in {where} is outside [0, {num_labels}), the model's num_labels. "
-                "Load the model with num_labels of the dataset, or map the labels to 0 .. num_labels - 1."
-            )
+    # ---- Data ----
+
+    def get_train_dataloader(self) -> DataLoader:
+        """As in `Trainer`; the random transforms of a map-style dataset depend on (seed, epoch, index) only."""
+        dataset, self._keyed_dataset = self.train_dataset, None
+        if isinstance(dataset, datasets.Dataset):
+            dataset = self._remove_unused_columns(dataset, description="Training")
+        if dataset is not None and not isinstance(dataset, IterableDataset):
+            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+            dataset = self._keyed_dataset = KeyedDataset(dataset, seed)
+        with temporarily(self, train_dataset=dataset):
+            return super().get_train_dataloader()
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
+        with temporarily(self, args=replaced(self.args, dataloader_drop_last=False)):  # every sample counts
+            return super().get_eval_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
+        with temporarily(self, args=replaced(self.args, dataloader_drop_last=False)):
+            return super().get_test_dataloader(test_dataset)
 
     # ---- Training ----
 
-    def train(self, *args: Any, **kwargs: Any) -> Any:
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
+        """As in `Trainer`; `resume_from_checkpoint` may also be a Hub id, whose `last-checkpoint` is then taken."""
         # Objective() validates; a search may have set values that the arguments' own check has not seen.
         logger.info(f"Training with {self.training_objective}")
-        if isinstance(self.train_dataset, datasets.Dataset):
-            for name in {"label", *self.label_names} & set(self.train_dataset.column_names):
-                check_numbered(self.train_dataset, name, "the training set")
-                column = self.train_dataset.with_format("torch", columns=[name])[:][name]
-                self._check_labels(torch.as_tensor(column), f"column {name!r} of the training set")
+        checks.check_label_columns(self.train_dataset, self.label_names, checks.num_labels_of(self.model))
+        checkpoint = checkpoint_to_resume(resume_from_checkpoint, self.args.output_dir)
         if hasattr(getattr(self.model, "config", None), "calibration_temperature"):
             # Folded into the weights that training starts from; it says nothing of those it ends with.
             del self.model.config.calibration_temperature
-        self._loss_log, self._last_finite_step = LossLog(), 0
-        return super().train(*args, **kwargs)
+        self._loss_log = LossLog()
+        with averaging(self.callback_handler, checkpoint) as self._average:
+            return super().train(checkpoint, *args, **kwargs)
 
-    def _run_epoch(self, **kwargs: Any) -> None:
+    def _run_epoch(self, *, epoch: int, **kwargs: Any) -> None:
+        if self.state.global_step >= self.state.max_steps:
+            # A finished run was resumed; Trainer would take one more step before it notices.
+            self.control.should_training_stop = True
+            return
         self._objective = self.training_objective
-        super()._run_epoch(**kwargs)
+        if self._keyed_dataset is not None:
+            self._keyed_dataset.set_epoch(epoch)  # accelerate does not, in a distributed run
+        super()._run_epoch(epoch=epoch, **kwargs)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        if not self.is_whole_model():
+            return super()._load_from_checkpoint(resume_from_checkpoint, model)
+        restore_weights(self.model, resume_from_checkpoint)
+
+    def _load_best_model(self) -> None:
+        if not self.is_whole_model():
+            return super()._load_best_model()
+        logger.info(f"Loading best model from {self.state.best_model_checkpoint} (score: {self.state.best_metric}).")
+        with global_rng_preserved():
+            restore_weights(self.model, self.state.best_model_checkpoint)
+        self._average.discard()  # the checkpoint's model is the average of its own step
+
+    # ---- Loss ----
 
     def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
+        self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **kwargs: Any
     ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
-        """
-        In training, the MaCS objective; in evaluation the clean cross-entropy from one forward pass, which is
-        deterministic and means the same for every method.
-        """
-        if "labels" not in inputs or "pixel_values" not in inputs:
-            raise ValueError(
-                f"A batch must have `pixel_values` and `labels`, but has {sorted(inputs)}. Let the dataset or the "
-                "collator give them these names (and keep remove_unused_columns=False with on-the-fly transforms)."
-            )
-        images, labels = inputs["pixel_values"], inputs["labels"]
-        if labels.is_floating_point() == (labels.ndim == 1) or labels.ndim > 2:
-            raise ValueError(
-                f"`labels` of shape {tuple(labels.shape)} and type {labels.dtype} are neither class numbers, "
-                "integers of shape (batch,), nor class probabilities, floats of shape (batch, classes)."
-            )
-        labels = labels if labels.is_floating_point() else labels.long()
-
-        def forward(pixel_values: Tensor) -> Any:
-            return model(pixel_values=pixel_values)
-
+        """In training, the objective; in evaluation the clean cross-entropy, which means the same for every method."""
+        images, labels = checks.images_and_labels(inputs)
+        num_labels = checks.num_labels_of(self.model)
         # Reading labels on an accelerator waits for it, so there only one batch between two log entries is checked.
-        if labels.device.type == "cpu" or self._loss_log.sums is None:
-            self._check_labels(labels, "a batch")
+        if labels.device.type == "cpu" or self._loss_log.is_empty:
+            checks.check_label_range(labels, num_labels, "a batch")
         if model.training:
             parts = supervise(
-                forward,
+                lambda views: model(pixel_values=views),
                 images,
                 labels,
                 self._objective or self.training_objective,
                 pixel_stats=self.pixel_stats,
                 augmix_images=inputs.get("augmix_pixel_values"),
-                num_labels=getattr(getattr(self.model, "config", None), "num_labels", None),
+                num_labels=num_labels,
                 seed=self._next_batch_seed(),
             )
             # Each micro-batch weighs as much as in Trainer's own `loss`, so that the logged parts add up to it.
-            self._loss_log.add(parts, 1 / getattr(self, "current_gradient_accumulation_steps", 1))
+            self._loss_log.add(parts, 1 / self.current_gradient_accumulation_steps)
             loss, logits = parts.loss, parts.logits
         else:
             # A bfloat16 checkpoint gives bfloat16 logits outside of autocast.
-            logits = logits_of(forward(images)).float()
-            loss = F.cross_entropy(logits, labels)
+            logits = logits_of(model(pixel_values=images)).float()
+            loss = F.cross_entropy(logits, check_labels(labels, logits.shape[-1]))
         # Whatever is returned here besides the loss becomes the predictions.
         return (loss, {"logits": logits}) if return_outputs else loss
 
@@ -198,39 +193,106 @@ class MaCSTrainer(CalibratingTrainer, HubTrainer, RepeatableTrainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         # Only for Trainer's own entries about training, which all processes make together.
         if "loss" in logs or "train_loss" in logs:
-            means = self._stop_if_diverged()
+            means = self._loss_log.finite_means(self.accelerator, self.state.global_step, self.args.output_dir)
             logs.update({name: mean for name, mean in means.items() if name != "loss" and "loss" in logs})
-            self._loss_log = LossLog()
+            self._loss_log.clear()
         super().log(logs, start_time)
+
+    def _check_finite(self) -> None:
+        """Stop a run that diverged. A finite loss may still have had a gradient that was not: see the weights too."""
+        weights = self.model.parameters() if self.is_whole_model() else ()
+        self._loss_log.finite_means(self.accelerator, self.state.global_step, self.args.output_dir, weights)
+
+    # ---- Evaluation ----
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """As in `Trainer`; without metrics of yours it reports accuracy, nll, ece, brier and the mean logit margin."""
+        if self.is_in_train:
+            self._check_finite()
+        if self.compute_metrics or self.preprocess_logits_for_metrics or self.args.batch_eval_metrics:
+            return super().evaluate(*args, **kwargs)
+        with temporarily(self, compute_metrics=summary_of_rows, preprocess_logits_for_metrics=rows_at()):
+            return super().evaluate(*args, **kwargs)
+
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
+        """As in `Trainer`, of the averaged weights if there are any; training goes on as if it had not been."""
+        self._average.share_statistics()
+        # Each evaluation loader draws from the global generator, which dropout and drop-path share on a CPU.
+        with global_rng_preserved(), self._average.applied():
+            output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+        nll = output.metrics.get(f"{metric_key_prefix}_nll")
+        if self.args.world_size > 1 and self.compute_metrics is summary_of_rows and nll is not None:
+            # Trainer's mean has the samples in it that fill up the last batch of each process; the rows have not.
+            output.metrics[f"{metric_key_prefix}_loss"] = nll
+        return output
+
+    def predict_rows(self, dataset: Any, temperatures: Sequence[float] = (1.0,)) -> list[SampleRows]:
+        """For each temperature, one row per sample: label, prediction, confidence, nll, brier score and margin."""
+        rows = self._predict_labelled(dataset, rows_at(temperatures)).predictions
+        return [SampleRows.from_array(part) for part in np.split(rows, len(temperatures), axis=1)]
+
+    def _predict_labelled(self, dataset: Any, preprocess: Callable | None) -> PredictionOutput:
+        """Predictions that no metric of the user's sees."""
+        with temporarily(self, compute_metrics=None, preprocess_logits_for_metrics=preprocess):
+            prediction = self.predict(dataset)
+        checks.check_labelled(prediction)
+        return prediction
+
+    # ---- Calibration ----
+
+    def fit_temperature(self, dataset: Any) -> TemperatureFit:
+        """Fit a temperature on labelled samples that neither train the model nor test it; the model stays as it is."""
+        checks.check_held_out(dataset, self.train_dataset)
+        prediction = self._predict_labelled(dataset, None)
+        return fit_temperature_report(prediction.predictions, prediction.label_ids)
+
+    def calibrate(self, dataset: Any) -> TemperatureFit:
+        """
+        Fit a temperature on held-out data and fold it into the classifier head, once training is over. Whoever loads
+        the saved model then gets calibrated probabilities without any code of this package.
+        """
+        fit = self.fit_temperature(dataset)
+        self.fold_temperature(fit.temperature, dataset)
+        return fit
+
+    def fold_temperature(self, temperature: float, dataset: Any) -> None:
+        """Divide the logits by `temperature` for good, checked on a few samples of `dataset`."""
+        checks.check_foldable(spread=self.is_deepspeed_enabled or self.is_fsdp_enabled)
+        batch = next(iter(self.get_test_dataloader(dataset)))
+        fold_temperature(self.model, temperature, batch["pixel_values"][:4].to(self.args.device))
+
+    # ---- Saving ----
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         self._check_finite()
         super()._save_checkpoint(model, trial)
 
-    def _check_finite(self) -> None:
-        # A finite loss may still have had a gradient that was not.
-        if self.is_whole_model() and not weights_are_finite(self.model):
-            self._raise_diverged()
-        self._stop_if_diverged()
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
+        folder = Path(output_dir or self.args.output_dir)
+        with self._average.applied():
+            super()._save(str(folder), state_dict)
+            model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+            save_timm_weights(model, folder, self.processing_class, state_dict)
+        if is_checkpoint(folder) and not self.args.save_only_model:
+            self._average.save_raw_weights(folder)
 
-    def _stop_if_diverged(self) -> dict[str, float]:
-        """The means of the parts since the last log entry, if the loss was finite all along."""
-        means = self._loss_log.means(self.accelerator)
-        if not np.isfinite(means.get("loss", 0.0)):
-            self._raise_diverged()
-        self._last_finite_step = self.state.global_step
-        return means
+    # ---- The Hub ----
 
-    def _raise_diverged(self) -> None:
-        checkpoint = last_complete_checkpoint(self.args.output_dir, up_to_step=self._last_finite_step)
-        resume = f" with resume_from_checkpoint={str(checkpoint)!r}" if checkpoint else ""
-        raise FloatingPointError(
-            f"The loss became nan or infinite between steps {self._last_finite_step} and {self.state.global_step}. "
-            f"Last good checkpoint: {checkpoint or 'none was saved'}. Lower learning_rate, set max_grad_norm, or use "
-            f"bf16 in place of fp16, then train again{resume}."
-        )
+    def init_hf_repo(self, token: str | None = None) -> None:
+        """Find out who pushes and whether they may, and make the repository and its branch."""
+        if self.is_world_process_zero():
+            self.hub_model_id = open_repo(self.args, token)
+            self.push_in_progress = None
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        if self.is_in_train:
-            self._check_finite()
-        return super().evaluate(*args, **kwargs)
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write `README.md` from `report`; the arguments are those of [`write_trainer_card`]."""
+        if self.is_world_process_zero():
+            write_trainer_card(self, *args, **kwargs)
+
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> "CommitInfo | Future[CommitInfo] | None":
+        """Save the model and push it with report and card in one commit; the arguments are those of [`push_model`]."""
+        return push_model(self, *args, **kwargs)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        if self.is_world_process_zero():
+            push_in_background(self, checkpoint_folder)

@@ -5,26 +5,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tiny import Images, arguments, build, logged
-
-from macs_hf import MaCSTrainer
-
-
-class Spy(MaCSTrainer):
-    """Keeps the seeds of the perturbations."""
-
-    seeds: list[int]
-
-    def _next_batch_seed(self) -> int:
-        self.seeds.append(super()._next_batch_seed())
-        return self.seeds[-1]
+from tiny import Drawn, Images, Spy, arguments, build, logged
 
 
 def main(output_dir: str, settings: dict[str, Any]) -> None:
-    resume = settings.pop("resume", None)
+    model, samples, resume = settings.pop("model"), settings.pop("samples"), settings.pop("resume", None)
     args = arguments(output_dir, **settings)
-    run = Spy(model=build(settings_model), args=args, train_dataset=Images(24), eval_dataset=Images(10, seed=1))
-    run.seeds = []
+    run = Spy(model=build(model), args=args, train_dataset=Drawn(samples), eval_dataset=Images(10, seed=1))
     run.train(resume_from_checkpoint=resume)
     evaluation = run.evaluate()
     prediction = run.predict(Images(13, seed=2))
@@ -33,6 +20,8 @@ def main(output_dir: str, settings: dict[str, Any]) -> None:
         "losses": {key: logged(run, key) for key in ("loss", "cross_entropy_loss", "margin_loss", "consistency_loss")},
         "grad_norm": logged(run, "grad_norm"),
         "seeds": run.seeds,
+        "drawn": run.drawn,
+        "evaluated": logged(run, "eval_loss"),
         "evaluation": {name: evaluation[f"eval_{name}"] for name in ("loss", "nll")},
         "rows": len(prediction.predictions),
         "predictions": prediction.predictions.tolist(),
@@ -43,6 +32,4 @@ def main(output_dir: str, settings: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    settings = json.loads(sys.argv[2])
-    settings_model = settings.pop("model", "vit")
-    main(sys.argv[1], settings)
+    main(sys.argv[1], json.loads(sys.argv[2]))

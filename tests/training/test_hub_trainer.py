@@ -9,13 +9,7 @@ import tiny
 import torch
 from huggingface_hub import HfApi
 from loopback_hub.server import ALICE, ALICE_READS, HubServer, leaks
-from transformers import (
-    AutoModelForImageClassification,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    ViTImageProcessor,
-)
+from transformers import AutoModelForImageClassification, ViTImageProcessor
 
 from macs_hf import MaCSTrainer
 from macs_hf.evaluation.checkpoint import evaluate_checkpoint, write_report
@@ -43,7 +37,6 @@ def test_token_in_arguments_is_refused(hub: HubServer, tmp_path: Path) -> None:
 def test_trainer_pushes_a_calibrated_model_last(hub: HubServer, tmp_path: Path, strategy: str) -> None:
     trainer = pushing(tmp_path, "run", hub_strategy=strategy, hub_always_push=True, save_total_limit=1)
     trainer.train()
-    trainer._finish_current_push()
     unfolded = AutoModelForImageClassification.from_pretrained(trainer.args.output_dir + "/checkpoint-4")
     if strategy != "end":
         assert "No evaluation report" in hub.files("alice/run")["README.md"].decode()
@@ -77,19 +70,11 @@ def test_trainer_pushes_a_calibrated_model_last(hub: HubServer, tmp_path: Path, 
     assert leaks(hub, "alice/run") == set()
 
 
-class StopAfter(TrainerCallback):
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        control.should_training_stop = state.global_step >= self.step
-
-
 def test_trainer_resumes_from_the_hub(hub: HubServer, tmp_path: Path) -> None:
     whole = tiny.trainer(tmp_path / "whole", tiny.build("resnet"))
     whole.train()
     stopped = pushing(tmp_path, "stopped", hub_strategy="checkpoint")
-    stopped.add_callback(StopAfter(2))
+    stopped.add_callback(tiny.StopAt(2))
     stopped.train()
     shutil.rmtree(tmp_path / "stopped")
     resumed = tiny.trainer(tmp_path / "resumed", tiny.build("resnet", seed=5))
@@ -127,7 +112,6 @@ def test_a_push_during_training_that_fails_does_not_stop_it(hub: HubServer, tmp_
     trainer = pushing(tmp_path, "run", hub_strategy="every_save", hub_always_push=True)
     hub.inject("commit", status=503)
     trainer.train()
-    trainer._finish_current_push()
     assert trainer.state.global_step == 4
     titles = [commit.title for commit in hub.repo("alice/run").history()]
     assert titles == ["Training in progress, step 4", "initial commit"]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny import NUM_LABELS, Images, arguments, build, logged, same_weights, trainer
+from tiny import NUM_LABELS, Drawn, Images, Spy, arguments, build, logged, same_weights, trainer
 from torch.utils.data import IterableDataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
@@ -164,17 +164,24 @@ def test_label_smoothing_reaches_the_loss(tmp_path: Path) -> None:
     assert logged(run, "loss") == pytest.approx(logged(plain, "loss"), abs=1e-6)
 
 
-def test_every_epoch_and_index_gets_its_own_augmentation_and_every_step_its_own_noise(tmp_path: Path) -> None:
-    seeds: list[int] = []
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_epoch_and_index_gets_its_own_augmentation(workers: int, tmp_path: Path) -> None:
+    args = arguments(tmp_path, num_train_epochs=3, max_steps=-1, dataloader_num_workers=workers)
+    run = Spy(model=build("vit"), args=args, train_dataset=Drawn(16))
+    run.train()
+    epochs = [run.drawn[first] | run.drawn[first + 1] for first in (0, 2, 4)]
+    assert all(sorted(numbers) == list(range(16)) for numbers in epochs)
+    assert len({number for numbers in epochs for number in numbers.values()}) == 48
+    again = Spy(model=build("vit"), args=args, train_dataset=Drawn(16))
+    again.train()
+    assert again.drawn == run.drawn
 
-    class Spy(MaCSTrainer):
-        def _next_batch_seed(self) -> int:
-            seeds.append(super()._next_batch_seed())
-            return seeds[-1]
 
+def test_every_step_gets_its_own_noise(tmp_path: Path) -> None:
     args = arguments(tmp_path, max_steps=3, gradient_accumulation_steps=2)
-    Spy(model=build("vit"), args=args, train_dataset=Images(64)).train()
-    assert len(seeds) == len(set(seeds)) == 6
+    run = Spy(model=build("vit"), args=args, train_dataset=Drawn(64))
+    run.train()
+    assert len(run.seeds) == len(set(run.seeds)) == 6
 
 
 class Stream(IterableDataset):

@@ -23,7 +23,7 @@ def parser() -> HfArgumentParser:
 
 def test_fields_are_those_of_both_parents() -> None:
     names = {f.name for f in fields(MaCSTrainingArguments)}
-    assert names == {f.name for f in fields(TrainingArguments)} | {f.name for f in fields(Objective)}
+    assert names == {f.name for f in fields(TrainingArguments)} | {f.name for f in fields(Objective)} | {"ema_decay"}
 
 
 def test_only_the_named_defaults_differ_from_training_arguments() -> None:
@@ -43,6 +43,12 @@ def test_values_and_combinations_are_refused_at_once(tmp_path: Path) -> None:
         MaCSTrainingArguments(str(tmp_path), lambda_margin=-0.1, **COMMON)
     with pytest.raises(ValueError, match=r"mixup_alpha=0.2 with lambda_margin=0.1"):
         MaCSTrainingArguments(str(tmp_path), mixup_alpha=0.2, **COMMON)
+
+
+@pytest.mark.parametrize("decay", [0.0, 1.0, -0.1, 999.0, float("nan")])
+def test_decays_that_are_none_are_refused(decay: float, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=rf"ema_decay={decay} must be above 0 and below 1"):
+        MaCSTrainingArguments(str(tmp_path), ema_decay=decay, **COMMON)
 
 
 def test_help_names_every_field_of_the_objective(parser: HfArgumentParser, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,8 +71,11 @@ def test_flags(parser: HfArgumentParser, tmp_path: Path) -> None:
         "60",
         "--label_smoothing_factor",
         "0.1",
+        "--ema_decay",
+        "0.99",
     ]
     (parsed,) = parser.parse_args_into_dataclasses(flags)
+    assert parsed.ema_decay == 0.99
     assert objective_of(parsed) == Objective(
         perturbation="jpeg", lambda_margin=0.3, separate_views=True, jpeg_quality_min=60, label_smoothing_factor=0.1
     )

@@ -1,0 +1,146 @@
+"""What a trainer refuses: before anything runs, before the first step, and in a batch."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import datasets
+import torch
+from torch import Tensor, nn
+from transformers import TrainingArguments
+from transformers.trainer_utils import PredictionOutput
+
+from ..data.columns import check_numbered
+from ..objective.objective import Objective
+from ..pixels import PixelStats
+
+
+# ---- The run ----
+
+
+def check_processes(args: TrainingArguments) -> None:
+    if args.n_gpu > 1:
+        raise ValueError(
+            f"{args.n_gpu} GPUs are visible to one process, which torch.nn.DataParallel would split each batch over, "
+            "views apart from one another. Start one process per GPU with `accelerate launch`, or set "
+            "CUDA_VISIBLE_DEVICES to one GPU."
+        )
+    started = int(os.environ.get("WORLD_SIZE", 1))
+    if started > 1 and args.world_size == 1:
+        raise ValueError(
+            f"This is one of {started} processes, but they do not know of each other and would all train alone. "
+            "Without a GPU pass use_cpu=True; with one, start them with `accelerate launch`."
+        )
+
+
+def check_loss_function(compute_loss_func: Callable | None) -> None:
+    if compute_loss_func is not None:
+        raise ValueError("compute_loss_func would replace the MaCS objective. Leave it out, or use plain Trainer.")
+
+
+def check_foldable(spread: bool) -> None:
+    if spread:
+        raise ValueError(
+            "A model that is spread over processes cannot be folded. Save it, then run `macs-hf calibrate` on the "
+            "saved folder."
+        )
+
+
+def num_labels_of(model: nn.Module) -> int | None:
+    """The number of classes in the model's config; `None` for a module that has none."""
+    return getattr(getattr(model, "config", None), "num_labels", None)
+
+
+def check_model(model: nn.Module) -> None:
+    problem_type = getattr(getattr(model, "config", None), "problem_type", None)
+    if problem_type not in (None, "single_label_classification"):
+        raise ValueError(
+            f"problem_type={problem_type!r} has no single label per image, so it has no margin. Use a model with "
+            "problem_type='single_label_classification'."
+        )
+    num_labels = num_labels_of(model)
+    if num_labels is not None and num_labels < 2:
+        raise ValueError(f"num_labels={num_labels}: a classifier needs at least two classes to choose between.")
+
+
+def check_averaging(ema_decay: float | None, model: nn.Module, whole_model: bool) -> None:
+    if ema_decay is None:
+        return
+    if not whole_model:
+        raise ValueError(
+            f"ema_decay={ema_decay} needs a transformers model that is whole in each process. Leave it out under FSDP "
+            "or DeepSpeed, with adapters, and for other modules."
+        )
+    half = {parameter.dtype for parameter in model.parameters()} & {torch.float16, torch.bfloat16}
+    if half:
+        raise ValueError(
+            f"ema_decay={ema_decay} would average {half.pop()} weights, where small changes are rounded away. Load "
+            "the model with dtype=torch.float32, and pass bf16=True for speed."
+        )
+
+
+def check_pixel_stats(objective: Objective, pixel_stats: PixelStats | None) -> None:
+    if objective.needs_pixel_stats and pixel_stats is None:
+        raise ValueError(
+            f"perturbation={objective.perturbation!r} with perturbation_space={objective.perturbation_space!r} acts "
+            "on pixels, but their normalisation is not known. Pass the image processor as processing_class, or "
+            "pixel_stats=PixelStats(mean, std)."
+        )
+
+
+# ---- The data ----
+
+
+def check_training_set(dataset: Any) -> None:
+    if isinstance(dataset, datasets.DatasetDict):
+        raise ValueError(
+            f"train_dataset is a DatasetDict of the splits {sorted(dataset)}. Pass one of them, such as data['train']."
+        )
+
+
+def check_label_columns(dataset: Any, label_names: Sequence[str], num_labels: int | None) -> None:
+    """Refuse wrong labels of a `datasets.Dataset` before the first step; other datasets are seen batch by batch."""
+    if not isinstance(dataset, datasets.Dataset):
+        return
+    for name in {"label", *label_names} & set(dataset.column_names):
+        check_numbered(dataset, name, "the training set")
+        column = dataset.with_format("torch", columns=[name])[:][name]
+        check_label_range(torch.as_tensor(column), num_labels, f"column {name!r} of the training set")
+
+
+def check_label_range(labels: Tensor, num_labels: int | None, where: str) -> None:
+    if num_labels is None or labels.is_floating_point() or labels.numel() == 0:
+        return
+    low, high = labels.min().item(), labels.max().item()
+    if low < 0 or high >= num_labels:
+        raise ValueError(
+            f"Label {low if low < 0 else high} in {where} is outside [0, {num_labels}), the model's num_labels. "
+            "Load the model with num_labels of the dataset, or map the labels to 0 .. num_labels - 1."
+        )
+
+
+def images_and_labels(inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """The two parts of a batch that every method needs; class numbers of any integer type become int64."""
+    if "labels" not in inputs or "pixel_values" not in inputs:
+        raise ValueError(
+            f"A batch must have `pixel_values` and `labels`, but has {sorted(inputs)}. Let the dataset or the "
+            "collator give them these names (and keep remove_unused_columns=False with on-the-fly transforms)."
+        )
+    labels = inputs["labels"]
+    return inputs["pixel_values"], labels if labels.is_floating_point() else labels.long()
+
+
+def check_held_out(dataset: Any, train_dataset: Any) -> None:
+    """Refuse to fit a temperature on the training set, as far as a dataset says which data it holds."""
+    fingerprint = getattr(dataset, "_fingerprint", None)  # of `datasets.Dataset`; other datasets may have one too
+    same_data = fingerprint is not None and fingerprint == getattr(train_dataset, "_fingerprint", None)
+    if dataset is train_dataset or same_data:
+        raise ValueError(
+            "A temperature was to be fitted on the training set, where the model is more confident than anywhere "
+            "else. Pass a validation split that was held out."
+        )
+
+
+def check_labelled(prediction: PredictionOutput) -> None:
+    if prediction.label_ids is None:
+        raise ValueError("Labelled samples are needed, but the dataset gives no `labels`.")

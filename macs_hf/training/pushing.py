@@ -1,0 +1,112 @@
+"""A trainer's model and checkpoints on their way to the Hub."""
+
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import CommitInfo
+from transformers import Trainer
+from transformers.trainer_utils import HubStrategy, SaveStrategy
+from transformers.utils.hub import PushInProgress
+
+from ..publishing.folder import write_card
+from ..publishing.push import LAST_CHECKPOINT, push_checkpoint, push_folder
+from ..report.evaluation import EvaluationReport
+
+
+def write_trainer_card(
+    trainer: Trainer,
+    language: str | None = None,
+    license: str | None = None,
+    tags: str | list[str] | None = None,
+    model_name: str | None = None,
+    finetuned_from: str | None = None,
+    tasks: str | list[str] | None = None,
+    dataset_tags: str | list[str] | None = None,
+    dataset: str | list[str] | None = None,
+    dataset_args: str | list[str] | None = None,
+    report: EvaluationReport | None = None,
+) -> None:
+    """
+    Write `README.md` from `report`, with the parameters of `Trainer.create_model_card`; `tasks`, `dataset` and
+    `dataset_args` are accepted because it has them, but the task and the dataset are those of the report.
+    """
+    folder = Path(trainer.args.output_dir)
+    name = model_name or (trainer.hub_model_id or folder.absolute().name).rpartition("/")[2]
+    write_card(
+        folder,
+        trainer.hub_model_id or name,
+        report,
+        name=name,
+        license=license,
+        language=language,
+        tags=[tags] if isinstance(tags, str) else tags,
+        base_model=finetuned_from or getattr(getattr(trainer.model, "config", None), "_name_or_path", None) or None,
+        datasets=[dataset_tags] if isinstance(dataset_tags, str) else dataset_tags,
+    )
+
+
+def push_model(
+    trainer: Trainer,
+    commit_message: str | None = "End of training",
+    blocking: bool = True,
+    token: str | None = None,
+    revision: str | None = None,
+    **card: Any,
+) -> "CommitInfo | Future[CommitInfo] | None":
+    """
+    Save the model, then push it with its processor, its report, pictures and card, in one commit.
+
+    Fold the temperature, write the report (`write_report`) and pass it as `report` too. If the push fails, nothing is
+    lost:
+    [`~macs_hf.publishing.PushError`] says how to push again. All processes have to call it; one of them pushes.
+
+    Args:
+        trainer ([`MaCSTrainer`]): Whose model it is.
+        commit_message, blocking, token, revision: As in `Trainer.push_to_hub`.
+        card: Passed to [`write_trainer_card`], such as `license` and `report`.
+    """
+    trainer.callback_handler.on_push_begin(trainer.args, trainer.state, trainer.control)
+    if trainer.hub_model_id is None:
+        trainer.init_hf_repo(token)
+    trainer.save_model(_internal_call=True)
+    if not trainer.is_world_process_zero():
+        return None
+    if trainer.push_in_progress is not None:
+        trainer.push_in_progress.wait_until_done()
+    trainer.create_model_card(**card)
+    return push_folder(
+        trainer.args.output_dir,
+        trainer.hub_model_id,
+        private=trainer.args.hub_private_repo,
+        revision=revision or trainer.args.hub_revision,
+        commit_message=commit_message,
+        token=token,
+        blocking=blocking,
+        with_report=card.get("report") is not None,
+    )
+
+
+def push_in_background(trainer: Trainer, checkpoint: str) -> None:
+    """Push a checkpoint while training goes on, if `hub_strategy` asks for it and no other is still on its way."""
+    args, state = trainer.args, trainer.state
+    if args.hub_strategy == HubStrategy.END:
+        return
+    running = trainer.push_in_progress is not None and not trainer.push_in_progress.is_done()
+    if running and not args.hub_always_push:
+        return
+    trainer.callback_handler.on_push_begin(args, state, trainer.control)
+    where = {HubStrategy.CHECKPOINT: LAST_CHECKPOINT, HubStrategy.ALL_CHECKPOINTS: Path(checkpoint).name}
+    steps = args.save_strategy == SaveStrategy.STEPS
+    at = f"step {state.global_step}" if steps else f"epoch {int(state.epoch)}"
+    job = push_checkpoint(
+        checkpoint,
+        trainer.hub_model_id,
+        commit_message=f"Training in progress, {at}",
+        revision=args.hub_revision,
+        path_in_repo=where.get(args.hub_strategy),
+    )
+    if running:
+        trainer.push_in_progress.jobs.append(job)
+    else:
+        trainer.push_in_progress = PushInProgress([job])

@@ -1,0 +1,26 @@
+"""Logits reduced to a few numbers per sample on the device, so that no process ever holds all of them."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from transformers import EvalPrediction
+
+from ..metrics import summarize
+from ..report.rows import SampleRows, sample_rows
+
+
+def rows_at(temperatures: Sequence[float] = (1.0,)) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """A `preprocess_logits_for_metrics` that gives the columns of [`SampleRows`], for each temperature in turn."""
+
+    def rows(logits: Tensor, labels: Tensor | None) -> Tensor:
+        if labels is None:
+            return logits
+        return torch.cat([sample_rows(logits / temperature, labels) for temperature in temperatures], dim=1)
+
+    return rows
+
+
+def summary_of_rows(prediction: EvalPrediction) -> dict[str, float]:
+    """A `compute_metrics` of such rows: accuracy, nll, ece, brier and the mean logit margin."""
+    return summarize(SampleRows.from_array(prediction.predictions))

@@ -1,0 +1,242 @@
+"""Averaged weights: the numbers of the average, and that they are what is evaluated, saved and resumed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import Augmented, Images, StopAt, arguments, build, logged, same_weights, trainer
+from torch import Tensor
+from transformers import AutoModelForImageClassification, TrainerCallback
+
+from macs_hf import MaCSTrainer
+from macs_hf.training.averaging import restore_raw_weights
+
+
+class Record(TrainerCallback):
+    """Keeps a copy of the weights after each step, and of those that other callbacks see at the end."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, Tensor]] = []
+        self.end: dict[str, Tensor] = {}
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        self.steps.append(copy_of(model))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        self.end = copy_of(model)
+
+
+def copy_of(model: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def averaged(steps: list[dict[str, Tensor]], decay: float) -> dict[str, Tensor]:
+    """The definition, in double precision: the decay after step t is min(decay, (t - 1) / (t + 9))."""
+    average = {name: tensor.double() for name, tensor in steps[0].items()}
+    for t, weights in enumerate(steps, start=1):
+        d = min(decay, (t - 1) / (t + 9))
+        average = {name: d * average[name] + (1 - d) * weights[name].double() for name in weights}
+    return average
+
+
+def same_tensors(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize("decay", [0.2, 0.999], ids=["decay", "warm-up"])
+def test_the_average_is_the_defined_one_with_batch_norm_statistics(decay: float, tmp_path: Path) -> None:
+    record = Record()
+    run = trainer(tmp_path, build("resnet"), max_steps=6, ema_decay=decay)
+    run.add_callback(record)
+    run.train()
+    expected = averaged(record.steps, decay)
+    result = run.model.state_dict()
+    assert {name.rpartition(".")[2] for name in result} >= {"running_mean", "running_var", "num_batches_tracked"}
+    for name, tensor in result.items():
+        if tensor.is_floating_point():
+            torch.testing.assert_close(tensor.double(), expected[name], rtol=1e-5, atol=1e-7)
+            assert not torch.equal(tensor, record.steps[-1][name]), name
+        else:
+            assert torch.equal(tensor, record.steps[-1][name]), name  # a count is no average
+    assert same_tensors(record.end, result)
+
+
+def test_training_itself_does_not_see_the_average(tmp_path: Path) -> None:
+    records = Record(), Record()
+    for record, decay in zip(records, (None, 0.9), strict=True):
+        run = MaCSTrainer(
+            model=build("resnet"),
+            args=arguments(tmp_path, ema_decay=decay, eval_strategy="steps", eval_steps=1),
+            train_dataset=Images(),
+            eval_dataset=Images(8, seed=1),
+            callbacks=[record],
+        )
+        run.train()
+    plain, averaging = records
+    assert all(same_tensors(*pair) for pair in zip(plain.steps, averaging.steps, strict=True))
+    assert same_tensors(plain.end, plain.steps[-1]) and not same_tensors(averaging.end, averaging.steps[-1])
+
+
+def start(folder: Path, name: str = "swin", stop_at: int | None = None, **overrides: Any) -> MaCSTrainer:
+    """Eight steps of three per epoch, evaluating and saving as it goes."""
+    steps = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
+    return MaCSTrainer(
+        model=build(name, **{"drop_path": 0.3} if name == "swin" else {}),
+        args=arguments(folder, **{"max_steps": 8, "ema_decay": 0.7} | steps | overrides),
+        train_dataset=Augmented(),
+        eval_dataset=Images(8, seed=1),
+        callbacks=[StopAt(stop_at)] if stop_at else None,
+    )
+
+
+@pytest.mark.parametrize("name", ["swin", "resnet", "timm"])
+def test_stopped_and_resumed_equals_never_stopped_in_both_weights(name: str, tmp_path: Path) -> None:
+    whole = start(tmp_path / "whole", name)
+    whole.train()
+    start(tmp_path / "parts", name, stop_at=4).train()
+    resumed = start(tmp_path / "parts", name)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 8
+    assert same_weights(whole.model, resumed.model)
+    assert logged(whole, "eval_loss") == logged(resumed, "eval_loss")
+    raw = build(name), build(name)
+    for model, run in zip(raw, ("whole", "parts"), strict=True):
+        restore_raw_weights(model, tmp_path / run / "checkpoint-8")
+    assert same_weights(*raw) and not same_weights(raw[0], whole.model)
+
+
+def test_a_finished_run_that_is_resumed_has_the_average(tmp_path: Path) -> None:
+    run = start(tmp_path)
+    run.train()
+    again = start(tmp_path)
+    again.train(resume_from_checkpoint=True)
+    assert same_weights(run.model, again.model)
+
+
+def test_evaluated_saved_and_left_in_the_model_is_the_average(tmp_path: Path) -> None:
+    record = Record()
+    run = start(tmp_path, "resnet")
+    run.add_callback(record)
+    run.train()
+    images, labels = Images(8, seed=1).images, Images(8, seed=1).labels
+    for step, reported in enumerate(logged(run, "eval_loss"), start=1):
+        model = AutoModelForImageClassification.from_pretrained(tmp_path / f"checkpoint-{step}").eval()
+        for name, expected in averaged(record.steps[:step], 0.7).items():
+            if expected.is_floating_point() and "num_batches" not in name:
+                torch.testing.assert_close(model.state_dict()[name].double(), expected, rtol=1e-5, atol=1e-7)
+        with torch.no_grad():
+            loss = torch.nn.functional.cross_entropy(model(images).logits, labels)
+        assert reported == pytest.approx(loss.item(), abs=1e-6)
+    run.save_model(str(tmp_path / "final"))
+    assert same_weights(AutoModelForImageClassification.from_pretrained(tmp_path / "final"), run.model)
+    assert run.evaluate()["eval_loss"] == pytest.approx(logged(run, "eval_loss")[-2], abs=1e-6)
+    assert not (tmp_path / "final" / "raw_weights.pt").exists()
+
+
+def test_calibration_folds_into_the_average(tmp_path: Path) -> None:
+    run = trainer(tmp_path, build("resnet"), ema_decay=0.7)
+    run.train()
+    images = Images(4).images
+    before = run.model.eval()(images).logits.detach()
+    fit = run.calibrate(Images(128, seed=2))
+    torch.testing.assert_close(run.model.eval()(images).logits, before / fit.temperature)
+
+
+def test_the_best_model_is_the_average_of_its_own_step(tmp_path: Path) -> None:
+    # The highest loss counts as the best here, so that the best is not the last.
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True}
+    run = start(tmp_path, "resnet", **best)
+    run.train()
+    losses = logged(run, "eval_loss")
+    at = losses.index(max(losses)) + 1
+    assert at < 8
+    assert same_weights(AutoModelForImageClassification.from_pretrained(tmp_path / f"checkpoint-{at}"), run.model)
+
+
+class Interrupt(TrainerCallback):
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 3:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_run_leaves_the_average_too_and_no_callback(tmp_path: Path) -> None:
+    record = Record()
+    run = trainer(tmp_path, build("vit"), max_steps=6, ema_decay=0.7)
+    run.add_callback(record)
+    run.add_callback(Interrupt())
+    before = list(run.callback_handler.callbacks)
+    with pytest.raises(KeyboardInterrupt):
+        run.train()
+    assert run.callback_handler.callbacks == before
+    for name, expected in averaged(record.steps, 0.7).items():
+        torch.testing.assert_close(run.model.state_dict()[name].double(), expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"bf16": True}, {"torch_compile": True, "torch_compile_backend": "aot_eager"}, {"gradient_checkpointing": True}],
+    ids=lambda options: next(iter(options)),
+)
+def test_precision_compilation_and_checkpointing(options: dict[str, Any], tmp_path: Path) -> None:
+    run = start(tmp_path, "vit", max_steps=3, **options)
+    run.train()
+    assert run.evaluate()["eval_loss"] == pytest.approx(logged(run, "eval_loss")[-2], abs=1e-3)
+
+
+def test_checkpoints_with_and_without_an_average_are_not_mixed_up(tmp_path: Path) -> None:
+    start(tmp_path / "averaged", "vit", max_steps=1).train()
+    with pytest.raises(
+        ValueError, match=r"is an average, from which training cannot go on. Resume with the ema_decay"
+    ):
+        start(tmp_path / "averaged", "vit", ema_decay=None).train(resume_from_checkpoint=True)
+    start(tmp_path / "plain", "vit", max_steps=1, ema_decay=None).train()
+    assert not (tmp_path / "plain" / "checkpoint-1" / "raw_weights.pt").exists()
+    with pytest.raises(ValueError, match=r"has no raw_weights.pt: it was saved without ema_decay"):
+        start(tmp_path / "plain", "vit").train(resume_from_checkpoint=True)
+
+
+def test_a_search_may_choose_the_decay(tmp_path: Path) -> None:
+    runs = []
+    for decay in (None, 0.5):
+        run = trainer(tmp_path, build("vit"))
+        run.args.ema_decay = decay
+        run.train()
+        runs.append(run.model)
+    assert not same_weights(*runs)
+    run.args.ema_decay = 2.0
+    with pytest.raises(ValueError, match=r"ema_decay=2.0 must be above 0 and below 1"):
+        run.train()
+
+
+# ---- Refused ----
+
+
+class Spread(MaCSTrainer):
+    """Set up as FSDP or DeepSpeed would, without several processes."""
+
+    kind: str
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        setattr(self, self.kind, True)
+
+
+@pytest.mark.parametrize("kind", ["is_fsdp_enabled", "is_deepspeed_enabled"])
+def test_models_that_are_spread_over_processes_are_neither_averaged_nor_folded(kind: str, tmp_path: Path) -> None:
+    spread = type("Spread", (Spread,), {"kind": kind})
+    with pytest.raises(ValueError, match=r"ema_decay=0.9 needs a transformers model that is whole.*FSDP or DeepSpeed"):
+        spread(model=build("vit"), args=arguments(tmp_path, ema_decay=0.9), train_dataset=Images())
+    run = spread(model=build("vit"), args=arguments(tmp_path), train_dataset=Images())
+    with pytest.raises(ValueError, match=r"spread over processes cannot be folded.*macs-hf calibrate"):
+        run.fold_temperature(2.0, Images(4))
+
+
+def test_adapters_and_half_precision_weights_are_not_averaged(tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    adapted = get_peft_model(build("vit"), LoraConfig(r=2, target_modules="all-linear"))
+    with pytest.raises(ValueError, match=r"ema_decay=0.9 needs a transformers model that is whole.*adapters"):
+        trainer(tmp_path, adapted, ema_decay=0.9)
+    with pytest.raises(ValueError, match=r"would average torch.bfloat16 weights.*dtype=torch.float32"):
+        trainer(tmp_path, build("vit").to(torch.bfloat16), ema_decay=0.9)

@@ -35,7 +35,7 @@ def compare_corruptions(
     >>> good, poor = replace(table, hits={"fog": "5545"}), replace(table, hits={"fog": "4434"})
     >>> found = compare_corruptions(good, poor, [["fog"]])
     >>> round(found.difference, 2), found.verdict
-    (0.2, 'win')
+    (0.2, 'better')
 
     ```
     """
@@ -50,7 +50,7 @@ def compare_corruptions(
     value = float(differences.mean())
     half = float(1.96 * differences.std(ddof=1) / len(differences) ** 0.5) if len(differences) > 1 else float("inf")
     tie = value - half <= 0 <= value + half
-    verdict = "tie" if tie else "win" if value > 0 else "loss"
+    verdict = "undecided" if tie else "better" if value > 0 else "worse"
     return Comparison(float(of_a.mean()), float(of_b.mean()), value, value - half, value + half, verdict)
 
 

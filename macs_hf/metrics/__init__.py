@@ -19,6 +19,7 @@ from .comparison import compare
 from .corruption_accuracy import corruption_scores
 from .difference import Comparison, judged, paired_difference
 from .ece import ReliabilityBins, calibration_error, expected_calibration_error, reliability_bins
+from .groups import confusion_matrix, group_measures
 from .measurement import measure, wilson
 from .nll import negative_log_likelihood
 from .risk_coverage import risk_coverage
@@ -39,10 +40,12 @@ __all__ = [
     "brier_score",
     "calibration_error",
     "compare",
+    "confusion_matrix",
     "corruption_scores",
     "estimate_calibration_error",
     "estimate_from_confidences",
     "expected_calibration_error",
+    "group_measures",
     "has_rows_before",
     "judged",
     "measure",

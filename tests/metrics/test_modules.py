@@ -196,6 +196,7 @@ def test_examples_of_module_and_card(name: str) -> None:
         "macs_hf.metrics.stream",
         "macs_hf.metrics.comparison",
         "macs_hf.metrics.difference",
+        "macs_hf.metrics.groups",
         "macs_hf.metrics.measurement",
         "macs_hf.metrics.risk_coverage",
         "macs_hf.metrics.ece",

@@ -14,6 +14,9 @@ logger = logging.get_logger(__name__)
 # How a metric is shown: scale, unit, digits.
 SHOWN = {"accuracy": (100, "%", 2), "nll": (1, "", 3), "ece": (100, "%", 2), "brier": (1, "", 3)}
 SHOWN |= {"mean15": (100, "%", 2), "mean19": (100, "%", 2)}
+SHOWN |= {"debiased_ece": (100, "%", 2), "confidence_gap": (100, "%", 2)}
+SHOWN |= {"aurc": (1, "", 4), "excess_aurc": (1, "", 4)}
+SHOWN |= {f"coverage_at_{risk}_risk": (100, "%", 1) for risk in ("1%", "5%", "10%")}
 
 
 def compare_runs(a: Run, b: Run) -> dict[str, Comparison]:
@@ -37,14 +40,14 @@ def comparison_table(a: Run, b: Run) -> str:
     """For a terminal: both values, the difference with its 95 % interval, and which is better."""
     lines = [f"{a.report.dataset}, {a.report.split} (n = {a.report.n})"]
     lines += [f"{letter} = {run.name}, {_calibration(run.report)}" for letter, run in (("a", a), ("b", b))] + [""]
-    lines.append(f"{'':<10}{'a':>10}{'b':>10}{'a - b':>10}{'95 % interval':>20}")
-    verdicts = {"win": "a is better", "loss": "b is better", "tie": "undecided"}
+    lines.append(f"{'':<21}{'a':>10}{'b':>10}{'a - b':>10}{'95 % interval':>20}")
+    verdicts = {"better": "a is better", "worse": "b is better", "undecided": "undecided", "equal": "equal"}
     for metric, found in compare_runs(a, b).items():
         scale, unit, digits = SHOWN[metric]
         of_a, of_b = (f"{scale * value:.{digits}f}{unit}" for value in (found.a, found.b))
         value, low, high = (f"{scale * v:+.{digits}f}" for v in (found.difference, found.low, found.high))
         interval = f"[{low}, {high}]"
-        lines.append(f"{metric:<10}{of_a:>10}{of_b:>10}{value:>10}{interval:>20}  {verdicts[found.verdict]}")
+        lines.append(f"{metric:<21}{of_a:>10}{of_b:>10}{value:>10}{interval:>20}  {verdicts[found.verdict]}")
     return "\n".join(lines)
 
 

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..metrics import Comparison
+from ..metrics import Comparison, paired_difference
 from ..report.corruption_names import SEVERITIES, STANDARD_15
 from ..report.corruption_rows import ImageScore
 from ..report.corruption_table import CorruptionTable
-from .paired import paired_difference
 
 
 ALIKE = ("design", "params", "source", "n", "seed", "when", "size", "frost")
@@ -46,8 +45,8 @@ def compare_corruptions(
     >>> rows = CorruptionRows(np.arange(4), ("fog",), hits)
     >>> good, poor = replace(table, rows=rows), replace(table, rows=replace(rows, hits=hits - 1))
     >>> found = compare_corruptions(good, poor, [["fog"]])
-    >>> round(found.difference, 2), round(found.low, 2)
-    (0.2, 0.2)
+    >>> round(found.difference, 2), found.verdict
+    (0.2, 'better')
 
     ```
     """

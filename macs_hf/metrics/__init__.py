@@ -15,10 +15,14 @@ from pathlib import Path
 from ..report.rows import SampleRows, sample_rows
 from .bootstrap import CalibrationEstimate, estimate_calibration_error, estimate_from_confidences
 from .brier import brier_score
-from .comparison import Comparison, compare, measure
+from .comparison import compare
 from .corruption_accuracy import corruption_scores
+from .difference import Comparison, judged, paired_difference
 from .ece import ReliabilityBins, calibration_error, expected_calibration_error, reliability_bins
+from .groups import confusion_matrix, group_measures
+from .measurement import measure, wilson
 from .nll import negative_log_likelihood
+from .risk_coverage import risk_coverage
 from .smooth import smooth_calibration_error
 from .stream import CalibrationStream
 from .summary import summarize
@@ -36,17 +40,23 @@ __all__ = [
     "brier_score",
     "calibration_error",
     "compare",
+    "confusion_matrix",
     "corruption_scores",
     "estimate_calibration_error",
     "estimate_from_confidences",
     "expected_calibration_error",
+    "group_measures",
+    "judged",
     "measure",
     "negative_log_likelihood",
+    "paired_difference",
     "path",
     "reliability_bins",
+    "risk_coverage",
     "sample_rows",
     "smooth_calibration_error",
     "summarize",
+    "wilson",
 ]
 
 

@@ -13,8 +13,9 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from .classwise import classwise_sums, simulated_label_counts
-from .ece import bin_index, bin_score, check_options, confidences
-from .inputs import as_array, checked_chunks
+from .ece import bin_index, bin_score, confidences
+from .inputs import as_array, checked_chunks, warn_of_probabilities
+from .options import Norm, ScoreOptions, Variant, check_level, check_resamples
 from .smooth import fixed_point, integral, modes, smooth_calibration_error
 
 
@@ -24,6 +25,7 @@ SMALLEST_BANDWIDTH = 2.0**-8  # of the smooth score of a resample
 NODES = 2**12  # for resamples of the smooth score, confidences are rounded to 1/16 of that bandwidth
 
 _NODE = np.arange(NODES + 1)
+DEFAULT = ScoreOptions()
 
 
 class CalibrationEstimate(NamedTuple):
@@ -49,8 +51,8 @@ def estimate_calibration_error(
     *,
     probabilities: bool = False,
     n_bins: int = 15,
-    variant: str = "equal_width",
-    norm: str = "l1",
+    variant: Variant = "equal_width",
+    norm: Norm = "l1",
     debiased: bool = False,
     n_resamples: int = 2000,
     level: float = 0.95,
@@ -66,30 +68,28 @@ def estimate_calibration_error(
         seed (`int`, *optional*, defaults to `0`):
             Seed of all draws.
     """
-    check_options(n_bins, variant, norm, debiased)
-    check_resamples(n_resamples)
+    options = ScoreOptions(n_bins, variant, norm, debiased)
+    _check(n_resamples, level)
+    if not probabilities:
+        warn_of_probabilities(predictions)
     if variant != "classwise":
-        confidence, correct = confidences(predictions, references, probabilities)
-        return estimate_from_confidences(
-            confidence, correct, n_bins=n_bins, variant=variant, norm=norm, debiased=debiased,
-            n_resamples=n_resamples, level=level, seed=seed,
-        )  # fmt: skip
+        return _estimate(*confidences(predictions, references, probabilities), options, n_resamples, level, seed)
     next(checked_chunks(predictions, references, probabilities))  # shapes and class ids
     n, classes = as_array(predictions).shape
     group = random_groups(n, 3 * classes * n_bins, seed)
     columns = classwise_sums(predictions, references, probabilities, n_bins, group)
-    ece = float(bin_score(*columns.sum(axis=1), norm, debiased).mean())
+
+    def score(count: np.ndarray, confidence: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return bin_score(count, confidence, labels, norm, debiased).mean(axis=-1)
+
+    ece = float(score(*columns.sum(axis=1)))
     flat = columns.transpose(1, 0, 2, 3).reshape(columns.shape[1], -1)
-    scores = np.concatenate(
-        [
-            bin_score(*sums.reshape(-1, 3, classes, n_bins).swapaxes(0, 1), norm, debiased).mean(axis=-1)
-            for sums in resampled_sums(flat, n_resamples, seed)
-        ]
-    )
+    blocks = resampled_sums(flat, n_resamples, seed)
+    scores = np.concatenate([score(*sums.reshape(-1, 3, classes, n_bins).swapaxes(0, 1)) for sums in blocks])
     simulations, rng = min(n_simulations(n), 100), np.random.default_rng(seed)
     drawn = simulated_label_counts(predictions, references, probabilities, n_bins, simulations, rng)
     count, confidence, _ = columns.sum(axis=1)
-    noise = bin_score(count, confidence, drawn, norm, debiased).mean(axis=-1)
+    noise = score(count, confidence, drawn)
     return CalibrationEstimate(ece, *interval(ece, scores, level, noise), float(noise.mean()))
 
 
@@ -98,54 +98,52 @@ def estimate_from_confidences(
     correct: np.ndarray,
     *,
     n_bins: int = 15,
-    variant: str = "equal_width",
-    norm: str = "l1",
+    variant: Variant = "equal_width",
+    norm: Norm = "l1",
     debiased: bool = False,
     n_resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
 ) -> CalibrationEstimate:
     """The same from per-sample confidences and correctness, shape `(n,)` each."""
-    check_options(n_bins, variant, norm, debiased)
-    check_resamples(n_resamples)
-    if variant == "smooth":
+    options = ScoreOptions(n_bins, variant, norm, debiased)
+    _check(n_resamples, level)
+    return _estimate(confidence, correct, options, n_resamples, level, seed)
+
+
+def _estimate(
+    confidence: np.ndarray, correct: np.ndarray, options: ScoreOptions, n_resamples: int, level: float, seed: int
+) -> CalibrationEstimate:
+    if options.variant == "smooth":
         ece = smooth_calibration_error(confidence, correct)
         scores = _smooth_scores(confidence, correct, ece, n_resamples, seed)
-        noise = noise_scores(confidence, variant=variant, seed=seed)
-        return CalibrationEstimate(ece, *interval(ece, scores, level, noise), float(noise.mean()))
-    index = bin_index(confidence, n_bins, variant)
-    group = random_groups(len(confidence), 3 * n_bins, seed)
-    columns = group_sums(group, index, n_bins, np.ones_like(confidence), confidence, correct)
-    ece = float(bin_score(*columns.sum(axis=0).reshape(3, n_bins), norm, debiased))
-    scores = np.concatenate(
-        [
-            bin_score(*sums.reshape(-1, 3, n_bins).swapaxes(0, 1), norm, debiased)
-            for sums in resampled_sums(columns, n_resamples, seed)
-        ]
-    )
-    noise = noise_scores(confidence, n_bins=n_bins, variant=variant, norm=norm, debiased=debiased, seed=seed)
+    else:
+        n_bins = options.n_bins
+        group = random_groups(len(confidence), 3 * n_bins, seed)
+        index = bin_index(confidence, n_bins, options.variant)
+        columns = group_sums(group, index, n_bins, np.ones_like(confidence), confidence, correct)
+
+        def score(sums: np.ndarray) -> np.ndarray:
+            return bin_score(*sums.reshape(-1, 3, n_bins).swapaxes(0, 1), options.norm, options.debiased)
+
+        ece = float(score(columns.sum(axis=0))[0])
+        scores = np.concatenate([score(sums) for sums in resampled_sums(columns, n_resamples, seed)])
+    noise = noise_scores(confidence, options, seed=seed)
     return CalibrationEstimate(ece, *interval(ece, scores, level, noise), float(noise.mean()))
 
 
-def noise_scores(
-    confidence: np.ndarray,
-    *,
-    n_bins: int = 15,
-    variant: str = "equal_width",
-    norm: str = "l1",
-    debiased: bool = False,
-    seed: int = 0,
-) -> np.ndarray:
+def noise_scores(confidence: np.ndarray, options: ScoreOptions = DEFAULT, *, seed: int = 0) -> np.ndarray:
     """Scores of simulations in which each prediction is right with exactly the probability it claims.
 
     Their mean is the noise floor: what a perfectly calibrated model with these confidences scores at this n.
     """
     confidence = np.clip(np.asarray(confidence, dtype=np.float64), 0, 1)
     rng, n = np.random.default_rng(seed), len(confidence)
-    if variant == "smooth":
+    if options.variant == "smooth":
         return _smooth_noise_scores(confidence, rng)
     confidence = np.sort(confidence)  # both kinds of bins are then consecutive
-    starts = np.flatnonzero(np.diff(bin_index(confidence, n_bins, variant), prepend=-1))  # of the bins that are filled
+    index = bin_index(confidence, options.n_bins, options.variant)
+    starts = np.flatnonzero(np.diff(index, prepend=-1))  # of the bins that are filled
     count = np.diff(starts, append=n).astype(np.float64)
     total = np.add.reduceat(confidence, starts)
     threshold, scores = confidence.astype(np.float32), []
@@ -153,13 +151,13 @@ def noise_scores(
     for start in range(0, n_simulations(n), block):
         draws = rng.random((min(block, n_simulations(n) - start), n), dtype=np.float32)
         correct = np.add.reduceat(draws < threshold, starts, axis=1, dtype=np.float64)
-        scores.append(bin_score(count, total, correct, norm, debiased))
+        scores.append(bin_score(count, total, correct, options.norm, options.debiased))
     return np.concatenate(scores)
 
 
-def check_resamples(n_resamples: int) -> None:
-    if n_resamples < 1:
-        raise ValueError(f"n_resamples must be positive, got {n_resamples}")
+def _check(n_resamples: int, level: float) -> None:
+    check_resamples(n_resamples)
+    check_level(level)
 
 
 def n_simulations(n: int) -> int:

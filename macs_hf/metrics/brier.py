@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .inputs import checked_chunks, softmax
+from .inputs import checked_chunks, softmax, warn_of_probabilities
 
 
 def brier_score(predictions: Any, references: Any, *, probabilities: bool = False) -> float:
@@ -19,7 +19,7 @@ def brier_score(predictions: Any, references: Any, *, probabilities: bool = Fals
         references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`):
             Class ids.
         probabilities (`bool`, *optional*, defaults to `False`):
-            Whether `predictions` are probabilities.
+            Whether `predictions` are probabilities. If they look so and this is `False`, a warning is given.
 
     Example:
 
@@ -29,6 +29,8 @@ def brier_score(predictions: Any, references: Any, *, probabilities: bool = Fals
 
     ```
     """
+    if not probabilities:
+        warn_of_probabilities(predictions)
     total, n = 0.0, 0
     for values, labels in checked_chunks(predictions, references, probabilities):
         errors = values if probabilities else softmax(values)

@@ -1,90 +1,28 @@
-"""Verdicts from per-sample rows: every metric with a bootstrap interval, and paired comparisons of two models.
-
-The metrics are functions of sums over samples, so a resample is a vector of counts and all resamples are one matrix
-product; see `ece/bootstrap.py`.
-"""
+"""Paired comparison of two models, or of two recipes with several seeds each, from per-sample rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..report.evaluation import Interval, Measurement, ReliabilityTable
 from ..report.rows import SampleRows
-from .bootstrap import check_resamples, group_sums, interval, noise_scores, random_groups, resampled_sums
-from .ece import bin_index, bin_score, reliability_bins
+from .difference import Comparison, covariance, judged, mean_scores, paired_difference
+from .influence import jackknife, score_without_each
+from .options import check_bins, check_resamples
+from .risk_coverage import RISKS, aurc_without_each, resampled_coverages
 
 
-class Comparison(NamedTuple):
-    """
-    One metric of two models on the same samples.
-
-    Args:
-        a, b (`float`):
-            The metric of each model.
-        difference, low, high (`float`):
-            `a - b` and its paired bootstrap interval.
-        verdict (`str`):
-            `"win"` if `a` is better than `b`, `"loss"` if it is worse, `"tie"` if the interval holds 0 or, for ECE, if
-            the difference is below the noise floor.
-        noise_floor (`float`):
-            The larger noise floor of the two for ECE, 0 for the others.
-    """
-
-    a: float
-    b: float
-    difference: float
-    low: float
-    high: float
-    verdict: Literal["win", "tie", "loss"]
-    noise_floor: float = 0.0
+HIGHER_IS_BETTER = {"accuracy", *(f"coverage_at_{name}_risk" for name in RISKS)}
 
 
-def measure(
-    rows: SampleRows, *, n_bins: int = 15, n_resamples: int = 2000, level: float = 0.95, seed: int = 0
-) -> Measurement:
-    """
-    All metrics of one model with their bootstrap intervals, the noise floor of the ECE, and its bins.
+class RunScores(NamedTuple):
+    """A metric of each run, the covariance of these over the draw of images, and how much too large each one is."""
 
-    Args:
-        rows ([`SampleRows`]):
-            One row per sample.
-        n_bins (`int`, *optional*, defaults to `15`):
-            Number of equal-width bins.
-        n_resamples (`int`, *optional*, defaults to `2000`):
-            Number of bootstrap resamples.
-        level (`float`, *optional*, defaults to `0.95`):
-            Probability that the intervals are meant to cover.
-        seed (`int`, *optional*, defaults to `0`):
-            Seed of all draws.
-    """
-    check_resamples(n_resamples)
-    confidence = rows.confidence.astype(np.float64)
-    noise = noise_scores(confidence, n_bins=n_bins, seed=seed)
-    columns = _columns(rows, random_groups(len(rows), 4 * n_bins, seed), n_bins)
-    values = _scores(columns.sum(axis=0, keepdims=True), n_bins)
-    resamples = [_scores(sums, n_bins) for sums in resampled_sums(columns, n_resamples, seed)]
-    metrics = {}
-    for name, value in values.items():
-        scores = np.concatenate([block[name] for block in resamples])
-        if name == "ece":
-            low, high = interval(float(value[0]), scores, level, noise)
-        else:
-            # Means are unbiased, so plain quantiles serve, and they never leave the range of the metric.
-            low, high = (float(q) for q in np.quantile(scores, [(1 - level) / 2, (1 + level) / 2]))
-        metrics[name] = Interval(float(value[0]), low, high)
-    bins = reliability_bins(confidence, rows.correct, n_bins)
-    filled = np.maximum(bins.count, 1)
-    table = ReliabilityTable(
-        lower=tuple(bins.lower.tolist()),
-        upper=tuple(bins.upper.tolist()),
-        count=tuple(int(count) for count in bins.count),
-        confidence=tuple((bins.confidence / filled).tolist()),
-        accuracy=tuple((bins.correct / filled).tolist()),
-    )
-    return Measurement(metrics, float(noise.mean()), table)
+    values: np.ndarray
+    covariance: np.ndarray
+    bias: np.ndarray
 
 
 def compare(
@@ -97,10 +35,33 @@ def compare(
     seed: int = 0,
 ) -> dict[str, Comparison]:
     """
-    Paired bootstrap of `a - b` in ECE, NLL, Brier score and accuracy: both models see the same resamples.
+    `a - b` in every metric, with intervals over test images and, if a side has several runs, over seeds as well.
 
-    The rows must be of the same samples in the same order. Either side may be several runs, such as seeds, of which
-    the mean metric counts; the interval is then that of the samples alone. See [`measure`] for the other arguments.
+    The rows must be of the same samples in the same order. Either side may be several runs, such as seeds; they are
+    not paired by seed. See `difference.py` for the interval. Metrics that are no means over images (ECE, AURC) take
+    the jackknife over images, and the coverage at a risk the bootstrap.
+
+    Judge a difference in calibration by `nll`, `brier` and `debiased_ece`. The plug-in `ece` is inflated by noise, and
+    more so for the better calibrated side: its interval is shifted by an estimate of that (the "basic" bootstrap
+    interval), and its verdict is `"undecided"` unless the interval shifted the other way ("percentile") agrees.
+
+    Args:
+        a, b ([`SampleRows`] or sequence of them):
+            The runs of each side.
+        n_bins (`int`, *optional*, defaults to `15`):
+            Number of equal-width bins of the calibration errors.
+        n_resamples (`int`, *optional*, defaults to `2000`):
+            Number of bootstrap resamples for the coverage at a risk; at most 300 are used, since only a variance is
+            needed.
+        level (`float`, *optional*, defaults to `0.95`):
+            Probability that the intervals are meant to cover.
+        seed (`int`, *optional*, defaults to `0`):
+            Seed of the resamples.
+
+    Returns:
+        `dict[str, Comparison]`: `accuracy`, `nll`, `ece`, `brier`, `debiased_ece` (L1), `confidence_gap` (mean
+        confidence minus accuracy, so above 0 is overconfident; its verdict is about the distance from 0), `aurc`,
+        `excess_aurc`, and `coverage_at_1%_risk`, `coverage_at_5%_risk`, `coverage_at_10%_risk`.
 
     Example:
 
@@ -110,13 +71,33 @@ def compare(
     >>> right = 5.0 * torch.nn.functional.one_hot(labels, 4)
     >>> good, poor = SampleRows.from_logits(right, labels), SampleRows.from_logits(0 * right, labels)
     >>> compare(good, poor)["nll"].verdict
-    'win'
+    'better'
 
     ```
     """
+    check_bins(n_bins)
     check_resamples(n_resamples)
     sides = [[side] if isinstance(side, SampleRows) else list(side) for side in (a, b)]
     runs = [rows for side in sides for rows in side]
+    _check_alike(sides, runs)
+    split = len(sides[0])
+    found = {}
+    for name, scores in _scores(runs, n_bins, min(n_resamples, 300), seed).items():
+        values, bias = scores.values, scores.bias
+        better = name in HIGHER_IS_BETTER
+        shift = float(bias[:split].mean() - bias[split:].mean())
+        found[name] = judged(
+            values[:split], values[split:], scores.covariance, bias=shift, level=level, higher_is_better=better
+        )
+    gap = found["confidence_gap"]
+    signs = np.repeat(np.sign([gap.a, gap.b]), [split, len(runs) - split])
+    gaps = np.stack([rows.confidence.astype(np.float64) - rows.correct for rows in runs])
+    distance = paired_difference(*np.split(signs[:, None] * gaps, [split]), level=level, higher_is_better=False)
+    found["confidence_gap"] = gap._replace(verdict=distance.verdict)
+    return found
+
+
+def _check_alike(sides: list[list[SampleRows]], runs: list[SampleRows]) -> None:
     for rows in runs:
         if not isinstance(rows, SampleRows):
             raise TypeError(f"compare takes SampleRows, such as load_run(folder).rows, got {rows!r:.80}")
@@ -127,48 +108,41 @@ def compare(
             raise ValueError(
                 f"the labels differ ({len(runs[0])} and {len(rows)} rows): compare needs the same samples in one order"
             )
-    group = random_groups(len(runs[0]), 4 * n_bins * len(runs), seed)
-    columns = np.concatenate([_columns(rows, group, n_bins) for rows in runs], axis=1)
-
-    def means(sums: np.ndarray) -> list[dict[str, np.ndarray]]:
-        """The metrics of both sides for each row of sums."""
-        scores = [_scores(part, n_bins) for part in np.split(sums, len(runs), axis=1)]
-        parts = scores[: len(sides[0])], scores[len(sides[0]) :]
-        return [{name: np.mean([score[name] for score in part], axis=0) for name in part[0]} for part in parts]
-
-    values = means(columns.sum(axis=0, keepdims=True))
-    resamples = [means(sums) for sums in resampled_sums(columns, n_resamples, seed)]
-    floor = max(float(noise_scores(rows.confidence, n_bins=n_bins, seed=seed).mean()) for rows in runs)
-    comparisons = {}
-    for name in ("accuracy", "nll", "ece", "brier"):
-        of_a, of_b = (float(value[name][0]) for value in values)
-        differences = np.concatenate([scores_a[name] - scores_b[name] for scores_a, scores_b in resamples])
-        low, high = interval(of_a - of_b, differences, level)
-        tied_below = floor if name == "ece" else 0.0
-        better = (of_a > of_b) == (name == "accuracy")
-        tie = low <= 0 <= high or abs(of_a - of_b) < tied_below
-        verdict = "tie" if tie else "win" if better else "loss"
-        comparisons[name] = Comparison(of_a, of_b, of_a - of_b, low, high, verdict, tied_below)
-    return comparisons
+    if len(runs[0]) < 2:
+        raise ValueError("compare needs at least two samples")
 
 
-def _columns(rows: SampleRows, group: np.ndarray, n_bins: int) -> np.ndarray:
-    """Sums per group: count, confidence and hits of each bin, then those of nll, brier and margin."""
-    confidence = rows.confidence.astype(np.float64)
-    bins = group_sums(group, bin_index(confidence, n_bins), n_bins, np.ones_like(confidence), confidence, rows.correct)
-    means = group_sums(group, np.zeros_like(group), 1, rows.nll, rows.brier, rows.margin)
-    return np.concatenate([bins, means], axis=1)
+def _scores(runs: list[SampleRows], n_bins: int, n_resamples: int, seed: int) -> dict[str, RunScores]:
+    confidence, nll, brier = (
+        np.stack([column.astype(np.float64) for column in columns])
+        for columns in zip(*((rows.confidence, rows.nll, rows.brier) for rows in runs), strict=True)
+    )
+    correct = np.stack([rows.correct for rows in runs])
+    none = np.zeros(len(runs))
+    found = {name: RunScores(*mean_scores(x), none) for name, x in (("accuracy", correct), ("nll", nll))}
+    # With one run a side and few images on which they differ, the plain interval is too short: half an image more that
+    # each got right and the other wrong (Agresti and Min 2005). Between several runs it cancels as interaction.
+    if (correct != correct[0]).any():
+        found["accuracy"].covariance.flat[:: len(runs) + 1] += 0.5 / correct.shape[1] ** 2
+    plain = _jackknifed([score_without_each(c, y, n_bins) for c, y in zip(confidence, correct, strict=True)])
+    less = _jackknifed(
+        [score_without_each(c, y, n_bins, debiased=True) for c, y in zip(confidence, correct, strict=True)]
+    )
+    found["ece"] = plain._replace(bias=plain.values - less.values)
+    found["brier"] = RunScores(*mean_scores(brier), none)
+    found["debiased_ece"] = less._replace(values=np.clip(less.values, 0, None))
+    found["confidence_gap"] = RunScores(*mean_scores(confidence - correct), none)
+    areas = [aurc_without_each(c, y) for c, y in zip(confidence, correct, strict=True)]
+    found["aurc"] = _jackknifed([area for area, _ in areas])
+    found["excess_aurc"] = _jackknifed([excess for _, excess in areas])
+    coverages, resampled = resampled_coverages(confidence, correct, n_resamples, seed)
+    for i, name in enumerate(RISKS):
+        found[f"coverage_at_{name}_risk"] = RunScores(coverages[i], np.cov(resampled[i]), none)
+    return found
 
 
-def _scores(sums: np.ndarray, n_bins: int) -> dict[str, np.ndarray]:
-    """The metrics of each resample from its sums `(resamples, columns)`."""
-    count, confidence, correct = sums[:, : 3 * n_bins].reshape(-1, 3, n_bins).swapaxes(0, 1)
-    n = count.sum(axis=1)
-    nll, brier, margin = sums[:, 3 * n_bins :].T
-    return {
-        "accuracy": correct.sum(axis=1) / n,
-        "nll": nll / n,
-        "ece": bin_score(count, confidence, correct),
-        "brier": brier / n,
-        "logit_margin": margin / n,
-    }
+def _jackknifed(scores: list[tuple[float, np.ndarray]]) -> RunScores:
+    """From the score of each run and the scores without each image."""
+    values = np.array([value for value, _ in scores])
+    influence = np.stack([jackknife(without) for _, without in scores])
+    return RunScores(values, covariance(influence), np.zeros(len(scores)))

@@ -14,18 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ..report.corruption_names import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
 from .inputs import as_array
-
-
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
-    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
-    "weather": ("snow", "frost", "fog", "brightness"),
-    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
-}
-STANDARD = tuple(name for family in FAMILIES.values() for name in family)
-EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
-SEVERITIES = (1, 2, 3, 4, 5)
 
 
 def corruption_scores(
@@ -70,22 +60,22 @@ def corruption_scores(
         complete = all(name in per_corruption for name in wanted)
         return float(np.mean([per_corruption[name] for name in wanted])) if complete else None
 
-    families = {family: mean(members) for family, members in FAMILIES.items()}
+    families = {family: mean(members) for family, members in FAMILIES.items() if family != "extra"}
     scores = {
         "corruption_accuracy": float(accuracy.mean()),
-        "mean15": mean(STANDARD),
-        "mean19": mean(STANDARD + EXTRA),
+        "mean15": mean(STANDARD_15),
+        "mean19": mean(CORRUPTIONS),
         "per_corruption": per_corruption,
         "per_severity": {str(s): float(value) for s, value in zip(severities, accuracy.mean(axis=0), strict=True)},
         "per_family": {family: value for family, value in families.items() if value is not None},
     }
     if reference_errors is not None:
-        missing = [name for name in STANDARD if name not in reference_errors or name not in per_corruption]
+        missing = [name for name in STANDARD_15 if name not in reference_errors or name not in per_corruption]
         if missing:
             raise ValueError(
                 f"mCE needs all 15 standard corruptions in the data and in reference_errors; no {missing}"
             )
-        scores["mce"] = float(np.mean([(1 - per_corruption[name]) / reference_errors[name] for name in STANDARD]))
+        scores["mce"] = float(np.mean([(1 - per_corruption[name]) / reference_errors[name] for name in STANDARD_15]))
     return scores
 
 
@@ -100,11 +90,10 @@ def _table(
             f"predictions (class ids), references, corruption and severity need one entry per sample each, got "
             f"{lengths} and predictions of shape {predictions.shape}"
         )
-    order = STANDARD + EXTRA
-    number = {name: i for i, name in enumerate(order)}
+    number = {name: i for i, name in enumerate(CORRUPTIONS)}
     unknown = sorted(set(corruption) - number.keys())
     if unknown:
-        raise ValueError(f"unknown corruption {unknown[0]!r}; known are {', '.join(order)}")
+        raise ValueError(f"unknown corruption {unknown[0]!r}; known are {', '.join(CORRUPTIONS)}")
     if not np.isin(severity, SEVERITIES).all():
         raise ValueError(f"severity must be 1 to 5, got {sorted(set(severity.tolist()) - set(SEVERITIES))}")
     cell = np.fromiter((number[name] for name in corruption), np.int64, len(corruption)) * 5 + severity - 1
@@ -114,5 +103,5 @@ def _table(
     count, right = count[np.ix_(rows, columns)], right[np.ix_(rows, columns)]
     if (count == 0).any():
         row, column = np.argwhere(count == 0)[0]
-        raise ValueError(f"no sample of {order[rows[row]]} at severity {columns[column] + 1}, which others have")
-    return [order[i] for i in rows], [int(i) + 1 for i in columns], right / count
+        raise ValueError(f"no sample of {CORRUPTIONS[rows[row]]} at severity {columns[column] + 1}, which others have")
+    return [CORRUPTIONS[i] for i in rows], [int(i) + 1 for i in columns], right / count

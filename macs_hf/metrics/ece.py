@@ -10,20 +10,15 @@ Bins are right-closed, `(a, b]`; a confidence of 0 falls into the first and one 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from scipy.special import erf
 
 from .classwise import classwise_sums
-from .inputs import checked_chunks, softmax
+from .inputs import checked_chunks, softmax, warn_of_probabilities
+from .options import Binning, Norm, ScoreOptions, Variant
 from .smooth import smooth_calibration_error
-
-
-Binning = Literal["equal_width", "equal_mass"]
-Norm = Literal["l1", "l2", "max"]
-Variant = Literal["equal_width", "equal_mass", "classwise", "smooth"]
-
-_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 class ReliabilityBins(NamedTuple):
@@ -55,7 +50,7 @@ def expected_calibration_error(
         references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`):
             Class ids.
         probabilities (`bool`, *optional*, defaults to `False`):
-            Whether `predictions` are probabilities.
+            Whether `predictions` are probabilities. If they look so and this is `False`, a warning is given.
         n_bins (`int`, *optional*, defaults to `15`):
             Number of bins. The smooth variant has none and ignores it.
         variant (`str`, *optional*, defaults to `"equal_width"`):
@@ -75,17 +70,13 @@ def expected_calibration_error(
 
     ```
     """
-    check_options(n_bins, variant, norm, debiased)
+    options = ScoreOptions(n_bins, variant, norm, debiased)
+    if not probabilities:
+        warn_of_probabilities(predictions)
     if variant == "classwise":
-        count, confidence, correct = classwise_sums(predictions, references, probabilities, n_bins)
-        return float(bin_score(count, confidence, correct, norm, debiased).mean())
-    return calibration_error(
-        *confidences(predictions, references, probabilities),
-        n_bins=n_bins,
-        variant=variant,
-        norm=norm,
-        debiased=debiased,
-    )
+        sums = classwise_sums(predictions, references, probabilities, n_bins)
+        return float(bin_score(*sums, norm, debiased).mean())
+    return _calibration_error(*confidences(predictions, references, probabilities), options)
 
 
 def calibration_error(
@@ -105,11 +96,14 @@ def calibration_error(
 
     ```
     """
-    check_options(n_bins, variant, norm, debiased)
-    if variant == "smooth":
+    return _calibration_error(confidence, correct, ScoreOptions(n_bins, variant, norm, debiased))
+
+
+def _calibration_error(confidence: np.ndarray, correct: np.ndarray, options: ScoreOptions) -> float:
+    if options.variant == "smooth":
         return smooth_calibration_error(confidence, correct)
-    bins = reliability_bins(confidence, correct, n_bins, variant)
-    return float(bin_score(bins.count, bins.confidence, bins.correct, norm, debiased))
+    bins = reliability_bins(confidence, correct, options.n_bins, options.variant)
+    return float(bin_score(bins.count, bins.confidence, bins.correct, options.norm, options.debiased))
 
 
 def confidences(predictions: Any, references: Any, probabilities: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -165,32 +159,28 @@ def bin_score(
     count: np.ndarray, confidence: np.ndarray, correct: np.ndarray, norm: Norm = "l1", debiased: bool = False
 ) -> np.ndarray:
     """The norm of the gaps from sums per bin, over the last axis; empty bins do not count."""
-    filled = np.maximum(count, 1e-300)  # 0 / 0 := 0; resampled counts are whole numbers or zero
-    weight = count / count.sum(axis=-1, keepdims=True)
-    gap = np.abs(correct - confidence) / filled
+    terms = bin_terms(count, confidence, correct, norm, debiased)
     if norm == "max":
-        return gap.max(axis=-1)
+        return terms.max(axis=-1)
+    score = (count / count.sum(axis=-1, keepdims=True) * terms).sum(axis=-1)
+    score = np.clip(score, 0, None) if debiased else score
+    return np.sqrt(score) if norm == "l2" else score
+
+
+def bin_terms(
+    count: np.ndarray, confidence: np.ndarray, correct: np.ndarray, norm: Norm = "l1", debiased: bool = False
+) -> np.ndarray:
+    """What a sample of each bin adds to the mean: the gap, for L2 its square, less what noise explains if debiased."""
+    filled = np.maximum(count, 1e-300)  # 0 / 0 := 0; resampled counts are whole numbers or zero
+    gap = np.abs(correct - confidence) / filled
     if not debiased:
-        return (weight * gap).sum(axis=-1) if norm == "l1" else np.sqrt((weight * gap**2).sum(axis=-1))
+        return gap**2 if norm == "l2" else gap
     accuracy = correct / filled
     variance = np.clip(accuracy * (1 - accuracy), 0, None) / np.maximum(count - 1, 1)
     if norm == "l2":  # Kumar et al. 2019: each squared gap is too large by the variance of the bin's accuracy
-        return np.sqrt(np.clip((weight * (gap**2 - variance)).sum(axis=-1), 0, None))
+        return gap**2 - variance
     # |gap + noise| is folded normal: its mean, less the gap, estimates by how much the gap was inflated.
     deviation = np.sqrt(np.maximum(variance, 1e-300))
     folded = deviation * math.sqrt(2 / math.pi) * np.exp(-((gap / deviation) ** 2) / 2)
-    folded += gap * _erf(gap / (deviation * math.sqrt(2)))
-    return np.clip((weight * (2 * gap - folded)).sum(axis=-1), 0, None)
-
-
-def check_options(n_bins: int, variant: str, norm: str, debiased: bool) -> None:
-    if not isinstance(n_bins, int) or n_bins < 1:
-        raise ValueError(f"n_bins must be a positive whole number, got {n_bins!r}")
-    if variant not in get_args(Variant):
-        raise ValueError(f"variant must be one of {', '.join(get_args(Variant))}, got {variant!r}")
-    if norm not in get_args(Norm):
-        raise ValueError(f"norm must be one of {', '.join(get_args(Norm))}, got {norm!r}")
-    if debiased and norm == "max":
-        raise ValueError("debiased=True is defined for norm='l1' and norm='l2' only")
-    if variant == "smooth" and (norm != "l1" or debiased):
-        raise ValueError("variant='smooth' knows neither norm nor debiased: leave them at their defaults")
+    folded += gap * erf(gap / (deviation * math.sqrt(2)))
+    return 2 * gap - folded

@@ -1,11 +1,9 @@
-"""Checked inputs of the calibration metrics: (n, classes) logits or probabilities and (n,) class ids.
-
-Each metric's folder holds the same copy of this file, because each of them is published on its own.
-"""
+"""Checked inputs of the calibration metrics: (n, classes) logits or probabilities and (n,) class ids."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,7 +36,8 @@ def checked_chunks(
         references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`):
             Class ids.
         probabilities (`bool`, *optional*, defaults to `False`):
-            Whether `predictions` are probabilities. It is never guessed from the values.
+            Whether `predictions` are probabilities. It is never guessed from the values; see
+            [`warn_of_probabilities`].
     """
     predictions, references = as_array(predictions), as_array(references)
     if predictions.ndim != 2 or 0 in predictions.shape:
@@ -49,7 +48,7 @@ def checked_chunks(
             f"got the shape {references.shape}"
         )
     if references.dtype.kind not in "iub" and not (references.dtype.kind == "f" and (references % 1 == 0).all()):
-        raise TypeError(f"references must be whole class ids, got {references.dtype}")
+        raise ValueError(f"references must be whole class ids, got {references.dtype}: {references.reshape(-1)[:3]}")
     references = references.astype(np.int64)
     classes = predictions.shape[1]
     outside = (references < 0) | (references >= classes)
@@ -69,27 +68,22 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return exponentials / exponentials.sum(axis=1, keepdims=True)
 
 
-def arrow_tables(predictions: Any, references: Any) -> Iterator[Any]:
-    """
-    Yields `pyarrow.Table`s of the rows, built from the array's own memory.
-
-    `evaluate` would turn every number into a Python object: 10,000 x 1000 logits take seconds and over a gigabyte.
-    """
-    import pyarrow as pa
-
-    predictions, references = as_array(predictions), as_array(references)
-    if predictions.ndim != 2 or references.shape != predictions.shape[:1]:
-        raise ValueError(
-            f"Mismatch: predictions must have the shape (n, classes) and references (n,), "
-            f"got {predictions.shape} and {references.shape}"
-        )
-    classes = predictions.shape[1]
-    step = max(1, 4 * CHUNK // max(1, classes))
-    for start in range(0, len(predictions), step):
-        rows = np.ascontiguousarray(predictions[start : start + step], dtype=np.float32)
-        offsets = np.arange(0, rows.size + 1, classes, dtype=np.int32)
-        column = pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.reshape(-1)))
-        yield pa.table({"predictions": column, "references": pa.array(references[start : start + step])})
+def warn_of_probabilities(predictions: Any, stacklevel: int = 3) -> None:
+    """Warns if values to be read as logits look like probabilities: none is negative, and every row sums to 1."""
+    predictions = as_array(predictions)
+    if predictions.ndim != 2 or predictions.shape[1] < 2 or not len(predictions):
+        return  # one class has the probability 1 either way; other shapes are refused later
+    step = max(1, CHUNK // predictions.shape[1])
+    # The first row alone nearly always shows that these are logits, so the check costs nothing.
+    for rows in (slice(1), *(slice(start, start + step) for start in range(0, len(predictions), step))):
+        values = predictions[rows].astype(np.float64)
+        if not ((values >= 0).all() and (np.abs(values.sum(axis=1) - 1) <= SUM_TOLERANCE).all()):
+            return
+    warnings.warn(
+        "predictions look like probabilities (no row has a negative value and each sums to 1), but they are read as "
+        "logits: pass probabilities=True",
+        stacklevel=stacklevel,
+    )
 
 
 def _check_values(values: np.ndarray, start: int, probabilities: bool) -> None:

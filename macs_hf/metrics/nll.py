@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .inputs import checked_chunks
+from .inputs import checked_chunks, warn_of_probabilities
 
 
 def negative_log_likelihood(predictions: Any, references: Any, *, probabilities: bool = False) -> float:
@@ -19,7 +19,8 @@ def negative_log_likelihood(predictions: Any, references: Any, *, probabilities:
         references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`):
             Class ids.
         probabilities (`bool`, *optional*, defaults to `False`):
-            Whether `predictions` are probabilities. They are not clipped: a label of probability 0 gives infinity.
+            Whether `predictions` are probabilities. If they look so and this is `False`, a warning is given.
+            Probabilities are not clipped: a label of probability 0 gives infinity.
 
     Example:
 
@@ -29,6 +30,8 @@ def negative_log_likelihood(predictions: Any, references: Any, *, probabilities:
 
     ```
     """
+    if not probabilities:
+        warn_of_probabilities(predictions)
     total, n = 0.0, 0
     for values, labels in checked_chunks(predictions, references, probabilities):
         at_label = values[np.arange(len(values)), labels]

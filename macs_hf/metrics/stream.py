@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..report.rows import argmax
-from .ece import Norm, ReliabilityBins, bin_index, bin_score
+from ..report.rows import argmax, check_labels
+from .ece import ReliabilityBins, bin_index, bin_score
+from .options import Norm, check_bins
 
 
 CHUNK = 2**19  # logits at a time, so that memory does not depend on the size of a batch
@@ -36,6 +37,7 @@ class CalibrationStream:
     """
 
     def __init__(self, n_bins: int = 15) -> None:
+        check_bins(n_bins)
         self.n_bins = n_bins
         self.state = torch.zeros(3 * n_bins + 1, dtype=torch.float64)  # counts, confidences, hits per bin; nll
 
@@ -43,6 +45,7 @@ class CalibrationStream:
         """Adds logits `(n, classes)` and class ids `(n,)`. A batch with NaN is refused as a whole."""
         if logits.ndim != 2 or labels.shape != logits.shape[:1]:
             raise ValueError(f"expected (n, classes) and (n,), got {tuple(logits.shape)} and {tuple(labels.shape)}")
+        check_labels(labels, logits.shape[1])
         state, labels = self.state.clone(), labels.to(logits.device, torch.int64)
         rows = max(1, CHUNK // max(1, logits.shape[1]))
         for i, (part, ids) in enumerate(zip(logits.detach().split(rows), labels.split(rows), strict=True)):

@@ -8,6 +8,7 @@ With p = softmax(z), label y and prediction k = argmax z:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -54,8 +55,7 @@ def sample_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             f"logits must be (n, classes) with at least two classes and labels (n,), got {tuple(logits.shape)} and "
             f"{tuple(labels.shape)}"
         )
-    if labels.is_floating_point():
-        raise TypeError(f"labels must be class ids, whole numbers, got {labels.dtype}")
+    check_labels(labels, logits.shape[1])
     logits = logits.detach()
     logits = logits if logits.dtype == torch.float64 else logits.float()
     index = labels.to(logits.device, torch.int64)[:, None]
@@ -70,6 +70,20 @@ def sample_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     margin = label_logit - logits.scatter(1, index, -torch.inf).amax(dim=1)
     columns = (labels, prediction, confidence, label_log_prob.abs(), brier, margin)  # abs: no negative zero
     return torch.stack([column.to(logits.device, torch.float32) for column in columns], dim=1)
+
+
+def check_labels(labels: torch.Tensor, classes: int) -> None:
+    """Refuses labels that are not class ids; whether they are within range is checked on the CPU only, not to wait."""
+    if labels.is_floating_point() or labels.is_complex():
+        raise ValueError(f"labels must be whole class ids, got {labels.dtype}: convert them with labels.long()")
+    if labels.device.type == "cpu":
+        labels = labels.to(torch.int64)
+        outside = (labels < 0) | (labels >= classes)
+        if outside.any():
+            row = int(outside.int().argmax())
+            raise ValueError(
+                f"labels[{row}] is {int(labels[row])}, but there are {classes} classes, 0 to {classes - 1}"
+            )
 
 
 def argmax(logits: torch.Tensor) -> torch.Tensor:
@@ -138,7 +152,12 @@ class SampleRows:
 
     @classmethod
     def from_logits(cls, logits: torch.Tensor, labels: torch.Tensor) -> SampleRows:
-        return cls.from_array(sample_rows(torch.as_tensor(logits), torch.as_tensor(labels)).cpu().numpy())
+        """From logits `(n, classes)` and class ids `(n,)`; of probabilities, pass the logarithm."""
+        logits, labels = torch.as_tensor(logits), torch.as_tensor(labels).cpu()
+        rows = cls.from_array(sample_rows(logits, labels).cpu().numpy())
+        if (logits >= 0).all() and ((logits.sum(dim=1) - 1).abs() <= 1e-3).all():
+            warnings.warn("logits look like probabilities: pass probabilities.log() to from_logits", stacklevel=2)
+        return rows
 
     def to_table(self) -> pyarrow.Table:
         """The columns as an Arrow table."""

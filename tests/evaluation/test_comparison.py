@@ -36,8 +36,8 @@ def saved(folder: Path, shift: float, hits: int, **changes: object) -> Path:
 def test_differences_are_those_of_rows_and_hits(tmp_path: Path) -> None:
     a, b = load_run(saved(tmp_path / "good", 2.0, 4)), load_run(saved(tmp_path / "poor", 0.5, 3) / "evaluation.json")
     found = compare_runs(a, b)
-    assert list(found) == ["accuracy", "nll", "ece", "brier", "mean15", "mean19"]
-    assert {name: found[name] for name in list(found)[:4]} == compare(a.rows, b.rows)
+    assert list(found)[-2:] == ["mean15", "mean19"]
+    assert {name: found[name] for name in list(found)[:-2]} == compare(a.rows, b.rows)
     assert found["accuracy"].difference == pytest.approx(float(a.rows.correct.mean() - b.rows.correct.mean()))
     assert (found["mean19"].low, found["mean19"].high) == pytest.approx((0.2, 0.2))
 
@@ -60,7 +60,7 @@ def test_other_corruptions_leave_the_clean_comparison(tmp_path: Path, caplog: py
     a, b = load_run(saved(tmp_path / "good", 2.0, 4)), load_run(saved(tmp_path / "poor", 0.5, 3))
     table = replace(b.report.corruptions, seed=1)
     other = replace(b, report=replace(b.report, corruptions=table))
-    assert list(compare_runs(a, other)) == ["accuracy", "nll", "ece", "brier"]
+    assert list(compare_runs(a, other)) == list(compare(a.rows, b.rows))
     assert "the tables differ in seed (0 and 1)" in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""Intervals, noise floor and paired comparisons."""
+"""Intervals, noise floor and comparisons from rows."""
 
 import tracemalloc
 
@@ -8,11 +8,14 @@ import torch
 
 from macs_hf.metrics import (
     bootstrap,
+    calibration_error,
     compare,
     estimate_calibration_error,
     estimate_from_confidences,
     expected_calibration_error,
     measure,
+    paired_difference,
+    risk_coverage,
     summarize,
 )
 from macs_hf.metrics.bootstrap import interval, noise_scores, random_groups, resampled_sums
@@ -113,40 +116,93 @@ def test_measure_agrees_with_the_summary() -> None:
     assert sum(measurement.bins.count) == len(rows)
     gaps = np.abs(np.subtract(measurement.bins.accuracy, measurement.bins.confidence)) @ measurement.bins.count
     assert gaps / len(rows) == pytest.approx(summarize(rows)["ece"])
-    # The standard error of an accuracy is known.
+    # Wilson's interval, from its equation.
+    p, n, z = measurement.metrics["accuracy"].value, len(rows), 1.959964
+    centre, half = (
+        (p + z * z / 2 / n) / (1 + z * z / n),
+        z / (1 + z * z / n) * np.sqrt(p * (1 - p) / n + (z / 2 / n) ** 2),
+    )
     accuracy = measurement.metrics["accuracy"]
-    error = np.sqrt(accuracy.value * (1 - accuracy.value) / len(rows))
-    assert accuracy.high - accuracy.low == pytest.approx(2 * 1.96 * error, rel=0.15)
+    assert (accuracy.low, accuracy.high) == pytest.approx((centre - half, centre + half), abs=1e-6)
 
 
-def test_compare_says_win_loss_and_tie() -> None:
+@pytest.mark.parametrize("right", [True, False])
+def test_an_accuracy_of_all_or_nothing_has_an_interval_with_a_width(right: bool) -> None:
+    rows = SampleRows.from_logits(torch.tensor([[3.0, 0.0]] * 50), torch.full((50,), 0 if right else 1))
+    accuracy = measure(rows).metrics["accuracy"]
+    assert (accuracy.low, accuracy.high) == pytest.approx((50 / 53.84, 1) if right else (0, 3.84 / 53.84), abs=1e-3)
+
+
+CALIBRATION = ("ece", "nll", "brier", "debiased_ece", "confidence_gap")
+
+
+def test_compare_says_better_worse_and_undecided() -> None:
     calibrated, sharp = sampled_rows(0), sampled_rows(0, sharpen=3.0)
-    result = compare(calibrated, sharp)
-    assert [result[name].verdict for name in ("ece", "nll", "brier", "accuracy")] == ["win", "win", "win", "tie"]
-    mirrored = compare(sharp, calibrated)
-    assert [mirrored[name].verdict for name in ("ece", "nll", "brier", "accuracy")] == ["loss", "loss", "loss", "tie"]
-    assert result["nll"].difference == pytest.approx(-mirrored["nll"].difference)
-    assert result["ece"].difference == pytest.approx(summarize(calibrated)["ece"] - summarize(sharp)["ece"])
+    result, mirrored = compare(calibrated, sharp), compare(sharp, calibrated)
+    assert [result[name].verdict for name in CALIBRATION] == ["better"] * 5
+    assert [mirrored[name].verdict for name in CALIBRATION] == ["worse"] * 5
+    assert result["accuracy"].verdict == mirrored["accuracy"].verdict == "equal"  # sharpening changes no prediction
+    for name, found in result.items():
+        assert found.difference == pytest.approx(-mirrored[name].difference)
+        assert (found.low, found.high) == pytest.approx((-mirrored[name].high, -mirrored[name].low), abs=1e-9)
+        assert found.low <= found.difference <= found.high and found.covers == "images"
 
 
-def test_compare_higher_accuracy_wins() -> None:
-    assert compare(sampled_rows(0), sampled_rows(0, noise=6.0))["accuracy"].verdict == "win"
+def test_compared_values_are_those_of_the_plain_functions() -> None:
+    rows, other = sampled_rows(0, sharpen=2.0), sampled_rows(0, noise=1.0)
+    result = compare(rows, other)
+    for side, of_side in (("a", rows), ("b", other)):
+        summary = summarize(of_side)
+        for name in ("accuracy", "nll", "ece", "brier"):
+            assert getattr(result[name], side) == pytest.approx(summary[name])
+        confidence, measured = of_side.confidence.astype(np.float64), risk_coverage(of_side, n_resamples=2)
+        debiased = calibration_error(confidence, of_side.correct, debiased=True)
+        assert getattr(result["debiased_ece"], side) == pytest.approx(debiased)
+        assert getattr(result["confidence_gap"], side) == pytest.approx(confidence.mean() - summary["accuracy"])
+        assert getattr(result["aurc"], side) == pytest.approx(measured.aurc.value)
+        assert getattr(result["excess_aurc"], side) == pytest.approx(measured.excess_aurc.value)
+        for risk, coverage in measured.coverage_at_risk.items():
+            assert getattr(result[f"coverage_at_{risk}_risk"], side) == pytest.approx(coverage.value)
 
 
-def test_compare_with_itself_ties_everywhere() -> None:
+def test_compare_higher_accuracy_is_better() -> None:
+    result = compare(sampled_rows(0), sampled_rows(0, noise=6.0))
+    assert result["accuracy"].verdict == result["coverage_at_10%_risk"].verdict == result["aurc"].verdict == "better"
+
+
+def test_compare_with_itself_is_equal_everywhere() -> None:
     rows = sampled_rows(1)
     for comparison in compare(rows, rows).values():
-        assert (comparison.difference, comparison.low, comparison.high, comparison.verdict) == (0, 0, 0, "tie")
+        assert (comparison.difference, comparison.low, comparison.high, comparison.verdict) == (0, 0, 0, "equal")
 
 
-def test_an_ece_difference_below_the_noise_floor_is_a_tie() -> None:
-    # 4,000 samples in one bin: b claims a little more than a, surely so, but less than the noise floor apart.
+@pytest.mark.parametrize(("n", "verdict"), [(4, "undecided"), (5, "better")])
+def test_few_differing_images_do_not_decide(n: int, verdict: str) -> None:
+    """Of 100 images n are right in `a` only and none in `b` only: a two-sided sign test of 4 has p = 0.125."""
+    label, zeros = np.zeros(100, np.int32), np.zeros(100, np.float32)
+    wrong = (np.arange(100) < n).astype(np.int32)
+    a, b = (SampleRows(label, prediction, zeros + 0.5, zeros, zeros, zeros) for prediction in (label, wrong))
+    assert compare(a, b)["accuracy"].verdict == verdict
+
+
+def test_no_ece_verdict_that_depends_on_reflection() -> None:
+    """A calibrated model's ECE is all noise, which the two ways to take it out turn to opposite signs."""
+    undecided = 0
+    for seed in range(20):
+        found = compare(sampled_rows(seed, n=300), sampled_rows(seed, n=300, sharpen=1.3))["ece"]
+        assert (found.verdict == "undecided") or not found.low <= 0 <= found.high
+        undecided += found.verdict == "undecided" and not found.low <= 0 <= found.high
+    assert undecided > 0  # the shifted interval alone would have decided these
+
+
+def test_no_noise_floor_decides_an_ece() -> None:
+    # 4,000 samples in one bin: b claims a little more than a, the same on every image, and less than the noise floor.
     n = 4000
     label, prediction = np.zeros(n, np.int32), np.repeat(np.array([0, 1], np.int32), n // 2)
     zeros = np.zeros(n, np.float32)
     a, b = (SampleRows(label, prediction, np.full(n, c, np.float32), zeros, zeros, zeros) for c in (0.55, 0.553))
-    result = compare(a, b)["ece"]
-    assert result.high < 0 and abs(result.difference) < result.noise_floor and result.verdict == "tie"
+    assert compare(a, b)["ece"].verdict == "better"
+    assert noise_scores(a.confidence).mean() > 0.003
 
 
 def test_pairing_makes_small_differences_visible() -> None:
@@ -155,22 +211,29 @@ def test_pairing_makes_small_differences_visible() -> None:
         rows.label, rows.prediction, rows.confidence, rows.nll + np.float32(0.01), rows.brier, rows.margin
     )
     result = compare(rows, shifted)["nll"]
-    assert result.verdict == "win" and result.high - result.low < 1e-6
+    assert result.verdict == "better" and result.high - result.low < 1e-6
 
 
 def test_of_several_runs_the_mean_counts() -> None:
     a, b = [sampled_rows(0, noise=1.0), sampled_rows(0, noise=3.0)], [sampled_rows(0), sampled_rows(0, sharpen=2.0)]
     found = compare(a, b)
-    for name, comparison in found.items():
+    for name in ("accuracy", "nll", "ece", "brier"):
         of_a, of_b = (np.mean([summarize(rows)[name] for rows in side]) for side in (a, b))
-        assert (comparison.a, comparison.b) == pytest.approx((of_a, of_b))
-    # A mean of accuracies over runs is a mean over samples of their mean, whose standard error is known.
-    difference = np.mean([r.correct for r in a], axis=0) - np.mean([r.correct for r in b], axis=0)
-    half = 1.96 * difference.std() / len(difference) ** 0.5
-    assert found["accuracy"].high - found["accuracy"].difference == pytest.approx(half, rel=0.1)
+        assert (found[name].a, found[name].b) == pytest.approx((of_a, of_b))
+    assert {comparison.covers for comparison in found.values()} == {"images and seeds"}
+    expected = paired_difference([r.nll for r in a], [r.nll for r in b], higher_is_better=False)
+    assert found["nll"][:5] == pytest.approx(expected[:5]) and found["nll"].verdict == expected.verdict
     assert compare(a[:1], b[:1]) == compare(a[0], b[0])
     with pytest.raises(ValueError, match="at least one run"):
         compare(a, [])
+
+
+def test_two_seeds_of_one_recipe_are_not_told_apart_by_their_seeds() -> None:
+    """Each single pair differs beyond the images alone; with three seeds a side that is no difference of recipes."""
+    sharpness = [1.0, 1.3, 1.6]
+    a, b = ([sampled_rows(0, sharpen=s, n=4000) for s in sharpness] for _ in "ab")
+    assert compare(a[0], b[2])["nll"].verdict == "better"
+    assert compare(a, b)["nll"].verdict == "undecided"
 
 
 def test_compare_refuses_other_samples() -> None:

@@ -1,6 +1,8 @@
 """Expected calibration error: closed forms, bin edges, properties, and other implementations."""
 
 import tracemalloc
+import warnings
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchmetrics.classification import MulticlassCalibrationError
 
-from macs_hf.metrics import calibration_error, expected_calibration_error, reliability_bins, smooth_calibration_error
+from macs_hf.metrics import (
+    CalibrationStream,
+    calibration_error,
+    estimate_calibration_error,
+    expected_calibration_error,
+    reliability_bins,
+    smooth_calibration_error,
+)
 from macs_hf.metrics.ece import bin_index, bin_score
 
 
@@ -217,8 +226,41 @@ def test_nan_row_is_counted_over_chunks() -> None:
 
 
 def test_fractional_class_ids_are_refused() -> None:
-    with pytest.raises(TypeError, match="whole class ids"):
+    with pytest.raises(ValueError, match=r"whole class ids, got float64: \[0.5\]"):
         expected_calibration_error([[0.1, 0.2]], [0.5])
+
+
+@pytest.mark.parametrize("function", [expected_calibration_error, estimate_calibration_error])
+def test_too_many_bins_are_refused_before_they_fill_the_memory(function: Callable) -> None:
+    with pytest.raises(ValueError, match=r"n_bins must be at most 10000, got 100000000"):
+        function([[0.1, 0.2]], [0], n_bins=10**8)
+    with pytest.raises(ValueError, match="n_bins must be at most"):
+        CalibrationStream(10**8)
+
+
+@pytest.mark.parametrize("variant", ["equal_width", "classwise"])
+@pytest.mark.parametrize("function", [expected_calibration_error, estimate_calibration_error])
+def test_probabilities_read_as_logits_get_one_warning(function: Callable, variant: str) -> None:
+    probabilities = np.random.default_rng(0).dirichlet(np.ones(4), 3000)
+    labels = probabilities.argmax(axis=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function(probabilities, labels, variant=variant)
+        assert len(caught) == 1 and "probabilities=True" in str(caught[0].message)
+        assert caught[0].filename == __file__
+        function(probabilities, labels, variant=variant, probabilities=True)
+        probabilities[2999] *= 1.01  # the last row alone shows that these are logits
+        function(probabilities, labels, variant=variant)
+        function(np.ones((3, 1)), [0, 0, 0])  # of one class, both readings are the same
+        assert len(caught) == 1
+
+
+def test_probabilities_read_as_logits_change_the_score() -> None:
+    """80 % sure and right in 3 of 5 cases: 0.2, and read as logits about 0.05."""
+    probabilities, labels = [[0.8, 0.2]] * 5, [0, 0, 0, 1, 1]
+    assert expected_calibration_error(probabilities, labels, probabilities=True) == pytest.approx(0.2)
+    with pytest.warns(UserWarning, match="probabilities"):
+        assert expected_calibration_error(probabilities, labels) == pytest.approx(1 / (1 + np.exp(-0.6)) - 0.6)
 
 
 def test_memory_does_not_grow_with_the_number_of_samples() -> None:

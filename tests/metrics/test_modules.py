@@ -1,12 +1,12 @@
-"""The `evaluate` modules: loading, adding, cards, doctests, and folders that stand on their own."""
+"""The `evaluate` modules: loading, adding, cards, doctests, and copies of their folders."""
 
 import ast
 import doctest
 import importlib
 import shutil
+import socket
 import subprocess
 import sys
-import time
 import tracemalloc
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from datasets.arrow_writer import ArrowWriter
 
 from macs_hf import metrics
 
@@ -112,12 +113,21 @@ def test_rows_do_not_become_python_objects() -> None:
     assert peak < 24 * 2**20
 
 
-def test_loading_is_fast_and_offline() -> None:
-    evaluate.load(metrics.path("ece"))  # the first load imports libraries
-    start = time.perf_counter()
+def test_loading_reads_local_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("loading a local module opened a connection")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
     for name in metrics.NAMES:
-        evaluate.load(metrics.path(name))
-    assert time.perf_counter() - start < 4
+        assert evaluate.load(metrics.path(name)).name == name
+
+
+def test_the_writer_of_evaluate_is_where_it_was() -> None:
+    """`LogitsMetric.add_batch` uses these, which evaluate does not document."""
+    assert callable(evaluate.EvaluationModule._init_writer)
+    assert callable(ArrowWriter.write_table)
+    metric = evaluate.load(metrics.path("nll"))
+    assert metric.writer is None and metric.selected_feature_format is None
 
 
 def test_corruption_accuracy_module() -> None:
@@ -131,42 +141,46 @@ def test_corruption_accuracy_module() -> None:
     assert result["per_corruption"] == {"snow": 0.5, "fog": 1.0}
 
 
-@pytest.mark.slow  # a fresh interpreter that imports evaluate
-def test_folders_stand_on_their_own(tmp_path: Path) -> None:
-    # As a Space: copied elsewhere and loaded by file name, where macs_hf cannot be imported.
+def test_a_copy_of_the_folder_loads_by_file_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a Space is loaded: one script, and the installed package."""
+    monkeypatch.chdir(tmp_path)
     for name in metrics.NAMES:
-        shutil.copytree(metrics.path(name), tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    script = (
-        "import os, sys; sys.modules['macs_hf'] = None\n"
-        "import evaluate\n"
-        "for name in sys.argv[1:]:\n"
-        "    os.chdir(name); metric = evaluate.load(name + '.py'); os.chdir('..')\n"
-        "    columns = {'predictions': [0], 'references': [0], 'corruption': ['fog'], 'severity': [1]}\n"
-        "    if len(metric.features) == 2: columns = {'predictions': [[0.5, 0.5]], 'references': [0]}\n"
-        "    assert metric.compute(**columns)[name] >= 0\n"
-    )
-    environment = {"HF_HUB_OFFLINE": "1", "HOME": str(tmp_path), "PATH": "", "HF_MODULES_CACHE": str(tmp_path / "m")}
-    command = [sys.executable, "-c", script, *metrics.NAMES]
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=300)
+        shutil.copy(Path(metrics.path(name)) / f"{name}.py", tmp_path)
+        columns = {"predictions": [0], "references": [0], "corruption": ["fog"], "severity": [1]}
+        metric = evaluate.load(f"{name}.py")
+        if len(metric.features) == 2:
+            columns = {"predictions": [[0.5, 0.25]], "references": [0]}
+        assert metric.compute(**columns)[name] >= 0
+
+
+def test_without_the_package_the_script_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(Path(metrics.path("nll")) / "nll.py", tmp_path)
+    monkeypatch.setitem(sys.modules, "macs_hf", None)
+    with pytest.raises(ImportError, match="macs_hf"):
+        evaluate.load(str(tmp_path / "nll.py"))
 
 
 @pytest.mark.parametrize("name", metrics.NAMES)
-def test_space_files(name: str) -> None:
+def test_files_of_a_module(name: str) -> None:
     folder = Path(metrics.path(name))
+    assert {path.name for path in folder.iterdir() if path.is_file()} == {
+        f"{name}.py",
+        "README.md",
+        "requirements.txt",
+    }
     front, card = (folder / "README.md").read_text().split("---\n")[1:3]
     front = yaml.safe_load(front)
-    assert front["sdk"] == "gradio" and front["app_file"] == "app.py" and front["tags"] == ["evaluate", "metric"]
+    assert front["sdk"] == "static" and front["tags"] == ["evaluate", "metric"]
     for heading in ("Description", "How to use", "Inputs", "Output values", "Limits", "Citation"):
         assert f"## {heading}\n" in card
     assert "better" in card
-    assert f'evaluate.load("{name}.py")' in (folder / "app.py").read_text()
-    assert "evaluate" in (folder / "requirements.txt").read_text()
-    assert (folder / "inputs.py").read_bytes() == (Path(metrics.path("ece")) / "inputs.py").read_bytes()
+    needed = [line.split(">")[0] for line in (folder / "requirements.txt").read_text().splitlines() if line[0] != "#"]
+    assert needed == ["macs-hf", "evaluate"]
 
 
 @pytest.mark.parametrize("name", metrics.NAMES)
 def test_examples_of_module_and_card(name: str) -> None:
-    module = importlib.import_module(f"macs_hf.metrics.{name}.{name}")
+    module = importlib.import_module(f"macs_hf.metrics.modules.{name}.{name}")
     parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()
     for text in (module._KWARGS_DESCRIPTION, (Path(metrics.path(name)) / "README.md").read_text()):
         test = parser.get_doctest(text, {}, name, None, 0)
@@ -181,6 +195,10 @@ def test_examples_of_module_and_card(name: str) -> None:
         "macs_hf.report.rows",
         "macs_hf.metrics.stream",
         "macs_hf.metrics.comparison",
+        "macs_hf.metrics.difference",
+        "macs_hf.metrics.groups",
+        "macs_hf.metrics.measurement",
+        "macs_hf.metrics.risk_coverage",
         "macs_hf.metrics.ece",
         "macs_hf.metrics.smooth",
         "macs_hf.metrics.nll",
@@ -194,15 +212,16 @@ def test_examples_of_functions(name: str) -> None:
 
 
 def test_functions_do_not_import_evaluate() -> None:
-    scripts = {f"{name}.py" for name in metrics.NAMES} | {"app.py"}
-    for file in Path(metrics.__file__).parent.rglob("*.py"):
+    folder = Path(metrics.__file__).parent
+    for file in folder.rglob("*.py"):
         imported = set()
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
                 imported |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(node.module.split(".")[0])
-        assert ("evaluate" in imported) == (file.name in scripts), file
+        allowed = {folder / "module.py", folder / "modules/corruption_accuracy/corruption_accuracy.py"}
+        assert ("evaluate" in imported) == (file in allowed), file
 
 
 def test_unknown_metric() -> None:

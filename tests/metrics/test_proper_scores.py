@@ -47,6 +47,13 @@ def test_agree_with_torch(seed: int, classes: int) -> None:
 
 
 @pytest.mark.parametrize("function", [negative_log_likelihood, brier_score])
+def test_probabilities_read_as_logits_get_a_warning(function) -> None:
+    with pytest.warns(UserWarning, match="probabilities=True") as caught:
+        function(torch.tensor([[0.25, 0.75], [1.0, 0.0]]), [1, 0])
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("function", [negative_log_likelihood, brier_score])
 def test_errors_and_untouched_inputs(function) -> None:
     with pytest.raises(ValueError, match=r"predictions\[1\] holds nan"):
         function([[0.0, 0.0], [0.0, math.nan]], [0, 0])

@@ -89,6 +89,33 @@ def test_shapes_are_checked(logits: tuple[int, ...], labels: int) -> None:
         sample_rows(torch.zeros(logits), torch.zeros(labels, dtype=torch.int64))
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0.0, 1.5, 1.0], r"whole class ids, got torch.float32: convert them with labels.long\(\)"),
+        ([0, 2, 1], r"labels\[1\] is 2, but there are 2 classes"),
+        ([0, 1, -100], r"labels\[2\] is -100"),
+    ],
+)
+def test_labels_are_checked(labels: list, message: str) -> None:
+    logits, labels = torch.zeros(3, 2), torch.tensor(labels)
+    for function in (SampleRows.from_logits, sample_rows, CalibrationStream().update):
+        with pytest.raises(ValueError, match=message):
+            function(logits, labels)
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.bool])
+def test_labels_of_any_whole_type(kind: torch.dtype) -> None:
+    logits, labels = torch.randn(4, 200), torch.tensor([0, 1, 1, 0])
+    assert torch.equal(sample_rows(logits, labels.to(kind)), sample_rows(logits, labels))
+
+
+def test_probabilities_as_logits_get_a_warning() -> None:
+    logits, labels = random_batch(0)
+    with pytest.warns(UserWarning, match=r"probabilities.log\(\)"):
+        SampleRows.from_logits(logits.softmax(dim=1), labels)
+
+
 def test_columns_are_checked() -> None:
     with pytest.raises(ValueError, match=r"\(n, 6\), got \(3, 5\)"):
         SampleRows.from_array(np.zeros((3, 5)))

@@ -126,7 +126,7 @@ def test_paired_difference_is_that_of_the_rows() -> None:
     found = difference(by_setting(runs), MACS, CE, "accuracy")
     assert found.value == pytest.approx(100 * expected.difference)
     assert (found.low, found.high) == (pytest.approx(100 * expected.low), pytest.approx(100 * expected.high))
-    assert found.verdict == expected.verdict == "win"
+    assert (found.verdict, expected.verdict) == ("win", "better")
 
 
 def test_what_was_measured_before_the_temperature_is_paired_too() -> None:

@@ -2,11 +2,7 @@
 
 from typing import Any
 
-import datasets
-import evaluate
-
-from macs_hf.metrics import estimate_calibration_error, expected_calibration_error
-from macs_hf.metrics.inputs import arrow_tables
+from macs_hf.metrics import estimate_calibration_error, expected_calibration_error, module
 
 
 _DESCRIPTION = """
@@ -28,7 +24,7 @@ _KWARGS_DESCRIPTION = """
 Args:
     predictions (`list` of `list` of `float`, array or tensor of shape `(n, classes)`): logits, or probabilities.
     references (`list` of `int`, array or tensor of shape `(n,)`): class ids.
-    probabilities (`bool`): whether predictions are probabilities. Default: False.
+    probabilities (`bool`): whether predictions are probabilities. Default: False, with a warning if they look so.
     n_bins (`int`): number of bins. Default: 15.
     variant (`str`): "equal_width" (default), "equal_mass", "classwise" or "smooth".
     norm (`str`): "l1" (default), "l2" or "max" (maximum calibration error).
@@ -55,36 +51,16 @@ Examples:
 """
 
 
-@evaluate.utils.file_utils.add_start_docstrings(_DESCRIPTION, _KWARGS_DESCRIPTION)
-class ECE(evaluate.Metric):
-    def _info(self) -> evaluate.MetricInfo:
-        info = evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_KWARGS_DESCRIPTION,
-            features=datasets.Features(
-                {"predictions": datasets.Sequence(datasets.Value("float32")), "references": datasets.Value("int64")}
-            ),
-            reference_urls=["https://huggingface.co/papers/1706.04599", "https://huggingface.co/papers/2309.12236"],
-        )
-        info.format = "numpy"  # refused by the constructor for lists, since they may be ragged; ours never are
-        return info
+class ECE(module.LogitsMetric):
+    """Expected calibration error as an `evaluate` module."""
 
-    def compute(self, *, predictions: Any = None, references: Any = None, **kwargs: Any) -> dict[str, float] | None:
-        """Compute the metric. Arrays given here in a single process are used as they are, without Arrow."""
-        if predictions is None or references is None or self.writer is not None or self.num_process > 1:
-            return super().compute(predictions=predictions, references=references, **kwargs)
-        return self._compute(predictions, references, **kwargs)
-
-    def add_batch(self, *, predictions: Any = None, references: Any = None, **kwargs: Any) -> None:
-        """Add a batch. Rows are kept in float32."""
-        if kwargs:
-            raise ValueError(f"Bad inputs for evaluation module: {list(kwargs)}; it takes predictions and references")
-        for table in arrow_tables(predictions, references):
-            if self.writer is None:
-                self.selected_feature_format = self.features
-                self._init_writer()
-            self.writer.write_table(table)
+    description = _DESCRIPTION
+    citation = _CITATION
+    inputs_description = _KWARGS_DESCRIPTION
+    reference_urls = (
+        "https://huggingface.co/papers/1706.04599",
+        "https://huggingface.co/papers/2309.12236",
+    )
 
     def _compute(
         self,

@@ -2,11 +2,7 @@
 
 from typing import Any
 
-import datasets
-import evaluate
-
-from macs_hf.metrics import negative_log_likelihood
-from macs_hf.metrics.inputs import arrow_tables
+from macs_hf.metrics import module, negative_log_likelihood
 
 
 _DESCRIPTION = """
@@ -27,7 +23,7 @@ _KWARGS_DESCRIPTION = """
 Args:
     predictions (`list` of `list` of `float`, array or tensor of shape `(n, classes)`): logits, or probabilities.
     references (`list` of `int`, array or tensor of shape `(n,)`): class ids.
-    probabilities (`bool`): whether predictions are probabilities. Default: False.
+    probabilities (`bool`): whether predictions are probabilities. Default: False, with a warning if they look so.
 
 Returns:
     nll (`float`): the score.
@@ -43,36 +39,13 @@ Examples:
 """
 
 
-@evaluate.utils.file_utils.add_start_docstrings(_DESCRIPTION, _KWARGS_DESCRIPTION)
-class NLL(evaluate.Metric):
-    def _info(self) -> evaluate.MetricInfo:
-        info = evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_KWARGS_DESCRIPTION,
-            features=datasets.Features(
-                {"predictions": datasets.Sequence(datasets.Value("float32")), "references": datasets.Value("int64")}
-            ),
-            reference_urls=["https://en.wikipedia.org/wiki/Scoring_rule#Logarithmic_score"],
-        )
-        info.format = "numpy"  # refused by the constructor for lists, since they may be ragged; ours never are
-        return info
+class NLL(module.LogitsMetric):
+    """Negative log-likelihood as an `evaluate` module."""
 
-    def compute(self, *, predictions: Any = None, references: Any = None, **kwargs: Any) -> dict[str, float] | None:
-        """Compute the metric. Arrays given here in a single process are used as they are, without Arrow."""
-        if predictions is None or references is None or self.writer is not None or self.num_process > 1:
-            return super().compute(predictions=predictions, references=references, **kwargs)
-        return self._compute(predictions, references, **kwargs)
-
-    def add_batch(self, *, predictions: Any = None, references: Any = None, **kwargs: Any) -> None:
-        """Add a batch. Rows are kept in float32."""
-        if kwargs:
-            raise ValueError(f"Bad inputs for evaluation module: {list(kwargs)}; it takes predictions and references")
-        for table in arrow_tables(predictions, references):
-            if self.writer is None:
-                self.selected_feature_format = self.features
-                self._init_writer()
-            self.writer.write_table(table)
+    description = _DESCRIPTION
+    citation = _CITATION
+    inputs_description = _KWARGS_DESCRIPTION
+    reference_urls = ("https://en.wikipedia.org/wiki/Scoring_rule#Logarithmic_score",)
 
     def _compute(self, predictions: Any, references: Any, probabilities: bool = False) -> dict[str, float]:
         return {"nll": negative_log_likelihood(predictions, references, probabilities=probabilities)}

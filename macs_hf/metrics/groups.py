@@ -1,0 +1,167 @@
+"""Where the mean hides trouble: measures of each class, or of any other group of images, and the confusion matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+from scipy.stats import hypergeom
+
+from ..report.evaluation import Interval
+from ..report.groups import ConfusionMatrix, GroupMeasures, GroupTable
+from ..report.rows import SampleRows
+from .bootstrap import noise_scores
+from .ece import calibration_error
+from .measurement import wilson
+from .options import ScoreOptions, check_level
+
+
+MAX_GROUPS = 1000
+FEW = 30
+
+
+def group_measures(
+    rows: SampleRows,
+    groups: Any = None,
+    *,
+    column: str = "label",
+    names: Sequence[str] | None = None,
+    n_bins: int = 15,
+    level: float = 0.95,
+    seed: int = 0,
+) -> GroupTable:
+    """
+    Accuracy and calibration of each group, worst first, corrected for looking at many.
+
+    Whether a group's accuracy differs from that of all other images is tested exactly (hypergeometric), and its gap is
+    tested against perfect calibration; both with Holm's correction over all groups, at `1 - level`.
+
+    By default images are grouped by their label. Read the calibration of such groups with care: the label is not known
+    when a model answers, so even a perfectly calibrated one is overconfident on the images of rare or hard classes.
+    Grouped by `rows.prediction`, the gaps say whether the answers of each class are calibrated.
+
+    Args:
+        rows ([`SampleRows`]):
+            One row per sample.
+        groups (array of shape `(n,)`, *optional*, defaults to `rows.label`):
+            The group of each sample, whole numbers or text.
+        column (`str`, *optional*, defaults to `"label"`):
+            How the grouping is called.
+        names (sequence of `str`, *optional*):
+            Names of the groups 0, 1, …, such as those of the classes.
+        n_bins (`int`, *optional*, defaults to `15`):
+            Number of equal-width bins of the calibration error.
+        level (`float`, *optional*, defaults to `0.95`):
+            Probability that the intervals are meant to cover.
+        seed (`int`, *optional*, defaults to `0`):
+            Seed of the noise floor.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> logits = torch.tensor([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+    >>> table = group_measures(SampleRows.from_logits(logits, torch.tensor([0, 0, 1, 1])), names=["cat", "dog"])
+    >>> [(group.name, group.n, group.accuracy.value) for group in table.groups]
+    [('dog', 2, 0.5), ('cat', 2, 1.0)]
+
+    ```
+    """
+    check_level(level)
+    options = ScoreOptions(n_bins)
+    values, index = _groups(rows, rows.label if groups is None else groups, column)
+    if names is not None:
+        if values.dtype.kind not in "iu" or values.min() < 0 or values.max() >= len(names):
+            raise ValueError(f"names has {len(names)} entries, but {column} holds {values.min()} to {values.max()}")
+        values = [names[value] for value in values]
+    confidence = rows.confidence.astype(np.float64)
+    n = np.bincount(index)
+    right = np.bincount(index, weights=rows.correct).astype(np.int64)
+    claimed = np.bincount(index, weights=confidence)
+    significant = holm(_accuracy_p_values(right, n), 1 - level)
+    # If every answer is right with its confidence, the number of right ones is normal with this variance.
+    variance = np.bincount(index, weights=confidence * (1 - confidence))
+    deviation = np.abs(claimed - right) / np.sqrt(np.maximum(variance, 1e-12))
+    gap_significant = holm(2 * ndtr(-deviation), 1 - level)
+    measures = []
+    for i, name in enumerate(values):
+        low, high = wilson(int(right[i]), int(n[i]), level)
+        accuracy, mean, members = right[i] / n[i], claimed[i] / n[i], index == i
+        measures.append(
+            GroupMeasures(
+                name=str(name),
+                n=int(n[i]),
+                few=bool(n[i] < FEW),
+                accuracy=Interval(float(accuracy), low, high),
+                ece=calibration_error(confidence[members], rows.correct[members], n_bins=n_bins),
+                noise_floor=float(noise_scores(confidence[members], options, seed=seed).mean()),
+                gap=Interval(float(mean - accuracy), float(mean - high), float(mean - low)),
+                significant=bool(significant[i]),
+                gap_significant=bool(gap_significant[i]),
+            )
+        )
+    measures.sort(key=lambda group: (group.accuracy.high, group.accuracy.value, group.name))
+    return GroupTable(column, tuple(measures))
+
+
+def confusion_matrix(rows: SampleRows, n_classes: int | None = None) -> ConfusionMatrix:
+    """
+    How often each label got each prediction.
+
+    ```python
+    >>> import torch
+    >>> logits = torch.tensor([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+    >>> confusion_matrix(SampleRows.from_logits(logits, torch.tensor([0, 0, 1, 1]))).to_array().tolist()
+    [[2, 0], [1, 1]]
+
+    ```
+    """
+    largest = int(max(rows.label.max(), rows.prediction.max()))
+    n_classes = largest + 1 if n_classes is None else n_classes
+    if n_classes <= largest:
+        raise ValueError(f"n_classes={n_classes}, but the rows hold class {largest}")
+    pairs, count = np.unique(rows.label.astype(np.int64) * n_classes + rows.prediction, return_counts=True)
+    label, prediction = np.divmod(pairs, n_classes)
+    return ConfusionMatrix(n_classes, *(tuple(column.tolist()) for column in (label, prediction, count)))
+
+
+def holm(p_values: np.ndarray, alpha: float = 0.05) -> np.ndarray:
+    """Which hypotheses Holm's step-down procedure rejects, with a chance of at most `alpha` to reject a true one."""
+    order = np.argsort(p_values)
+    passed = p_values[order] <= alpha / np.arange(len(p_values), 0, -1)
+    rejected = np.zeros(len(p_values), dtype=bool)
+    rejected[order] = np.logical_and.accumulate(passed)
+    return rejected
+
+
+def _accuracy_p_values(right: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Two-sided, exact: that many right ones if the group were drawn at random from all images."""
+    law = hypergeom(n.sum(), right.sum(), n)
+    return np.minimum(1.0, 2 * np.minimum(law.cdf(right), law.sf(right - 1)))
+
+
+def _groups(rows: SampleRows, groups: Any, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """The groups present in ascending order, and the position of each sample's group among them."""
+    missing = np.ma.getmaskarray(groups) if isinstance(groups, np.ma.MaskedArray) else None
+    groups = np.ma.getdata(groups) if missing is not None else np.asarray(groups)
+    if groups.shape != (len(rows),):
+        raise ValueError(f"{column} must name a group for each of the {len(rows)} rows, got the shape {groups.shape}")
+    if missing is None:
+        missing = np.array([value is None or value != value for value in groups.tolist()])
+    if missing.any():
+        raise ValueError(
+            f"{column} has no value for {int(missing.sum())} of {len(rows)} samples, first for number "
+            f"{int(missing.argmax())}: fill them in, or leave these samples out"
+        )
+    if groups.dtype.kind == "f" and (groups % 1 == 0).all():
+        groups = groups.astype(np.int64)
+    if groups.dtype == object and all(isinstance(value, str) for value in groups):
+        groups = groups.astype(str)
+    if groups.dtype.kind not in "iubU":
+        raise ValueError(f"{column} must hold whole numbers or text, one group per sample, got {groups.dtype}")
+    values, index = np.unique(groups, return_inverse=True)
+    if len(values) > MAX_GROUPS:
+        raise ValueError(f"{column} has {len(values)} different values; at most {MAX_GROUPS} groups can be measured")
+    return values, index

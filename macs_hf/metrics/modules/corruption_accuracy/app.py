@@ -1,7 +1,0 @@
-"""The Space of this metric."""
-
-import evaluate
-from evaluate.utils import launch_gradio_widget
-
-
-launch_gradio_widget(evaluate.load("corruption_accuracy.py"))

@@ -1,0 +1,85 @@
+"""Measures of each class or group, and the confusion matrix, for the report. Nothing but data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .evaluation import Interval
+
+
+@dataclass(frozen=True)
+class GroupMeasures:
+    """
+    What the model does on the images of one group.
+
+    Args:
+        name (`str`):
+            The class or group.
+        n (`int`):
+            Number of its images.
+        few (`bool`):
+            Whether there are fewer than 30 of them, too few to say much.
+        accuracy ([`Interval`]):
+            With Wilson's interval.
+        ece, noise_floor (`float`):
+            The calibration error on these images, and what a perfectly calibrated model with these confidences would
+            score.
+        gap ([`Interval`]):
+            Mean confidence minus accuracy: above 0 is overconfident. The interval is that of the accuracy.
+        significant (`bool`):
+            Whether the accuracy differs from that of all other images, after Holm's correction for the number of
+            groups.
+        gap_significant (`bool`):
+            Whether the gap differs from that of perfect calibration, after Holm's correction.
+    """
+
+    name: str
+    n: int
+    few: bool
+    accuracy: Interval
+    ece: float
+    noise_floor: float
+    gap: Interval
+    significant: bool
+    gap_significant: bool
+
+
+@dataclass(frozen=True)
+class GroupTable:
+    """
+    Args:
+        column (`str`):
+            What the images are grouped by, such as `"label"`.
+        groups (`tuple[GroupMeasures, ...]`):
+            The groups, worst first: in ascending order of the upper end of the accuracy's interval, so that a group of
+            a few images is not the worst by chance.
+    """
+
+    column: str
+    groups: tuple[GroupMeasures, ...]
+
+
+@dataclass(frozen=True)
+class ConfusionMatrix:
+    """
+    How often each label got each prediction; only pairs that occurred are kept.
+
+    Args:
+        n_classes (`int`):
+            Number of classes.
+        label, prediction, count (`tuple[int, ...]`):
+            The pairs and their numbers of images.
+    """
+
+    n_classes: int
+    label: tuple[int, ...]
+    prediction: tuple[int, ...]
+    count: tuple[int, ...]
+
+    def to_array(self) -> np.ndarray:
+        """`(classes, classes)`, one row per label."""
+        matrix = np.zeros((self.n_classes, self.n_classes), dtype=np.int64)
+        matrix[list(self.label), list(self.prediction)] = self.count
+        return matrix

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import macs_hf.calibration.inputs
 import macs_hf.calibration.temperature
 from macs_hf.calibration.temperature import TemperatureFit, fit_temperature, fit_temperature_report
 
@@ -80,8 +81,8 @@ def test_no_other_temperature_is_better(
 
 def test_few_evaluations_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    nll = macs_hf.calibration.temperature._nll
-    monkeypatch.setattr(macs_hf.calibration.temperature, "_nll", lambda *args: calls.append(args) or nll(*args))
+    sums = macs_hf.calibration.temperature._sums
+    monkeypatch.setattr(macs_hf.calibration.temperature, "_sums", lambda *args: calls.append(args) or sums(*args))
     for temperature in (0.06, 0.3, 1.0, 4.0, 18.0):
         logits, labels = replicated([0.6, 0.3, 0.1], temperature, 1000)
         calls.clear()
@@ -102,7 +103,7 @@ def test_tensors_arrays_lists_and_low_precision_agree() -> None:
 def test_chunks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = replicated([0.6, 0.3, 0.1], 1.5, 1000)
     whole = fit_temperature_report(logits, labels)
-    monkeypatch.setattr(macs_hf.calibration.temperature, "_VALUES_PER_CHUNK", 7)
+    monkeypatch.setattr(macs_hf.calibration.inputs, "VALUES_PER_CHUNK", 7)
     assert fit_temperature_report(logits, labels).temperature == pytest.approx(whole.temperature, rel=1e-12)
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share
 from .abstention import abstention_report
+from .conformal_sets import Method, class_scores, prediction_set_threshold, sets_of_scores
 from .inputs import ArrayLike, checked_samples, chunks, on_cpu
-from .prediction_sets import Method, class_scores, prediction_set_threshold, sets_of_scores
 
 
 logger = logging.getLogger(__name__)

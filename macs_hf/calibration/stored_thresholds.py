@@ -14,7 +14,7 @@ and one decides whether to answer: `probabilities.amax(-1) >= model.config.abste
 from typing import Any
 
 from ..report.guarantees import Guarantees
-from .prediction_sets import RAPS_K_REG, RAPS_LAMBDA
+from .conformal_sets import RAPS_K_REG, RAPS_LAMBDA
 
 
 FIELDS = ("prediction_set_thresholds", "abstention_thresholds")

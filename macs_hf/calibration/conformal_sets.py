@@ -14,9 +14,9 @@ probability, from 1, the scores are
 LAC gives the smallest sets on average. RAPS ([Angelopoulos et al.](https://huggingface.co/papers/2009.14193)) spreads
 coverage more evenly over easy and hard images and keeps sets from growing long. The paper's score has u p_k in place
 of p_k / 2, with a random u in [0, 1] for each image. Its mean is used here: the same image always gets the same set,
-and the law of the coverage is as exact, since it holds for any score that does not depend on the other samples. (u = 1,
-the usual choice of deterministic versions, gives the right answers of a sure model the highest scores: sets of four
-out of ten classes where one is enough.)
+and the law of the coverage is as exact, since it holds for any score that does not depend on the other samples.
+(u = 1, the usual choice of deterministic versions, gives the right answers of a sure model the highest scores: sets of
+four out of ten classes where one is enough.)
 """
 
 import math

@@ -1,14 +1,30 @@
-"""Temperature scaling: fit a temperature on held-out data and fold it into the classifier head."""
+"""What is fitted on held-out data: a temperature, folded into the classifier head, and promises for new images."""
 
+from .abstention import AbstentionFit, abstention_report, abstention_threshold
+from .conformal_sets import label_scores, prediction_set_threshold, prediction_sets
 from .folding import fold_temperature, folded_temperature, unfold_temperature
-from .temperature import TemperatureFit, fit_temperature, fit_temperature_report
+from .guarantees import make_guarantees, split_held_out
+from .stored_thresholds import forget_guarantees, store_guarantees, stored_abstention_threshold
+from .temperature import TemperatureFit, fit_temperature, fit_temperature_report, temperature_helped
 
 
 __all__ = [
+    "AbstentionFit",
     "TemperatureFit",
+    "abstention_report",
+    "abstention_threshold",
     "fit_temperature",
     "fit_temperature_report",
     "fold_temperature",
     "folded_temperature",
+    "forget_guarantees",
+    "label_scores",
+    "make_guarantees",
+    "prediction_set_threshold",
+    "prediction_sets",
+    "split_held_out",
+    "store_guarantees",
+    "stored_abstention_threshold",
+    "temperature_helped",
     "unfold_temperature",
 ]

@@ -14,6 +14,8 @@ from accelerate.utils import extract_model_from_parallel
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from .stored_thresholds import forget_guarantees
+
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ def fold_temperature(model: nn.Module, temperature: float, pixel_values: Tensor 
     layers with one output per class, the fewest of those called last whose scaling scales the logits (one, or two in
     distilled models). Where there are none the model is left as it was. The temperature is recorded in
     `config.calibration_temperature`, or as an attribute of a model without config; folding again multiplies it.
+    Thresholds that [`store_guarantees`] wrote there are removed: they were for the logits before.
 
     Logits are divided, and predictions kept, to the rounding of the model's dtype: fold in float32 rather than after a
     cast to half precision.
@@ -48,9 +51,10 @@ def fold_temperature(model: nn.Module, temperature: float, pixel_values: Tensor 
     if not (math.isfinite(temperature) and temperature > 0):
         raise ValueError(f"temperature must be positive and finite, got {temperature}.")
     model = extract_model_from_parallel(model, keep_torch_compile=False)
+    record = model.config if isinstance(model, PreTrainedModel) else model
     if temperature != 1.0:
         _divide_logits(model, temperature, pixel_values)
-    record = model.config if isinstance(model, PreTrainedModel) else model
+        forget_guarantees(record)
     record.calibration_temperature = folded_temperature(model) * temperature
 
 

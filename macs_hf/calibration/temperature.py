@@ -1,28 +1,28 @@
-"""Temperature scaling: fit T on held-out logits, fold it into the classifier head.
+"""Temperature scaling: fit T on held-out logits, with its standard error.
 
 T minimises the mean negative log-likelihood of `softmax(logits / T)`
 ([Guo et al.](https://huggingface.co/papers/1706.04599)). It changes no prediction, only the confidence.
 """
 
+import functools
 import logging
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy import optimize, stats
 from torch import Tensor
 
+from ..report import Interval, SampleRows
 from ..report.evaluation import MAX_TEMPERATURE, MIN_TEMPERATURE
+from .inputs import ArrayLike, checked_samples, chunks
 
 
 logger = logging.getLogger(__name__)
 
 MIN_SAMPLES = 100
-
-ArrayLike = Tensor | np.ndarray | Sequence
-
-_VALUES_PER_CHUNK = 2**19  # 4 MB in float64: fits a cache, where all logits of an ImageNet split would take 400 MB
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,9 @@ class TemperatureFit:
         num_samples (`int`): Samples used.
         nll_before (`float`): Mean negative log-likelihood in nats of these samples at T = 1.
         nll_after (`float`): The same at `temperature`.
+        standard_error (`float` or `None`): Of the temperature, over the draw of these samples; `None` if not fitted.
+        confidence_shift (`float` or `None`): By how much the mean confidence of these samples changes if the
+            temperature moves by one standard error, as a fraction: from 0.01 on, a point, more samples are wanted.
     """
 
     temperature: float
@@ -43,6 +46,8 @@ class TemperatureFit:
     num_samples: int
     nll_before: float
     nll_after: float
+    standard_error: float | None = None
+    confidence_shift: float | None = None
 
 
 def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
@@ -73,14 +78,22 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
 
 def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> TemperatureFit:
     """
-    [`fit_temperature`] with the likelihood before and after, and the reason when the temperature stays 1.
+    [`fit_temperature`] with the likelihood before and after, the standard error, and the reason when T stays 1.
 
-    The negative log-likelihood is convex in 1/T, so its slope changes sign once: the change is found in float64, on
-    log T, by Newton steps inside a bracket, or bisection where a step leaves it, to 1e-9.
+    The negative log-likelihood is convex in 1/T, so its slope by log T changes sign once: Brent's method finds where,
+    to 1e-9. The standard error is the sandwich estimate, which also holds where no temperature makes the model
+    calibrated: with the slope s_i of sample i and the mean curvature c, both by log T at the optimum,
+
+        standard error of log T = sqrt(mean s_i^2 / n) / c,   and of T: T times that.
     """
-    logits, labels = _checked(logits, labels)
+    logits, labels = checked_samples(logits, labels)
     num_samples = len(labels)
-    nll_before = _nll(logits, labels, 0.0)[0]
+
+    @functools.cache
+    def at(log_temperature: float) -> _Sums:
+        return _sums(logits, labels, log_temperature)
+
+    nll_before = at(0.0).nll
 
     def unfitted(reason: str) -> TemperatureFit:
         logger.warning("temperature stays 1.0: %s", reason)
@@ -89,65 +102,75 @@ def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> TemperatureF
     if num_samples < MIN_SAMPLES:
         return unfitted(f"{num_samples} samples are fewer than the {MIN_SAMPLES} a fit needs")
     low, high = math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE)
-    if _nll(logits, labels, low)[1] >= 0:
+    if at(low).slope >= 0:
         return unfitted(
             f"the optimum is not above the lower bound {MIN_TEMPERATURE} (all samples right, or all alike)"
         )
-    if _nll(logits, labels, high)[1] <= 0:
+    if at(high).slope <= 0:
         return unfitted(f"the optimum is not below the upper bound {MAX_TEMPERATURE} (labels unrelated to the logits)")
+    # T = 1 was evaluated already: it halves the bracket for free.
+    low, high = (0.0, high) if at(0.0).slope < 0 else (low, 0.0)
+    log_temperature = optimize.brentq(lambda x: at(x).slope, low, high, xtol=1e-9)
+    best = at(log_temperature)
+    temperature = math.exp(log_temperature)
+    error = math.sqrt(best.squared_slope / num_samples) / best.curvature
+    return TemperatureFit(
+        temperature=temperature,
+        reason=None,
+        num_samples=num_samples,
+        nll_before=nll_before,
+        nll_after=best.nll,
+        standard_error=temperature * error,
+        confidence_shift=abs(best.confidence_slope) * error,
+    )
 
-    log_t, last_step = 0.0, math.inf
-    while True:
-        nll_after, slope, curvature = _nll(logits, labels, log_t)
-        low, high = (log_t, high) if slope < 0 else (low, log_t)
-        step = -slope / curvature if curvature > 0 else math.inf
-        if not low <= log_t + step <= high or abs(step) > abs(last_step) / 2:  # Newton leaves the bracket, or dawdles
-            step = (low + high) / 2 - log_t
-        if abs(step) < 1e-9:
-            return TemperatureFit(math.exp(log_t), None, num_samples, nll_before, nll_after)
-        log_t, last_step = log_t + step, step
+
+def temperature_helped(before: SampleRows, after: SampleRows) -> Interval:
+    """
+    By how much a temperature lowered the mean negative log-likelihood of test samples, with its 95 % interval.
+
+    Args:
+        before, after ([`SampleRows`]): Rows of the same samples without and with the temperature. They must not be
+            the samples on which it was fitted: there it never raises the likelihood's mean.
+
+    Returns:
+        [`Interval`]: `nll(before) - nll(after)`, paired by sample. It helped beyond chance where `low > 0`, and harmed
+        where `high < 0`; with a temperature of 1 all three are 0.
+    """
+    if len(before) < 2 or not np.array_equal(before.label, after.label):
+        raise ValueError(
+            f"the rows before ({len(before)}) and after ({len(after)}) the temperature must be of the same samples, "
+            "at least two, in the same order."
+        )
+    gain = before.nll.astype(np.float64) - after.nll
+    half = stats.t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / math.sqrt(len(gain))
+    return Interval(float(gain.mean()), float(gain.mean() - half), float(gain.mean() + half))
 
 
-def _nll(logits: Tensor, labels: Tensor, log_temperature: float) -> tuple[float, float, float]:
-    """Mean negative log-likelihood, and its first and second derivative by log T."""
+class _Sums(NamedTuple):
+    """Means over the samples, derivatives by log T."""
+
+    nll: float
+    slope: float
+    curvature: float
+    squared_slope: float
+    confidence_slope: float
+
+
+def _sums(logits: Tensor, labels: Tensor, log_temperature: float) -> _Sums:
     inverse = math.exp(-log_temperature)
-    sums = torch.zeros(3, dtype=torch.float64)
-    rows = max(1, _VALUES_PER_CHUNK // logits.shape[1])
-    for chunk, chunk_labels in zip(logits.split(rows), labels.split(rows), strict=True):
-        scaled = chunk.double()
-        scaled = (scaled - scaled.amax(1, keepdim=True)) * inverse
+    sums = torch.zeros(5, dtype=torch.float64)
+    for chunk, chunk_labels in chunks(logits, labels):
+        scaled = (chunk - chunk.amax(1, keepdim=True)) * inverse
         weights = scaled.exp()
         total = weights.sum(1)
         weights = weights * scaled
         mean = weights.sum(1) / total
         variance = (weights * scaled).sum(1) / total - mean.square()
         label = scaled.gather(1, chunk_labels[:, None])[:, 0]
-        # d/dlogT of the scaled logits is minus themselves: slope label - E[z], curvature E[z] - label + Var[z].
-        sums += torch.stack([(total.log() - label).sum(), (label - mean).sum(), (mean - label + variance).sum()])
-    nll, slope, curvature = (sums / len(labels)).tolist()
-    return nll, slope, curvature
-
-
-def _checked(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
-    logits, labels = _on_cpu(logits), _on_cpu(labels)
-    if logits.ndim != 2 or labels.shape != logits.shape[:1] or logits.numel() == 0:
-        raise ValueError(
-            "expected logits of shape (samples, classes) and labels of shape (samples,), not empty, "
-            f"got {tuple(logits.shape)} and {tuple(labels.shape)}."
-        )
-    if labels.is_floating_point() or labels.dtype == torch.bool:
-        raise TypeError(f"labels must be integer class indices, got {labels.dtype}.")
-    labels = labels.long()
-    bad_rows = (~logits.isfinite().all(1)).nonzero().flatten().tolist()
-    if bad_rows:
-        raise ValueError(f"logits of row {bad_rows[0]} (and {len(bad_rows) - 1} others) are not finite.")
-    bad_rows = ((labels < 0) | (labels >= logits.shape[1])).nonzero().flatten().tolist()
-    if bad_rows:
-        label = labels[bad_rows[0]].item()
-        raise ValueError(f"label of row {bad_rows[0]} is {label}, which is none of the {logits.shape[1]} classes.")
-    return logits, labels
-
-
-def _on_cpu(values: ArrayLike) -> Tensor:
-    """float64 is needed, which not every accelerator has."""
-    return values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+        # d/dlogT of the scaled logits is minus themselves: slope label - E[z], curvature E[z] - label + Var[z]. The
+        # largest is 0, so the confidence is 1 / total and its slope E[z] / total.
+        slope = label - mean
+        parts = (total.log() - label, slope, variance - slope, slope.square(), mean / total)
+        sums += torch.stack([part.sum() for part in parts])
+    return _Sums(*(sums / len(labels)).tolist())

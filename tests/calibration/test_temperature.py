@@ -12,8 +12,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import macs_hf.calibration.inputs
 import macs_hf.calibration.temperature
-from macs_hf.calibration.temperature import TemperatureFit, fit_temperature, fit_temperature_report
+from macs_hf.calibration.temperature import (
+    TemperatureFit,
+    fit_temperature,
+    fit_temperature_report,
+    temperature_helped,
+)
+from macs_hf.report import Interval, SampleRows
 
 
 ASSETS = os.environ.get("MACS_HF_ASSETS")
@@ -80,8 +87,8 @@ def test_no_other_temperature_is_better(
 
 def test_few_evaluations_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    nll = macs_hf.calibration.temperature._nll
-    monkeypatch.setattr(macs_hf.calibration.temperature, "_nll", lambda *args: calls.append(args) or nll(*args))
+    sums = macs_hf.calibration.temperature._sums
+    monkeypatch.setattr(macs_hf.calibration.temperature, "_sums", lambda *args: calls.append(args) or sums(*args))
     for temperature in (0.06, 0.3, 1.0, 4.0, 18.0):
         logits, labels = replicated([0.6, 0.3, 0.1], temperature, 1000)
         calls.clear()
@@ -102,7 +109,7 @@ def test_tensors_arrays_lists_and_low_precision_agree() -> None:
 def test_chunks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = replicated([0.6, 0.3, 0.1], 1.5, 1000)
     whole = fit_temperature_report(logits, labels)
-    monkeypatch.setattr(macs_hf.calibration.temperature, "_VALUES_PER_CHUNK", 7)
+    monkeypatch.setattr(macs_hf.calibration.inputs, "VALUES_PER_CHUNK", 70)
     assert fit_temperature_report(logits, labels).temperature == pytest.approx(whole.temperature, rel=1e-12)
 
 
@@ -161,3 +168,73 @@ def test_real_logits() -> None:
     assert fit.temperature == pytest.approx(2.385894515847462, rel=1e-8)
     assert fit.nll_before == pytest.approx(0.4003470984170002, rel=1e-9)
     assert fit.nll_after == pytest.approx(0.2602591873124391, rel=1e-9)
+
+
+@pytest.mark.parametrize(("gap", "right", "n"), [(2.0, 0.75, 400), (0.3, 0.6, 100), (9.0, 0.99, 2000)])
+def test_the_standard_error_in_closed_form(gap: float, right: float, n: int) -> None:
+    # With one gap for all samples, the confidence at the optimum is the share that is right: a binomial proportion.
+    count = round(right * n)
+    fit = fit_temperature_report([[gap, 0.0]] * n, [0] * count + [1] * (n - count))
+    error = math.sqrt(right * (1 - right) / n)
+    assert fit.temperature == pytest.approx(gap / math.log(right / (1 - right)), rel=1e-8)
+    assert fit.standard_error == pytest.approx(fit.temperature**2 / gap * error / (right * (1 - right)), rel=1e-6)
+    assert fit.confidence_shift == pytest.approx(error, rel=1e-6)
+
+
+def test_the_standard_error_is_that_of_resampling_where_no_temperature_fits() -> None:
+    # Half of the samples are twice as overconfident as the other half, and a tenth of all labels is random.
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(600, 6)) * np.where(np.arange(600) % 2, 3.0, 6.0)[:, None]
+    labels = (logits / np.where(np.arange(600) % 2, 1.5, 6.0)[:, None] + rng.gumbel(size=logits.shape)).argmax(1)
+    labels = np.where(rng.random(600) < 0.1, rng.integers(6, size=600), labels)
+    drawn = rng.integers(600, size=(200, 600))
+    temperatures = [fit_temperature(logits[rows], labels[rows]) for rows in drawn]
+    fit = fit_temperature_report(logits, labels)
+    assert fit.standard_error == pytest.approx(np.std(temperatures), rel=0.15)  # three standard deviations of the draw
+
+    def mean_confidence(temperature: float) -> float:
+        return torch.tensor(logits / temperature).softmax(1).amax(1).mean().item()
+
+    moved = [mean_confidence(fit.temperature + sign * fit.standard_error) for sign in (-1, 1)]
+    assert fit.confidence_shift == pytest.approx((moved[0] - moved[1]) / 2, rel=0.01)
+
+
+def test_an_unfitted_temperature_has_no_standard_error() -> None:
+    fit = fit_temperature_report([[1.0, 0.0]] * 99, [0] * 66 + [1] * 33)
+    assert fit.standard_error is None and fit.confidence_shift is None
+
+
+def rows_with(nll: list[float], labels: list[int] | None = None) -> SampleRows:
+    ids = np.array(labels or [0] * len(nll), dtype=np.int32)
+    zeros = np.zeros(len(nll), dtype=np.float32)
+    return SampleRows(ids, ids, zeros, np.array(nll, dtype=np.float32), zeros, zeros)
+
+
+def test_whether_a_temperature_helped_is_a_paired_interval() -> None:
+    gain = temperature_helped(rows_with([1.0, 2.0, 4.0, 1.0]), rows_with([0.5, 1.0, 3.5, 1.0]))
+    # Gains of 0.5, 1, 0.5, 0: mean 0.5, standard deviation sqrt(1/6), and 3.1824 is Student's quantile at 3 degrees.
+    half = 3.182446 * math.sqrt(1 / 6) / 2
+    assert (gain.value, gain.low, gain.high) == pytest.approx((0.5, 0.5 - half, 0.5 + half), rel=1e-5)
+    same = rows_with([1.0, 2.0, 4.0])
+    assert temperature_helped(same, same) == Interval(0.0, 0.0, 0.0)
+
+
+def test_overconfident_models_are_helped_and_calibrated_ones_are_not() -> None:
+    rng = np.random.default_rng(1)
+    logits = 2 * rng.normal(size=(4000, 5))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    fit, test = slice(0, 2000), slice(2000, 4000)
+    for scale, helped in ((3.0, True), (1.0, False)):
+        temperature = fit_temperature(scale * logits[fit], labels[fit])
+        before, after = (
+            SampleRows.from_logits(torch.tensor(scale * logits[test] / t), torch.tensor(labels[test]))
+            for t in (1.0, temperature)
+        )
+        assert (temperature_helped(before, after).low > 0) == helped
+
+
+def test_rows_of_other_samples_are_refused() -> None:
+    with pytest.raises(ValueError, match="same samples"):
+        temperature_helped(rows_with([1.0, 2.0], [0, 1]), rows_with([1.0, 2.0], [1, 0]))
+    with pytest.raises(ValueError, match="at least two"):
+        temperature_helped(rows_with([1.0]), rows_with([1.0]))

@@ -1,0 +1,139 @@
+"""Answering only when sure: a threshold on the confidence that promises an accuracy among the answered images.
+
+For each threshold t of a fixed list, from the highest down, an exact binomial test asks whether the n_t held-out
+samples with `confidence >= t`, of which k_t are right, show that the accuracy among such images is at least a:
+
+    p_t = P(Binomial(n_t, a) >= k_t) <= delta
+
+The threshold is the last that passed before the first that failed (fixed-sequence testing, as in
+[Learn then Test](https://huggingface.co/papers/2110.01052)). To be wrong, the procedure has to pass the first
+threshold of the list whose true accuracy is below a. That place does not depend on the samples, so it happens with a
+probability of at most delta, and no correction for the many tests is needed.
+
+Thresholds that too few samples reach for the test to pass even if all were right (a^n_t > delta; it takes 59 samples
+for 0.95 and 0.05) are skipped: they would end the search before it begins. Skipping looks at how many samples are
+answered, never at which are right. The promise stays a theorem as long as no band of confidence below the first
+threshold with too low an accuracy is more accurate than a: given all counts, the wrong answers at the first such
+threshold that is tested are then a sum of independent draws, each wrong with a probability of at least 1 - a. Where
+accuracy rises again at lower confidence, a numerical search for the worst case also stayed below delta.
+"""
+
+import logging
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from .inputs import ArrayLike, on_cpu
+
+
+logger = logging.getLogger(__name__)
+
+# Close to 1, where confidences of good models crowd, by powers of ten; then in steps of 0.01 down to answering always.
+THRESHOLDS = np.concatenate([1 - np.logspace(-6, -2, 20, endpoint=False), np.arange(99, -1, -1) / 100])
+
+
+@dataclass(frozen=True)
+class AbstentionFit:
+    """
+    The outcome of [`abstention_report`].
+
+    Attributes:
+        threshold (`float` or `None`): Answer where `confidence >= threshold`; `None` if nothing can be promised.
+        reason (`str` or `None`): Why there is no threshold; `None` if there is one.
+        num_samples (`int`): Held-out samples used.
+        answered (`int`): How many of them reach the threshold; 0 without one.
+    """
+
+    threshold: float | None
+    reason: str | None
+    num_samples: int
+    answered: int = 0
+
+
+def abstention_threshold(
+    confidence: ArrayLike, correct: ArrayLike, accuracy: float = 0.95, delta: float = 0.05
+) -> float | None:
+    """
+    The lowest confidence from which on the answers of a model can be promised to have an accuracy.
+
+    With a probability of 1 - `delta` over the draw of the held-out samples, the accuracy among images of the same
+    distribution with `confidence >= threshold` is at least `accuracy`.
+
+    Args:
+        confidence (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`):
+            The highest probability of held-out samples that fitted nothing else: not the model, not its temperature.
+        correct (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`):
+            Whether the most probable class was the right one.
+        accuracy (`float`, *optional*, defaults to 0.95):
+            The wanted share of right answers.
+        delta (`float`, *optional*, defaults to 0.05):
+            The probability with which the promise may be broken.
+
+    Returns:
+        `float`, or `None` with the reason logged where no threshold can be promised.
+
+    Example:
+
+    ```python
+    >>> confidence = [0.995] * 200 + [0.6] * 100
+    >>> correct = [True] * 200 + [True, False] * 50  # the sure half is right, the rest every other time
+    >>> abstention_threshold(confidence, correct)
+    0.61
+
+    ```
+    """
+    return abstention_report(confidence, correct, accuracy, delta).threshold
+
+
+def abstention_report(
+    confidence: ArrayLike, correct: ArrayLike, accuracy: float = 0.95, delta: float = 0.05
+) -> AbstentionFit:
+    """[`abstention_threshold`] with the number of answered samples, and the reason where there is no threshold."""
+    for name, value in (("accuracy", accuracy), ("delta", delta)):
+        if not 0 < value < 1:
+            raise ValueError(f"{name} must lie between 0 and 1, such as {0.95 if name == 'accuracy' else 0.05}.")
+    confidence, correct = _checked(confidence, correct)
+    reached = confidence >= THRESHOLDS[:, None]
+    answered, right = reached.sum(1), (reached & correct).sum(1)
+    testable, passed = (stats.binom.sf(count - 1, answered, accuracy) <= delta for count in (answered, right))
+    failed = np.flatnonzero(testable & ~passed)
+    tests = np.flatnonzero(testable[: failed[0] if len(failed) else None])
+    if len(tests):
+        last = tests[-1]
+        return AbstentionFit(float(THRESHOLDS[last]), None, len(confidence), int(answered[last]))
+    if len(failed):
+        first = failed[0]
+        reason = (
+            f"of the {answered[first]} held-out samples with a confidence of at least {THRESHOLDS[first]:.6g}, "
+            f"{answered[first] - right[first]} are wrong, too many to promise an accuracy of {accuracy:g}"
+        )
+    else:
+        reason = (
+            f"{len(confidence)} held-out samples are too few to promise an accuracy of {accuracy:g} with "
+            f"delta={delta:g}: it takes at least {answers_needed(accuracy, delta)}, all of them right"
+        )
+    logger.warning("no threshold: %s", reason)
+    return AbstentionFit(None, reason, len(confidence))
+
+
+def answers_needed(accuracy: float, delta: float) -> int:
+    """The fewest answered samples with which an accuracy can be promised, if all of them are right."""
+    return math.ceil(math.log(delta) / math.log(accuracy))
+
+
+def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    confidence, correct = on_cpu(confidence).double().numpy(), on_cpu(correct).numpy()
+    if confidence.ndim != 1 or confidence.shape != correct.shape:
+        raise ValueError(
+            f"confidence and correct must have one entry per sample, got the shapes {confidence.shape} and "
+            f"{correct.shape}."
+        )
+    outside = ~((confidence >= 0) & (confidence <= 1 + 1e-6))  # also NaN
+    if outside.any():
+        row = int(outside.argmax())
+        raise ValueError(f"confidence of sample {row} is {confidence[row]}, which is no probability.")
+    if not np.isin(correct, (0, 1)).all():
+        raise ValueError("correct must hold True or False (or 1 and 0) for every sample: whether it was right.")
+    return confidence, correct.astype(bool)

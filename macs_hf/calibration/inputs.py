@@ -1,0 +1,52 @@
+"""Checked inputs of everything that is fitted on held-out data: logits and labels on the CPU, in pieces of float64."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+ArrayLike = Tensor | np.ndarray | Sequence
+
+VALUES_PER_CHUNK = 2**19  # 4 MB in float64: fits a cache, where all logits of an ImageNet split would take 400 MB
+
+
+def checked_logits(logits: ArrayLike) -> Tensor:
+    """Logits of shape (samples, classes), finite, on the CPU: float64 is needed, which not every accelerator has."""
+    logits = on_cpu(logits)
+    if logits.ndim != 2 or logits.numel() == 0:
+        raise ValueError(f"expected logits of shape (samples, classes), not empty, got {tuple(logits.shape)}.")
+    bad_rows = (~logits.isfinite().all(1)).nonzero().flatten().tolist()
+    if bad_rows:
+        raise ValueError(f"logits of row {bad_rows[0]} (and {len(bad_rows) - 1} others) are not finite.")
+    return logits
+
+
+def checked_samples(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
+    """Logits as above, and one class index per row as int64."""
+    logits, labels = on_cpu(logits), on_cpu(labels)
+    if logits.ndim != 2 or labels.shape != logits.shape[:1] or logits.numel() == 0:
+        raise ValueError(
+            "expected logits of shape (samples, classes) and labels of shape (samples,), not empty, "
+            f"got {tuple(logits.shape)} and {tuple(labels.shape)}."
+        )
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise TypeError(f"labels must be integer class indices, got {labels.dtype}.")
+    logits, labels = checked_logits(logits), labels.long()
+    bad_rows = ((labels < 0) | (labels >= logits.shape[1])).nonzero().flatten().tolist()
+    if bad_rows:
+        label = labels[bad_rows[0]].item()
+        raise ValueError(f"label of row {bad_rows[0]} is {label}, which is none of the {logits.shape[1]} classes.")
+    return logits, labels
+
+
+def chunks(logits: Tensor, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Consecutive rows of the logits in float64, with the same rows of the other tensors."""
+    rows = max(1, VALUES_PER_CHUNK // logits.shape[1])
+    for part, *others in zip(logits.split(rows), *(column.split(rows) for column in columns), strict=True):
+        yield part.double(), *others
+
+
+def on_cpu(values: ArrayLike) -> Tensor:
+    return values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))

@@ -1,0 +1,74 @@
+"""The thresholds of a model's guarantees in its config, where whoever downloads it finds them.
+
+Five lines of plain transformers then make prediction sets, here at a coverage of 90 %:
+
+    model = AutoModelForImageClassification.from_pretrained("user/model")
+    probabilities = model(**inputs).logits.double().softmax(-1)
+    threshold = model.config.prediction_set_thresholds["lac"]["0.9"]
+    sets = (1 - probabilities <= threshold) | (probabilities == probabilities.amax(-1, keepdim=True))
+    names = [[model.config.id2label[i] for i in row.nonzero().flatten().tolist()] for row in sets]
+
+and one decides whether to answer: `probabilities.amax(-1) >= model.config.abstention_thresholds["0.95"]`.
+"""
+
+from typing import Any
+
+from ..report.guarantees import Guarantees
+from .conformal_sets import RAPS_K_REG, RAPS_LAMBDA
+
+
+FIELDS = ("prediction_set_thresholds", "abstention_thresholds")
+
+
+def store_guarantees(config: Any, guarantees: Guarantees) -> None:
+    """
+    Write the thresholds into a model's config, after its temperature was folded into the head.
+
+    `config.prediction_set_thresholds` becomes `{"lac": {"0.9": threshold, ...}, "raps": {..., "lambda": 0.01, "k_reg":
+    5}}`, and `config.abstention_thresholds` `{"0.95": threshold, ..., "delta": 0.05}`, without the accuracies that
+    could not be promised. What an earlier call wrote is replaced, also by nothing.
+
+    Args:
+        config (`PreTrainedConfig`): That of the calibrated model, or a model without config.
+        guarantees ([`Guarantees`]): From [`make_guarantees`].
+    """
+    forget_guarantees(config)
+    sets: dict[str, dict[str, float]] = {}
+    for promise in guarantees.prediction_sets:
+        sets.setdefault(promise.method, {})[_key(promise.coverage)] = promise.threshold
+    if "raps" in sets:
+        sets["raps"] |= {"lambda": RAPS_LAMBDA, "k_reg": RAPS_K_REG}
+    answers = {_key(p.accuracy): p.threshold for p in guarantees.abstentions if p.threshold is not None}
+    if sets:
+        config.prediction_set_thresholds = sets
+    if answers:
+        config.abstention_thresholds = answers | {"delta": guarantees.abstentions[0].delta}
+
+
+def stored_abstention_threshold(config: Any, accuracy: float) -> float | None:
+    """
+    The confidence from which on a model promises an accuracy: that stored for the lowest accuracy not below it.
+
+    Args:
+        config (`PreTrainedConfig`): Of a downloaded model.
+        accuracy (`float`): The wanted share of right answers, between 0 and 1.
+
+    Returns:
+        `float`, or `None` if the model's config promises no such accuracy.
+    """
+    if not 0 < accuracy < 1:
+        raise ValueError(f"accuracy must lie between 0 and 1, such as 0.95, got {accuracy}.")
+    stored = vars(config).get("abstention_thresholds", {})
+    enough = {float(key): threshold for key, threshold in stored.items() if key != "delta" and float(key) >= accuracy}
+    return enough[min(enough)] if enough else None
+
+
+def forget_guarantees(config: Any) -> None:
+    """Remove the thresholds from a config, as whatever changes the model's logits must do."""
+    for name in FIELDS:
+        if name in vars(config):
+            delattr(config, name)
+
+
+def _key(level: float) -> str:
+    return str(float(level))

@@ -1,0 +1,146 @@
+"""Answering only when sure: against the procedure written out, closed forms, and simulated promises."""
+
+import doctest
+import logging
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import macs_hf.calibration.abstention
+from macs_hf.calibration import abstention_report, abstention_threshold
+from macs_hf.calibration.abstention import THRESHOLDS, answers_needed
+
+
+def written_out(confidence: np.ndarray, correct: np.ndarray, accuracy: float, delta: float) -> float | None:
+    found = None
+    for threshold in THRESHOLDS:
+        answered = correct[confidence >= threshold]
+        if len(answered) < math.log(delta) / math.log(accuracy):
+            continue
+        if stats.binomtest(int(answered.sum()), len(answered), accuracy, alternative="greater").pvalue > delta:
+            break
+        found = float(threshold)
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(0, 800),
+    accuracy=st.sampled_from([0.6, 0.8, 0.9, 0.95, 0.97]),
+    delta=st.sampled_from([0.01, 0.05, 0.1]),
+)
+def test_it_is_the_procedure_written_out(seed: int, n: int, accuracy: float, delta: float) -> None:
+    rng = np.random.default_rng(seed)
+    confidence = 1 - rng.random(n) ** 3
+    correct = rng.random(n) < confidence
+    assert abstention_threshold(confidence, correct, accuracy, delta) == written_out(
+        confidence, correct, accuracy, delta
+    )
+
+
+@pytest.mark.parametrize(("accuracy", "delta", "needed"), [(0.95, 0.05, 59), (0.9, 0.05, 29), (0.99, 0.05, 299)])
+def test_how_many_right_answers_it_takes(
+    accuracy: float, delta: float, needed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert answers_needed(accuracy, delta) == needed
+    assert abstention_threshold([0.7] * needed, [True] * needed, accuracy, delta) == 0.0
+    with caplog.at_level(logging.WARNING, logger="macs_hf.calibration"):
+        fit = abstention_report([0.7] * (needed - 1), [True] * (needed - 1), accuracy, delta)
+    assert fit.threshold is None and fit.answered == 0 and fit.num_samples == needed - 1
+    assert f"it takes at least {needed}, all of them right" in fit.reason
+    assert fit.reason in caplog.text
+
+
+def test_the_search_ends_at_the_first_failure() -> None:
+    # The band from 0.7 to 0.8 is right half of the time; all below is right, so that answering everything would pass.
+    confidence = np.concatenate([np.full(300, 0.9), np.full(200, 0.75), np.full(5000, 0.5)])
+    correct = np.concatenate([np.ones(300), np.arange(200) % 2, np.ones(5000)])
+    assert stats.binomtest(int(correct.sum()), len(correct), 0.95, alternative="greater").pvalue < 1e-6
+    fit = abstention_report(confidence, correct)
+    assert fit.threshold == 0.76 and fit.answered == 300
+
+
+def test_a_model_that_is_wrong_where_it_is_sure_gets_no_threshold() -> None:
+    confidence = np.concatenate([np.full(80, 0.9999), np.full(5000, 0.5)])
+    correct = np.concatenate([np.arange(80) % 2, np.ones(5000)])
+    fit = abstention_report(confidence, correct)
+    assert fit.threshold is None
+    assert "of the 80 held-out samples with a confidence of at least 0.9999, 40 are wrong" in fit.reason
+
+
+def test_a_few_sure_samples_do_not_end_the_search() -> None:
+    confidence = np.concatenate([np.full(10, 0.999999), np.full(500, 0.8)])
+    correct = np.concatenate([np.zeros(10), np.ones(500)])
+    assert abstention_threshold(confidence, correct) == 0.0
+
+
+def simulated(confidence: list[float], share: list[float], right: list[float], n: int, draws: int = 800) -> float:
+    """How often the promise of 0.9 at delta = 0.1 breaks for a population of a few confidences."""
+    share, right = np.array(share) / sum(share), np.array(right)
+    accuracy = np.cumsum(share * right) / np.cumsum(share)  # of answering from each confidence on, highest first
+    rng = np.random.default_rng(0)
+    broken = 0
+    for _ in range(draws):
+        counts = rng.multinomial(n, share)
+        hits = rng.binomial(counts, right)
+        correct = np.concatenate([np.arange(c) < k for c, k in zip(counts, hits, strict=True)])
+        threshold = abstention_threshold(np.repeat(confidence, counts), correct, accuracy=0.9, delta=0.1)
+        if threshold is not None:
+            broken += accuracy[np.flatnonzero(np.array(confidence) >= threshold)[-1]] < 0.9
+    return broken / draws
+
+
+@pytest.mark.parametrize(
+    ("share", "right", "n"),
+    [
+        ([5, 3, 1, 1], [0.97, 0.88, 0.6, 0.4], 300),  # accuracy falls with the confidence
+        ([1, 1, 1, 1], [0.899, 0.899, 0.899, 0.899], 300),  # just too low everywhere
+        ([2, 2, 2, 4], [0.895, 0.895, 0.895, 0.895], 90),  # and few samples, so that thresholds are skipped
+        ([2, 1, 1, 6], [0.88, 0.95, 0.92, 0.88], 90),  # it rises again where thresholds were skipped
+        ([1, 8, 8, 8], [0.5, 0.945, 0.9, 0.9], 120),
+    ],
+)
+def test_promises_are_broken_no_more_often_than_delta(share: list[float], right: list[float], n: int) -> None:
+    assert simulated([0.99, 0.9, 0.8, 0.7], share, right, n) <= 0.1
+
+
+def test_the_thresholds_are_fixed_and_descend_to_answering_everything() -> None:
+    assert (np.diff(THRESHOLDS) < 0).all()
+    assert THRESHOLDS[0] == 1 - 1e-6 and THRESHOLDS[-1] == 0.0
+    assert {0.5, 0.9, 0.95, 0.99} <= set(THRESHOLDS.tolist())
+
+
+def test_tensors_and_integers_are_taken() -> None:
+    confidence, correct = [0.99] * 100 + [0.4] * 100, [1] * 100 + [0] * 100
+    tensors = torch.tensor(confidence, dtype=torch.bfloat16), torch.tensor(correct)
+    assert abstention_threshold(confidence, correct) == abstention_threshold(*tensors) == 0.41
+
+
+@pytest.mark.parametrize(
+    ("confidence", "correct", "options", "message"),
+    [
+        ([0.5], [True], {"accuracy": 1.0}, "accuracy must lie between 0 and 1"),
+        ([0.5], [True], {"accuracy": 95}, "accuracy must lie between 0 and 1"),
+        ([0.5], [True], {"delta": 0.0}, "delta must lie between 0 and 1"),
+        ([0.5, 0.6], [True], {}, r"shapes \(2,\) and \(1,\)"),
+        ([[0.5, 0.5]], [[True, True]], {}, "one entry per sample"),
+        ([0.5, math.nan], [True, True], {}, "confidence of sample 1 is nan"),
+        ([7.0, 0.5], [True, True], {}, "confidence of sample 0 is 7.0"),
+        ([0.5, 0.5], [2, 0], {}, "correct must hold True or False"),
+    ],
+)
+def test_wrong_inputs_are_refused(confidence: list, correct: list, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        abstention_threshold(confidence, correct, **options)
+
+
+def test_the_example_of_the_documentation() -> None:
+    outcome = doctest.testmod(macs_hf.calibration.abstention)
+    assert outcome.attempted > 0
+    assert outcome.failed == 0

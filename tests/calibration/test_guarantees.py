@@ -1,0 +1,241 @@
+"""All promises in one call, in the model's config, and what plain transformers does with them."""
+
+import doctest
+import json
+import logging
+import math
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny import build
+from transformers import AutoModelForImageClassification, ViTImageProcessor
+
+import macs_hf.calibration.guarantees
+import macs_hf.calibration.stored_thresholds
+from macs_hf.calibration import (
+    abstention_threshold,
+    fold_temperature,
+    make_guarantees,
+    prediction_set_threshold,
+    prediction_sets,
+    split_held_out,
+    store_guarantees,
+    stored_abstention_threshold,
+    unfold_temperature,
+)
+from macs_hf.report.guarantees import Guarantees
+
+
+ROOT = Path(__file__).parents[2]
+TEMPERATURE = 2.0
+
+
+def samples(n: int, seed: int, classes: int = 4, noise: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits that are calibrated at a temperature of 2, if the noise is 1."""
+    rng = np.random.default_rng(seed)
+    logits = 8 * rng.normal(size=(n, classes))
+    labels = (logits / 2 + noise * rng.gumbel(size=logits.shape)).argmax(1)
+    return torch.tensor(logits, dtype=torch.float32), torch.tensor(labels)
+
+
+@pytest.fixture(scope="module")
+def guarantees() -> Guarantees:
+    severities = {1: samples(500, 3, noise=2.0), 5: samples(500, 4, noise=8.0)}
+    return make_guarantees(
+        *samples(600, 1), *samples(1000, 2), TEMPERATURE, num_temperature=600, exact=False, severities=severities
+    )
+
+
+def test_from_400_samples_on_half_make_promises() -> None:
+    for n in (0, 1, 100, 399):
+        fit, promise = split_held_out(n)
+        assert fit.tolist() == list(range(n)) and len(promise) == 0
+    for n in (400, 401, 5000):
+        fit, promise = split_held_out(n, seed=3)
+        assert len(promise) == n // 2
+        assert sorted([*fit, *promise]) == list(range(n))
+        assert (np.diff(fit) > 0).all() and (np.diff(promise) > 0).all()
+    assert (split_held_out(400, seed=3)[0] == split_held_out(400, seed=3)[0]).all()
+    assert (split_held_out(400, seed=3)[0] != split_held_out(400, seed=4)[0]).any()
+    assert abs(split_held_out(5000)[0].mean() - 2500) < 100  # not the first half
+
+
+def test_sets_are_those_of_the_single_functions(guarantees: Guarantees) -> None:
+    (held_out, labels), (test, test_labels) = samples(600, 1), samples(1000, 2)
+    assert [(p.method, p.coverage) for p in guarantees.prediction_sets] == [
+        (method, coverage) for method in ("lac", "raps") for coverage in (0.8, 0.9, 0.95, 0.99)
+    ]
+    assert (guarantees.num_temperature, guarantees.num_guarantee, guarantees.num_test) == (600, 600, 1000)
+    assert guarantees.class_counts == tuple(np.bincount(test_labels).tolist())
+    assert guarantees.exact is False and guarantees.reason is None and guarantees.temperature == TEMPERATURE
+    for promise in guarantees.prediction_sets:
+        threshold = prediction_set_threshold(held_out / TEMPERATURE, labels, promise.coverage, promise.method)
+        assert promise.threshold == threshold and promise.num_samples == 600
+        sets = prediction_sets(test / TEMPERATURE, threshold, promise.method)
+        covered = sets[torch.arange(1000), test_labels]
+        assert promise.test_coverage.value == pytest.approx(covered.double().mean().item(), abs=1e-12)
+        assert promise.test_coverage.n == 1000
+        assert promise.mean_size == pytest.approx(sets.sum(1).double().mean().item(), abs=1e-12)
+        assert sum(promise.class_covered) == int(covered.sum())
+        assert promise.class_covered[2] == int(covered[test_labels == 2].sum())
+        assert promise.test_coverage.value > promise.coverage - 0.03
+        # More noise, less coverage: the promise is not for corrupted images.
+        assert promise.severity_coverage.keys() == {1, 5}
+        assert promise.severity_coverage[5].value < promise.severity_coverage[1].value
+    at_90 = guarantees.prediction_sets[1]
+    assert at_90.severity_coverage[5].high < 0.8
+
+
+def test_intervals_are_wilson_intervals(guarantees: Guarantees) -> None:
+    share, z = guarantees.prediction_sets[0].test_coverage, 1.959963984540054
+    middle = (share.value + z**2 / 2000) / (1 + z**2 / 1000)
+    half = z / (1 + z**2 / 1000) * math.sqrt(share.value * (1 - share.value) / 1000 + z**2 / 4e6)
+    assert (share.low, share.high) == pytest.approx((middle - half, middle + half), abs=1e-12)
+
+
+def test_abstention_is_that_of_the_single_function(guarantees: Guarantees) -> None:
+    (held_out, labels), (test, test_labels) = samples(600, 1), samples(1000, 2)
+    confidence, prediction = (held_out.double() / TEMPERATURE).softmax(1).max(1)
+    sure, answer = (test.double() / TEMPERATURE).softmax(1).max(1)
+    assert [promise.accuracy for promise in guarantees.abstentions] == [0.9, 0.95, 0.99]
+    for promise in guarantees.abstentions:
+        assert promise.threshold == abstention_threshold(confidence, prediction == labels, promise.accuracy)
+        if promise.threshold is None:
+            continue
+        answered = sure >= promise.threshold
+        assert promise.test_answered.value == pytest.approx(answered.double().mean().item())
+        right = (answer == test_labels)[answered]
+        assert (promise.test_accuracy.value, promise.test_accuracy.n) == (
+            pytest.approx(right.double().mean().item()),
+            int(answered.sum()),
+        )
+        assert promise.severity_accuracy[5].value < promise.accuracy
+    assert guarantees.abstentions[0].threshold < guarantees.abstentions[1].threshold
+
+
+def test_without_samples_nothing_is_promised(caplog: pytest.LogCaptureFixture) -> None:
+    logits, labels = samples(399, 0)
+    _, promise = split_held_out(399)
+    with caplog.at_level(logging.WARNING, logger="macs_hf.calibration"):
+        nothing = make_guarantees(logits[promise], labels[promise], *samples(50, 1), 2.0, num_temperature=399)
+    assert nothing.prediction_sets == () and nothing.abstentions == ()
+    assert "all 399 held-out samples fitted the temperature: promises take at least 400" in nothing.reason
+    assert nothing.reason in caplog.text
+
+
+def test_classes_without_held_out_samples_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    logits, labels = samples(600, 0, classes=6)
+    kept = labels != 4
+    with caplog.at_level(logging.WARNING, logger="macs_hf.calibration"):
+        make_guarantees(logits[kept], labels[kept], *samples(50, 1, classes=6))
+    assert "1 of 6 classes have no held-out samples (class 4, for one)" in caplog.text
+
+
+def test_accuracies_that_cannot_be_promised_have_a_reason() -> None:
+    made = make_guarantees(*samples(200, 0), *samples(50, 1), 2.0)
+    assert "200 held-out samples are too few to promise an accuracy of 0.99" in made.abstentions[-1].reason
+    assert made.abstentions[-1].test_answered is None
+
+
+@pytest.mark.parametrize("name", ["vit", "timm"])
+def test_five_lines_of_plain_transformers_make_the_sets(guarantees: Guarantees, name: str, tmp_path: Path) -> None:
+    model = build(name)
+    images = torch.randn(16, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        model.eval()
+        fold_temperature(model, (model(images).logits.std() / 3).item(), images)  # logits that differ
+    store_guarantees(model.config, guarantees)
+    model.save_pretrained(tmp_path)
+
+    lines = macs_hf.calibration.stored_thresholds.__doc__.split("\n\n")[2]
+    names = {"AutoModelForImageClassification": AutoModelForImageClassification, "inputs": {"pixel_values": images}}
+    exec(textwrap.dedent(lines).replace("user/model", str(tmp_path)), names)
+    logits = names["model"](images).logits.detach()
+    thresholds = names["model"].config.prediction_set_thresholds
+    assert thresholds["lac"]["0.9"] == guarantees.prediction_sets[1].threshold
+    assert torch.equal(names["sets"], prediction_sets(logits, thresholds["lac"]["0.9"]))
+    assert len(names["names"]) == 16 and set(names["names"][0]) <= set(names["model"].config.id2label.values())
+
+    # RAPS takes five lines as well.
+    raps = thresholds["raps"]
+    ordered, classes = logits.double().softmax(-1).sort(dim=-1, descending=True, stable=True)
+    rank = torch.arange(1, ordered.shape[-1] + 1)
+    scores = ordered.cumsum(-1) - ordered / 2 + raps["lambda"] * (rank - raps["k_reg"]).clamp(min=0)
+    kept = (scores <= raps["0.95"]) | (rank == 1)
+    assert torch.equal(
+        torch.zeros_like(kept).scatter(-1, classes, kept), prediction_sets(logits, raps["0.95"], "raps")
+    )
+
+
+def test_what_is_stored_is_json_with_levels_as_keys(guarantees: Guarantees, tmp_path: Path) -> None:
+    model = build("vit")
+    store_guarantees(model.config, guarantees)
+    model.save_pretrained(tmp_path)
+    stored = json.loads((tmp_path / "config.json").read_text())
+    assert list(stored["prediction_set_thresholds"]) == ["lac", "raps"]
+    assert list(stored["prediction_set_thresholds"]["lac"]) == ["0.8", "0.9", "0.95", "0.99"]
+    assert stored["prediction_set_thresholds"]["raps"]["lambda"] == 0.01
+    assert stored["prediction_set_thresholds"]["raps"]["k_reg"] == 5
+    promised = {str(p.accuracy): p.threshold for p in guarantees.abstentions if p.threshold is not None}
+    assert stored["abstention_thresholds"] == promised | {"delta": 0.05}
+
+
+def test_the_threshold_for_an_accuracy_is_that_of_the_next_stored_one(guarantees: Guarantees) -> None:
+    config = build("vit").config
+    assert stored_abstention_threshold(config, 0.9) is None
+    store_guarantees(config, guarantees)
+    at_90, at_95 = (promise.threshold for promise in guarantees.abstentions[:2])
+    assert stored_abstention_threshold(config, 0.5) == stored_abstention_threshold(config, 0.9) == at_90
+    assert stored_abstention_threshold(config, 0.91) == stored_abstention_threshold(config, 0.95) == at_95
+    assert stored_abstention_threshold(config, 0.999) is None
+    with pytest.raises(ValueError, match="accuracy must lie between 0 and 1"):
+        stored_abstention_threshold(config, 95)
+
+
+def test_another_temperature_removes_the_thresholds(guarantees: Guarantees) -> None:
+    model = build("vit")
+    for change in (lambda: fold_temperature(model, 1.5), lambda: unfold_temperature(model)):
+        store_guarantees(model.config, guarantees)
+        fold_temperature(model, 1.0)  # changes no logits
+        assert "prediction_set_thresholds" in model.config.to_dict()
+        change()
+        assert not {"prediction_set_thresholds", "abstention_thresholds"} & model.config.to_dict().keys()
+    nothing = make_guarantees(np.zeros((0, 4)), np.zeros(0, int), *samples(50, 1), num_temperature=10)
+    store_guarantees(model.config, guarantees)
+    store_guarantees(model.config, nothing)
+    assert not {"prediction_set_thresholds", "abstention_thresholds"} & model.config.to_dict().keys()
+
+
+@pytest.mark.slow
+def test_the_example_answers_only_where_the_model_promises(guarantees: Guarantees, tmp_path: Path) -> None:
+    Image.new("RGB", (32, 32), (90, 10, 200)).save(tmp_path / "blue.png")
+    model = build("vit")
+    processor = ViTImageProcessor(size={"height": 32, "width": 32})
+
+    def answer() -> str:
+        model.save_pretrained(tmp_path / "model")
+        processor.save_pretrained(tmp_path / "model")
+        command = [sys.executable, ROOT / "examples" / "use_model.py", "model", "blue.png", "--accuracy", "0.9"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    assert "No promise: the model has no threshold for 90.0% right answers." in answer()
+    store_guarantees(model.config, guarantees)
+    unsure = answer()  # an untrained model: about a quarter for each of four classes
+    assert "at least 90.0% of the answers are right" in unsure and "95% certainty" in unsure
+    assert "blue.png: not sure enough (0." in unsure
+    model.config.abstention_thresholds["0.9"] = 0.0
+    assert "blue.png: LABEL_" in answer()
+
+
+def test_the_example_of_the_documentation() -> None:
+    outcome = doctest.testmod(macs_hf.calibration.guarantees)
+    assert outcome.attempted > 0
+    assert outcome.failed == 0

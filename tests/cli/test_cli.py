@@ -97,17 +97,17 @@ def test_classes_in_another_order_are_aligned(folder: Path) -> None:
     assert report["before"]["metrics"]["accuracy"]["value"] == pytest.approx(np.mean(right))
 
 
-def test_mistakes_are_told_in_a_line(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_mistakes_end_in_a_line(folder: Path, capsys: pytest.CaptureFixture) -> None:
     assert run(folder, "evaluate", "two") == 2
     assert "The model has 3 classes, the dataset 2: the model's classes are ant, bee, cat" in capsys.readouterr().err
     assert run(folder, "calibrate", "data", "--calibration_split", "test") == 2
-    assert "calibration_split='test' and split='test' must differ" in capsys.readouterr().err
+    assert "--calibration_split 'test', --split 'test' must differ" in capsys.readouterr().err
     assert run(folder, "evaluate", "data", "--split", "holdout") == 2
     shown = capsys.readouterr().err
     assert "has no split 'holdout' to test on" in shown and "Traceback" not in shown
 
 
-def test_where_a_mistake_was_found_is_told_if_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_mistake_was_found_is_shown_on_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MACS_HF_TRACEBACK", "1")
     with pytest.raises(ValueError, match="has no split 'holdout' to test on"):
         run(folder, "evaluate", "data", "--split", "holdout")

@@ -1,14 +1,12 @@
-"""`examples/train.py` as people type it: settings from anywhere, every method, the same command twice, bad data."""
+"""`macs-hf train` as people type it: settings from anywhere, every method, the same command twice, bad data."""
 
-import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,10 @@ from accelerate.utils import DistributedType
 from PIL import Image
 from transformers import AutoModelForImageClassification, pipeline
 
-from macs_hf import METHODS, MaCSTrainer, objective_of
+from macs_hf import METHODS, MaCSTrainer, Objective, objective_of
+from macs_hf.cli import train
+from macs_hf.cli.train_arguments import ARGUMENTS, parse
+from macs_hf.cli.train_help import COMMON
 from macs_hf.evaluation.checkpoint import write_report
 
 
@@ -33,19 +34,9 @@ QUICK = [
 COLOURS = {"green": (20, 180, 60), "red": (200, 30, 30)}
 
 
-@pytest.fixture(scope="module")
-def script() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("train_script", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["train_script"] = module  # dataclasses look their annotations up there
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["train_script"]
-
-
 @pytest.fixture
-def run(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., MaCSTrainer]:
-    """Runs the script in this process, in a folder of its own, and returns its trainer."""
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., MaCSTrainer]:
+    """Runs the command in this process, in a folder of its own, and returns its trainer."""
     monkeypatch.chdir(tmp_path)
     made: list[MaCSTrainer] = []
 
@@ -54,11 +45,11 @@ def run(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             super().__init__(*args, **kwargs)
             made.append(self)
 
-    monkeypatch.setattr(script, "MaCSTrainer", Kept)
-    monkeypatch.setattr(script, "write_report", lambda *args, **kwargs: [])  # pictures take longer than the training
+    monkeypatch.setattr(train, "MaCSTrainer", Kept)
+    monkeypatch.setattr(train, "write_report", lambda *args, **kwargs: [])  # pictures take longer than the training
 
     def main(*argv: str) -> MaCSTrainer:
-        script.main([*QUICK, *argv] if not argv or not argv[0].endswith((".yaml", ".json")) else [*argv, *QUICK])
+        train.main([*QUICK, *argv] if not argv or not argv[0].endswith((".yaml", ".json")) else [*argv, *QUICK])
         return made[-1]
 
     return main
@@ -81,29 +72,29 @@ def image_folder(folder: Path, count: int = 20) -> Path:
 # ---- Settings ----
 
 
-def test_defaults_need_no_arguments(script: ModuleType) -> None:
-    settings, args = script.parse([])
+def test_defaults_need_no_arguments() -> None:
+    settings, args = parse([])
     assert (settings.dataset, settings.model, settings.method) == ("digits", "tiny", "macs")
     assert args.output_dir == str(Path("runs", "digits-tiny-macs"))
     assert (args.lr_scheduler_type, args.warmup_steps, args.seed) == ("cosine", 0.1, 0)
-    assert vars(objective_of(args)) == vars(script.objective_of(object()))  # the paper's
+    assert objective_of(args) == Objective()  # the paper's
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method_sets_the_objective(method: str, script: ModuleType) -> None:
-    args = script.parse(["--method", method])[1]
+def test_a_method_sets_the_objective(method: str) -> None:
+    args = parse(["--method", method])[1]
     for name, value in METHODS[method].items():
         assert getattr(args, name) == value, name
     assert args.output_dir.endswith(f"-{method}")
 
 
-def test_flags_win_over_the_method(script: ModuleType) -> None:
-    args = script.parse(["--method", "focal", "--focal_gamma", "3", "--lambda_margin", "0.2"])[1]
+def test_flags_win_over_the_method() -> None:
+    args = parse(["--method", "focal", "--focal_gamma", "3", "--lambda_margin", "0.2"])[1]
     assert (args.focal_gamma, args.lambda_margin, args.lambda_consistency) == (3.0, 0.2, 0.0)
 
 
 @pytest.mark.parametrize("suffix", ["yaml", "yml", "json"])
-def test_settings_from_a_file_and_flags_that_win(suffix: str, script: ModuleType, tmp_path: Path) -> None:
+def test_settings_from_a_file_and_flags_that_win(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"settings.{suffix}"
     if suffix == "json":
         settings = {
@@ -116,36 +107,45 @@ def test_settings_from_a_file_and_flags_that_win(suffix: str, script: ModuleType
         path.write_text(json.dumps(settings))
     else:
         path.write_text("method: mbls\nmbls_margin: 6\nlearning_rate: 3e-4\nmax_train_samples: 50\nbf16: false\n")
-    settings, args = script.parse([str(path), "--learning_rate", "0.01", "--seed", "7"])
+    settings, args = parse([str(path), "--learning_rate", "0.01", "--seed", "7"])
     assert (settings.method, settings.max_train_samples) == ("mbls", 50)
     assert (args.lambda_mbls, args.mbls_margin, args.lambda_margin) == (0.1, 6, 0.0)
     assert (args.learning_rate, args.seed) == (0.01, 7)
-    assert script.parse([str(path)])[1].learning_rate == 3e-4
-    assert script.parse([str(path), "--method", "focal"])[1].focal_gamma == 2.0
+    assert parse([str(path)])[1].learning_rate == 3e-4
+    assert parse([str(path), "--method", "focal"])[1].focal_gamma == 2.0
 
 
-def test_mistyped_settings(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_mistyped_settings(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(ValueError, match=r"method='mcas' is not one of ce, label_smoothing, .*macs_augmix"):
-        script.parse(["--method", "mcas"])
+        parse(["--method", "mcas"])
     path = tmp_path / "settings.yaml"
     path.write_text("method: macs\nlambda_margn: 0.2\n")
     with pytest.raises(ValueError, match=r"Unknown settings \['lambda_margn'\]"):
-        script.parse([str(path)])
-    with pytest.raises((ValueError, SystemExit)) as caught:
-        script.parse(["--lambda_margn", "0.2"])
-    assert "--lambda_margn" in str(caught.value) + capsys.readouterr().err
+        parse([str(path)])
+    with pytest.raises(ValueError, match=r"Unknown arguments: --lambda_margn 0.2. Did you mean --lambda_margin\?"):
+        parse(["--lambda_margn", "0.2"])
+    with pytest.raises(SystemExit):
+        parse(["--learning_rate", "fast"])
+    assert len(capsys.readouterr().err.splitlines()) == 2  # the usage is a line, not hundreds
     with pytest.raises(ValueError, match=r"lambda_margin=-1.0 must be a finite number >= 0"):
-        script.parse(["--lambda_margin", "-1"])
+        parse(["--lambda_margin", "-1"])
 
 
-def test_help_lists_every_setting(script: ModuleType, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit) as left:
-        script.parse(["--help"])
-    assert left.value.code == 0
+def test_help_has_the_common_arguments_and_the_defaults_of_the_command(capsys: pytest.CaptureFixture) -> None:
+    assert train.main(["--model", "resnet50", "--help"]) == 0
     text = capsys.readouterr().out
-    for flag in ("--dataset", "--method", "--lambda_consistency", "--skip_bad_images", "--learning_rate"):
-        assert flag in text
-    assert "Weight of the squared hinge on the logit margin." in " ".join(text.split())
+    names = [name for group in COMMON.values() for name in group]
+    assert 28 <= len(names) == len(set(names)) <= 36
+    assert re.findall(r"^  --(\w+)", text, re.MULTILINE) == names
+    assert "Weight of the squared hinge on the logit margin" in " ".join(text.split())
+    assert re.search(r"--learning_rate .*\(default: 0.0001\)", text)
+    assert re.search(r"--output_dir .*\n? *\(default: runs/digits-resnet50-macs\)", text)
+
+
+def test_help_all_has_every_argument(capsys: pytest.CaptureFixture) -> None:
+    assert train.main(["--help-all"]) == 0
+    text = capsys.readouterr().out
+    assert {f"--{name}" for name in ARGUMENTS} <= set(re.findall(r"--\w+", text))
 
 
 # ---- Runs ----
@@ -153,11 +153,10 @@ def test_help_lists_every_setting(script: ModuleType, capsys: pytest.CaptureFixt
 
 def test_a_run_on_digits_leaves_a_model_a_report_and_a_table(
     run: Callable[..., MaCSTrainer],
-    script: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture,
 ) -> None:
-    monkeypatch.setattr(script, "write_report", write_report)
+    monkeypatch.setattr(train, "write_report", write_report)
     trainer = run()
     assert trainer.state.global_step == 2
     folder = Path("runs", "digits-tiny-macs")
@@ -205,13 +204,13 @@ def test_a_stopped_command_goes_on(run: Callable[..., MaCSTrainer], tmp_path: Pa
     assert all(torch.equal(weights[key], tensor) for key, tensor in resumed.model.state_dict().items())
 
 
-def told(run: Callable[..., MaCSTrainer], capsys: pytest.CaptureFixture, *command: str) -> str:
-    """What a command that cannot be run leaves on the screen: its mistake in a line."""
+def refused(run: Callable[..., MaCSTrainer], capsys: pytest.CaptureFixture, *command: str) -> str:
+    """What a command that cannot be run leaves on the screen: one line."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as left:
         run(*command)
     assert left.value.code == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("train.py: ")]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("macs-hf train: ")]
     return line
 
 
@@ -220,7 +219,7 @@ def test_another_run_in_the_same_folder_is_refused(
 ) -> None:
     command = ["--dataset", str(image_folder(tmp_path / "colours")), "--output_dir", "out"]
     run(*command)
-    line = told(run, capsys, *command, "--method", "focal")
+    line = refused(run, capsys, *command, "--method", "focal")
     assert re.search(r"another run \(method: 'macs', now 'focal', .*focal_gamma: 0.0, now 2.0", line)
 
 
@@ -234,16 +233,16 @@ def test_a_share_of_the_data(share: str, size: int, run: Callable[..., MaCSTrain
 
 def test_shares_that_cannot_be(run: Callable[..., MaCSTrainer], capsys: pytest.CaptureFixture) -> None:
     for share in ("0.0", "1.5"):
-        assert f"data_fraction={share} must lie in (0, 1]" in told(run, capsys, "--data_fraction", share)
+        assert f"--data_fraction {share} must lie in (0, 1]" in refused(run, capsys, "--data_fraction", share)
 
 
 def test_files_of_settings_that_cannot_be(
     run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    assert "No such file or directory: 'missing.yaml'" in told(run, capsys, "missing.yaml")
+    assert "No such file or directory: 'missing.yaml'" in refused(run, capsys, "missing.yaml")
     path = tmp_path / "settings.yaml"
     path.write_text("learning_rate: fast\n")
-    assert f"{path}: learning_rate='fast' must be of type float" in told(run, capsys, str(path))
+    assert f"{path}: `learning_rate: 'fast'` must be of type float" in refused(run, capsys, str(path))
 
 
 def test_a_broken_test_image_is_found_before_training(
@@ -251,7 +250,7 @@ def test_a_broken_test_image_is_found_before_training(
 ) -> None:
     data = image_folder(tmp_path / "colours")
     (data / "test" / "red" / "002.png").write_bytes(b"not an image")
-    line = told(run, capsys, "--dataset", str(data), "--output_dir", "out")
+    line = refused(run, capsys, "--dataset", str(data), "--output_dir", "out")
     assert re.search(r"Image 6 of split 'test' cannot be read \(file '.*test/red/002.png'\)", line)
     assert not Path("out").exists()
 
@@ -259,13 +258,15 @@ def test_a_broken_test_image_is_found_before_training(
 # ---- Bad and odd images ----
 
 
-def test_a_truncated_image_is_named_or_skipped(run: Callable[..., MaCSTrainer], tmp_path: Path) -> None:
+def test_a_truncated_image_is_named_or_skipped(
+    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     data = image_folder(tmp_path / "colours")
     for name in ("train/green/003.png", "train/red/005.png", "train/red/006.png"):
         whole = (data / name).read_bytes()
         (data / name).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"Image \d+ of split '(train|validation)' cannot be read.*--skip_bad_images"):
-        run("--dataset", str(data))
+    line = refused(run, capsys, "--dataset", str(data))
+    assert re.search(r"Image \d+ of split '(train|validation).*' cannot be read.*--skip_bad_images", line)
     trainer = run("--dataset", str(data), "--skip_bad_images", "--output_dir", "clean")
     assert trainer.state.global_step > 0
     assert len(trainer.train_dataset) + len(trainer.eval_dataset) == 37
@@ -290,9 +291,10 @@ CONFIGS = ROOT / "examples" / "accelerate"
 
 
 @pytest.mark.slow
-def test_two_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", [[str(SCRIPT)], ["-m", "macs_hf.cli.train"]], ids=["script", "module"])
+def test_two_processes(program: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "accelerate.commands.launch", "--main_process_port", "0"]
-    command += ["--config_file", str(CONFIGS / "cpu.yaml"), str(SCRIPT)]
+    command += ["--config_file", str(CONFIGS / "cpu.yaml"), *program]
     command += [option for i, option in enumerate(QUICK) if "--use_cpu" not in QUICK[max(i - 1, 0) : i + 1]]
     done = subprocess.run(command, cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -17,7 +17,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="macs-hf compare",
-        description="Compare two runs on the same test images: differences with paired 95 %% intervals.",
+        description="Compare two runs on the same test images: differences with paired 95 % intervals.",
     )
     parser.add_argument("a", metavar="A", help="folder of a run, or its report")
     parser.add_argument("b", metavar="B", help="another one")

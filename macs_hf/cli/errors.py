@@ -5,10 +5,11 @@ other libraries are known by the names of their classes, so that `macs-hf --help
 """
 
 import errno
+import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -51,8 +52,10 @@ def plain_errors(program: str, arguments: Iterable[str] = ()) -> Iterator[None]:
         program (`str`): Stands in front of the sentence.
         arguments (`Iterable[str]`, *optional*): The names of the command's flags.
     """
+    arguments = tuple(arguments)
     try:
-        yield
+        with _warnings_with_flags(program, arguments):
+            yield
     except KeyboardInterrupt:
         if os.environ.get("MACS_HF_TRACEBACK"):
             raise
@@ -66,6 +69,28 @@ def plain_errors(program: str, arguments: Iterable[str] = ()) -> Iterator[None]:
         raise SystemExit(2) from error
 
 
+@contextmanager
+def _warnings_with_flags(program: str, arguments: Sequence[str]) -> Iterator[None]:
+    """What the library logs goes to the terminal as errors do."""
+    handler, library = logging.StreamHandler(sys.stderr), logging.getLogger("macs_hf")
+    handler.setFormatter(_WithFlags(program, arguments))
+    if arguments:
+        library.addHandler(handler)
+    try:
+        yield
+    finally:
+        library.removeHandler(handler)
+
+
+class _WithFlags(logging.Formatter):
+    def __init__(self, program: str, arguments: Sequence[str]) -> None:
+        super().__init__()
+        self.program, self.arguments = program, arguments
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{self.program}: {with_flags(record.getMessage(), self.arguments)}"
+
+
 def sentence(error: BaseException) -> str | None:
     """What a user has to know about an error that they can fix; `None` for any other."""
     message = _message(error)
@@ -77,6 +102,8 @@ def sentence(error: BaseException) -> str | None:
             return _with_hint(text.format(error=message), error)
     if isinstance(error, ImportError) and not (error.name or "").startswith("macs_hf"):
         return _with_hint(message, error)
+    if isinstance(error, TypeError) and re.search(r"\(\) (got|missing|takes) ", message):
+        return None  # a call that does not fit its function: nothing that a user gave
     if isinstance(error, ValueError | TypeError | OSError):
         return _with_hint(message, error)
     return None

@@ -46,7 +46,7 @@ def common_help(argv: list[str]) -> str:
         for name in names:
             first_sentence = helps[name].partition(". ")[0].rstrip(".")
             default = parser.get_default(name)
-            text = first_sentence + ("" if default in (None, False) else f" (default: {default})")
+            text = first_sentence + ("" if default is None or default is False else f" (default: {default})")
             lines += textwrap.wrap(
                 text, width, initial_indent=f"  --{name:<29} ", subsequent_indent=" " * 34, break_long_words=False
             )

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import pickle
 import re
 import zipfile
@@ -116,6 +117,8 @@ def test_damaged_weights(tmp_path: Path) -> None:
         RuntimeError("x"),
         ImportError("cannot import name", name="macs_hf.data"),
         AssertionError(),
+        TypeError("load() got an unexpected keyword argument 'x'"),
+        TypeError("load() missing 1 required positional argument: 'x'"),
     ],
 )
 def test_bugs_keep_their_traceback(error: Exception) -> None:
@@ -131,6 +134,13 @@ def test_the_sentence_and_the_exit_code(capsys: pytest.CaptureFixture) -> None:
     assert capsys.readouterr().err.startswith(
         "macs-hf train: A stream has no end, and --max_steps -1: set --max_steps"
     )
+
+
+def test_warnings_have_flags_too(capsys: pytest.CaptureFixture) -> None:
+    with plain_errors("macs-hf calibrate", FLAGS):
+        logging.getLogger("macs_hf.data.splits").warning("Name one with validation_split=...")
+    assert capsys.readouterr().err == "macs-hf calibrate: Name one with --calibration_split\n"
+    assert not logging.getLogger("macs_hf").handlers
 
 
 def test_an_interrupt_is_a_line(capsys: pytest.CaptureFixture) -> None:

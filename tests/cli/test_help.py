@@ -30,7 +30,9 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture) -> None:
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"train"}))
 def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture) -> None:
     left(0, [command, "--help"])
-    assert capsys.readouterr().out.startswith(f"usage: macs-hf {command} ")
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: macs-hf {command} ")
+    assert "%%" not in text
 
 
 def test_the_help_of_train(capsys: pytest.CaptureFixture) -> None:

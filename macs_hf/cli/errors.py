@@ -25,6 +25,7 @@ FAMILIES = {
     "DatasetsError": "{error}",
     "HTTPError": "The Hub did not do what was asked ({error}). Try again later.",
     "FloatingPointError": "{error}",
+    "NotImplementedError": "{error}",
     "OutOfMemoryError": "Out of memory ({error}). Lower per_device_train_batch_size and raise "
     "gradient_accumulation_steps, or lower per_device_eval_batch_size.",
     "MemoryError": "Out of memory. Lower the batch sizes, or dataloader_num_workers.",
@@ -102,8 +103,8 @@ def sentence(error: BaseException) -> str | None:
             return _with_hint(text.format(error=message), error)
     if isinstance(error, ImportError) and not (error.name or "").startswith("macs_hf"):
         return _with_hint(message, error)
-    if isinstance(error, TypeError) and re.search(r"\(\) (got|missing|takes) ", message):
-        return None  # a call that does not fit its function: nothing that a user gave
+    if isinstance(error, TypeError) and _is_ours(error) and re.search(r"\(\) (got|missing|takes) ", message):
+        return None  # a call that does not fit its function
     if isinstance(error, ValueError | TypeError | OSError):
         return _with_hint(message, error)
     return None

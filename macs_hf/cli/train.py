@@ -18,7 +18,7 @@ from ..data.splits import ImageSplits, class_balanced_subset
 from ..data.streaming import check_streaming, training_stream
 from ..evaluation.checkpoint import default_corruptions, evaluate_checkpoint, told_arguments, write_report
 from ..models.loading import FROM_SCRATCH, load_classifier
-from ..objective.objective import objective_of
+from ..objective import objective_of
 from ..publishing.access import open_repo
 from ..training.arguments import MaCSTrainingArguments
 from ..training.checkpoints import claim_output_dir

@@ -9,7 +9,7 @@ import torch
 from transformers import HfArgumentParser
 
 from ..models.loading import FROM_SCRATCH
-from ..objective.objective import METHODS
+from ..objective import METHODS
 from ..training.arguments import MaCSTrainingArguments
 from .checks import check_training_arguments
 from .folders import folder_name

@@ -129,6 +129,8 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
     """All splits, unchanged; data on this disk or embedded are never streamed."""
     if source.path == "digits" and not is_local(source.path):
         return _digits()
+    if os.path.isfile(source.path):
+        raise ValueError(f"Dataset {source.path!r} is a file. Give the folder that it is in.")
     try:
         if any(os.path.exists(os.path.join(source.path, name)) for name in ("dataset_dict.json", "state.json")):
             saved = datasets.load_from_disk(source.path)

@@ -1,6 +1,7 @@
 """A Hub, timm or local image classifier with a head for given labels, and the processor that feeds it."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import timm
@@ -118,7 +119,11 @@ def load_pretrained(
 def _load(
     name: str, revision: str | None, image_size: int | None, **kwargs: Any
 ) -> tuple[PreTrainedModel, Any, dict[str, Any]]:
+    if not name.strip():
+        raise ValueError(f"model={name!r} is empty: give a backbone, a timm name, a Hub id or a folder.")
     path = model_id(name)
+    if is_local(path) and not Path(path, "config.json").is_file():
+        raise FileNotFoundError(f"{path!r} is no folder of a saved model: it has no config.json.")
     try:
         with hub_needed(f"Model {path!r}", path, "model", revision):
             model, processor, info = _from_pretrained(path, revision, image_size, **kwargs)

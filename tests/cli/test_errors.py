@@ -93,6 +93,7 @@ class Broken(torch.utils.data.Dataset):
         (FloatingPointError("The loss became nan."), r"The loss became nan\."),
         (torch.OutOfMemoryError("Tried to allocate"), "Out of memory .*per_device_train_batch_size"),
         (MemoryError(), "Out of memory"),
+        (NotImplementedError("get_input_embeddings"), "get_input_embeddings"),
         (ModuleNotFoundError("No module named 'wandb'", name="wandb"), "No module named 'wandb'"),
         (PushError("Pushing failed."), "Pushing failed."),
         (lambda: next(iter(torch.utils.data.DataLoader(Broken(), num_workers=1))), "^Image 0 cannot be read"),
@@ -117,14 +118,20 @@ def test_damaged_weights(tmp_path: Path) -> None:
         RuntimeError("x"),
         ImportError("cannot import name", name="macs_hf.data"),
         AssertionError(),
-        TypeError("load() got an unexpected keyword argument 'x'"),
-        TypeError("load() missing 1 required positional argument: 'x'"),
     ],
 )
 def test_bugs_keep_their_traceback(error: Exception) -> None:
     assert sentence(error) is None
     with pytest.raises(type(error)), plain_errors("macs-hf"):
         raise error
+
+
+def test_calls_that_do_not_fit_are_bugs_if_they_are_ours() -> None:
+    code = "def call():\n    int(nothing=1)\n    len()"
+    for module, is_bug in (("macs_hf.cli.somewhere", True), ("transformers.optimization", False)):
+        scope = {"__name__": module, "int": lambda *, x: x}
+        exec(code, scope)
+        assert (sentence(raised(scope["call"])) is None) == is_bug
 
 
 def test_the_sentence_and_the_exit_code(capsys: pytest.CaptureFixture) -> None:

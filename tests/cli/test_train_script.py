@@ -163,6 +163,7 @@ def test_a_run_on_digits_leaves_a_model_a_report_and_a_table(
     folder = Path("runs", "digits-tiny-macs")
     report = json.loads((folder / "digits-tiny-macs.json").read_text())
     assert report["n"] == 450
+    assert report["command"].startswith("macs-hf train --max_train_samples 64 ")
     assert (folder / "digits-tiny-macs.samples.npz").exists()
     model = AutoModelForImageClassification.from_pretrained(folder)
     assert model.config.id2label == {i: str(i) for i in range(10)}
@@ -254,6 +255,54 @@ def test_a_broken_test_image_is_found_before_training(
     line = refused(run, capsys, "--dataset", str(data), "--output_dir", "out")
     assert re.search(r"Image 6 of split 'test' cannot be read \(file '.*test/red/002.png'\)", line)
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--num_train_epochs -1", "--num_train_epochs -1.0 must be a finite number above 0."),
+        ("--per_device_train_batch_size 0", "--per_device_train_batch_size 0 must be"),
+        ("--per_device_eval_batch_size 0", "--per_device_eval_batch_size 0 must be"),
+        ("--learning_rate nan", "--learning_rate nan must be"),
+        ("--learning_rate -1", "--learning_rate -1.0 must be"),
+        ("--metric_for_best_model eval_nope", "--metric_for_best_model 'eval_nope' is not measured"),
+        ("--report_to clearml", "--report_to 'clearml' is not installed"),
+        ("--report_to no", "--report_to 'no' is no tracker: write 'none'"),
+        ("--deepspeed zero.json", "deepspeed"),
+        ("--dataset=", "--dataset '' is empty"),
+        ("--method mcas", "--method 'mcas' is not one of ce, "),
+        ("--image_size 0", "--image_size 0 must be at least 1"),
+        ("--streaming", "A stream has no end, and --max_steps -1: set --max_steps"),
+        ("--split tset", "has no split 'tset' to test on, only ['test', 'train']. Name one with --split"),
+        ("--label_column species", "Name one with --label_column"),
+        ("--dataset ./no-such-folder", "./no-such-folder"),
+        ("--model ./no-such-model", "./no-such-model"),
+        ("--resume_from_checkpoint no/such/folder", "--resume_from_checkpoint 'no/such/folder' is neither"),
+        ("--learnin_rate 3", "Unknown arguments: --learnin_rate 3. Did you mean --learning_rate?"),
+    ],
+)
+def test_what_can_be_known_is_said_before_training(
+    words: str, sentence: str, run: Callable[..., MaCSTrainer], capsys: pytest.CaptureFixture
+) -> None:
+    assert sentence in refused(run, capsys, *words.split())
+    assert not list(Path(".").rglob("*.safetensors"))
+
+
+def test_divergence_ends_in_a_sentence(
+    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    words = ("--dataset", str(image_folder(tmp_path / "colours")), "--learning_rate", "1e38", "--max_grad_norm", "0")
+    line = refused(run, capsys, *words)
+    assert "The loss became nan or infinite" in line and "Lower --learning_rate" in line
+
+
+def test_the_current_folder_gets_no_hidden_files(
+    run: Callable[..., MaCSTrainer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(train, "write_report", write_report)
+    run("--output_dir", ".")
+    assert (tmp_path / "model.safetensors").exists()
+    assert not list(tmp_path.glob(".*"))
 
 
 # ---- Bad and odd images ----

@@ -112,6 +112,12 @@ def test_an_empty_name_is_not_the_current_folder() -> None:
         source_of("")
 
 
+def test_a_file_is_no_dataset(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("image,label\n")
+    with pytest.raises(ValueError, match=r"data\.csv' is a file. Give the folder"):
+        load_splits(source_of(str(tmp_path / "data.csv")))
+
+
 # ---- Which columns ----
 
 IMAGE, LABEL = datasets.Image(), ClassLabel(names=["a", "b"])

@@ -187,8 +187,11 @@ def test_a_broken_test_image_is_found_before_training(
         ("--streaming", "A stream has no end, and --max_steps -1: set --max_steps"),
         ("--split tset", "has no split 'tset' to test on, only ['test', 'train']. Name one with --split"),
         ("--label_column species", "Name one with --label_column"),
-        ("--dataset ./no-such-folder", "./no-such-folder"),
-        ("--model ./no-such-model", "./no-such-model"),
+        (
+            "--dataset ./no-such-folder",
+            "Dataset './no-such-folder' is neither a local folder nor the id of a Hub dataset.",
+        ),
+        ("--model ./no-such-model", "Model './no-such-model' is neither a local folder nor the id of a Hub model."),
         ("--resume_from_checkpoint no/such/folder", "--resume_from_checkpoint 'no/such/folder' is neither"),
         ("--learnin_rate 3", "Unknown arguments: --learnin_rate 3. Did you mean --learning_rate?"),
     ],

@@ -2,6 +2,8 @@
 
 import argparse
 import dataclasses
+import re
+import reprlib
 from os import PathLike
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -10,41 +12,84 @@ import yaml
 from transformers import HfArgumentParser
 
 
+class _Loader(yaml.SafeLoader):
+    """
+    YAML as JSON has it: `true`, `false`, `null` and decimal numbers, and every other word is text.
+
+    PyYAML would read `no` as false, `010` as eight, `1:30` as ninety and `1e-3` as text.
+    """
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise ValueError(f"sets {key!r} {keys.count(key)} times. Keep one of them.")
+        return super().construct_mapping(node, deep)
+
+
+_INTEGER = r"(?:0|[1-9][0-9]*)"
+for _tag, _words, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", rf"[-+]?{_INTEGER}", list("-+0123456789")),
+    ("float", rf"[-+]?(?:{_INTEGER}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_words})$"), _first)
+
+
 def read_settings(path: str | PathLike, *classes: type) -> dict[str, Any]:
     """
     The settings in a file for the fields of the dataclasses `classes`, checked as [`~transformers.HfArgumentParser`]
-    checks flags. YAML takes `1e-3` for text, which this makes the number that the flag would be.
+    checks flags.
+
+    Raises:
+        `ValueError`: With the file and the setting, if one is unknown, given twice, or not of its flag's type.
     """
     try:
-        settings = yaml.safe_load(Path(path).read_text())  # JSON is YAML
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} can be read neither as YAML nor as JSON: {error}") from error
-    settings = {} if settings is None else settings
+        settings, written = _load(Path(path).read_text(encoding="utf-8"))  # JSON is YAML
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} can be read neither as YAML nor as JSON: {reason}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} {error}") from None
     if not isinstance(settings, dict):
         raise ValueError(
             f"{path} holds a {type(settings).__name__} in place of named settings: write one `name: value` a line."
         )
     known = {field.name for cls in classes for field in dataclasses.fields(cls) if field.init}
     if unknown := set(settings) - known:
-        raise ValueError(f"Unknown settings {sorted(map(str, unknown))} in {path}; --help lists those there are.")
+        raise ValueError(f"Unknown settings {sorted(map(str, unknown))} in {path}; --help-all lists those there are.")
     hints = {name: hint for cls in classes for name, hint in get_type_hints(cls).items()}
     parser = HfArgumentParser(classes, add_help=False, allow_abbrev=False, exit_on_error=False)
     typed = {}
     for name, value in settings.items():
         try:
-            typed[name] = _typed(name, value, hints[name], parser)
+            typed[name] = _typed(name, value, written.get(name), hints[name], parser)
         except (argparse.ArgumentError, TypeError) as error:
             wanted = hints[name].__name__ if isinstance(hints[name], type) else hints[name]
             reason = getattr(error, "message", error)
-            raise ValueError(f"{path}: {name}={value!r} must be of type {wanted} ({reason}).") from None
+            text = f"`{name}: {reprlib.repr(value)}`"
+            raise ValueError(f"{path}: {text} must be of type {wanted} ({reason}).") from None
     return typed
 
 
-def _typed(name: str, value: Any, hint: Any, parser: HfArgumentParser) -> Any:
-    """The value if it has one of the types asked for, else what the flag makes of it as text."""
+def _load(text: str) -> tuple[Any, dict[str, str]]:
+    """What a file holds, and how the values at its top are written: `1.10`, as text, is not 1.1."""
+    loader = _Loader(text)
+    node = loader.get_single_node()
+    if node is None:
+        return {}, {}
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    return loader.construct_document(node), {key.value: value.value for key, value in pairs}
+
+
+def _typed(name: str, value: Any, written: Any, hint: Any, parser: HfArgumentParser) -> Any:
+    """The value if it has one of the types asked for, else what the flag makes of it as it is written."""
     kinds = {get_origin(kind) or kind for kind in (hint, *get_args(hint))}
     if type(value) in kinds - {str}:
         return value
     if value is None or isinstance(value, list | dict):
         raise TypeError(f"got {type(value).__name__}")
-    return getattr(parser.parse_known_args([f"--{name}={value}"])[0], name)
+    return getattr(parser.parse_known_args([f"--{name}={written}"])[0], name)

@@ -20,13 +20,13 @@ def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:
     if image is None:
         raise ValueError(
             f"Dataset {source.path!r} has {len(images)} image columns ({', '.join(images) or 'none'}) among "
-            f"{sorted(features)}. Name one with --image_column."
+            f"{sorted(features)}. Name one with image_column=..."
         )
     if image not in features or not isinstance(features[image], datasets.Image):
         what = f"holds {features[image]}" if image in features else "does not exist"
         raise ValueError(
             f"Column {image!r} of dataset {source.path!r} {what}, not images; its image columns are "
-            f"{images or 'none'}. Name one with --image_column."
+            f"{images or 'none'}. Name one with image_column=..."
         )
     classes = [name for name, feature in features.items() if isinstance(feature, ClassLabel)]
     label = source.label_column or next((name for name in ("label", "labels") if name in features), None)
@@ -35,18 +35,31 @@ def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:
         raise ValueError(
             f"Dataset {source.path!r} has no label column{f' {label!r}' if label else ''}; its columns are "
             f"{sorted(features)}, {len(classes)} of them class labels ({', '.join(classes) or 'none'}). Name one with "
-            "--label_column (a folder of images gets labels from two or more class folders)."
+            "label_column=... (a folder of images gets labels from two or more class folders)."
         )
     return image, label
+
+
+def check_columns(raw: DatasetDict, image_column: str, label_column: str, source: DatasetSource) -> None:
+    """Refuse splits without the columns of the first one, or with something else than images in them."""
+    for name, split in raw.items():
+        for column in (image_column, label_column):
+            if column not in split.features:
+                raise ValueError(
+                    f"Split {name!r} of dataset {source.path!r} has no column {column!r}, only {split.column_names}. "
+                    "Give all splits the same columns, or name other splits."
+                )
+        if not isinstance(split.features[image_column], datasets.Image):
+            raise ValueError(
+                f"Column {image_column!r} in split {name!r} of dataset {source.path!r} holds "
+                f"{split.features[image_column]}, not images. Cast it with dataset.cast_column({image_column!r}, "
+                "datasets.Image()), or name other splits."
+            )
 
 
 def with_class_labels(raw: DatasetDict, label_column: str, source: DatasetSource) -> tuple[DatasetDict, list[str]]:
     """Labels as `ClassLabel`: named ones stay, integers and strings become names in sorted order."""
     for name, split in raw.items():
-        if label_column not in split.features:
-            raise ValueError(
-                f"Split {name!r} of dataset {source.path!r} has no column {label_column!r}, only {split.column_names}."
-            )
         check_present(split, label_column, f"split {name!r} of dataset {source.path!r}")
     feature = next(iter(raw.values())).features[label_column]
     raw = DatasetDict({name: _numbered_alike(split, name, label_column, feature) for name, split in raw.items()})
@@ -56,7 +69,7 @@ def with_class_labels(raw: DatasetDict, label_column: str, source: DatasetSource
             if not kind.startswith(("int", "uint", "string", "large_string", "bool")):
                 raise ValueError(
                     f"Column {label_column!r} of dataset {source.path!r} holds {kind}, not one class per image. "
-                    "Name another with --label_column."
+                    "Name another with label_column=..."
                 )
             if -1 in split.unique(label_column):
                 count = np.count_nonzero(labels_of(split, label_column) == -1)
@@ -149,7 +162,7 @@ def check_labels(dataset: Dataset, label_column: str, num_classes: int, where: s
     if len(wrong):
         raise ValueError(
             f"Label {labels[wrong[0]]} of row {wrong[0]} in {where} is outside [0, {num_classes}) ({len(wrong)} such "
-            "rows; -1 often marks a split without labels). Mend the labels or choose another split."
+            "rows; -1 often marks a split without labels). Correct the labels or choose another split."
         )
 
 

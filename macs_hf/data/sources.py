@@ -1,8 +1,13 @@
-"""Where datasets come from and how they are laid out: the benchmark's six by name, and any other as it is found."""
+"""Where datasets come from and how they are laid out: the benchmark's six by name, any other by its own columns."""
 
 from dataclasses import dataclass, replace
 
+from transformers.utils import logging
+
 from ..hub.reach import is_local
+
+
+logger = logging.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -14,7 +19,7 @@ class DatasetSource:
     image_column: str | None = None  # None: the only image column
     label_column: str | None = None  # None: the only class label, or `label`
     train_split: str = "train"
-    validation_split: str | None = None  # None: carved from train
+    validation_split: str | None = None  # None: `validation`, or split off train
     test_split: str = "test"
     num_classes: int | None = None
     horizontal_flip: bool = True  # mirroring keeps the meaning
@@ -40,6 +45,15 @@ def source_of(
     dataset: str, config: str | None = None, image_column: str | None = None, label_column: str | None = None, **splits
 ) -> DatasetSource:
     """A benchmark dataset by name, or a Hub id or local folder laid out as found; what is given here wins."""
-    source = DATASETS[dataset] if dataset in DATASETS and not is_local(dataset) else DatasetSource(dataset)
+    if not dataset.strip():
+        raise ValueError(f"dataset={dataset!r} is empty: give a name ({', '.join(DATASETS)}), a Hub id or a folder.")
+    source = DatasetSource(dataset)
+    if dataset in DATASETS and is_local(dataset):
+        logger.warning(
+            f"The folder {dataset!r} in the current directory is used, not the dataset that is known by this name. "
+            f"Rename the folder to get that one; write './{dataset}' to mean the folder."
+        )
+    elif dataset in DATASETS:
+        source = DATASETS[dataset]
     chosen = {"config": config, "image_column": image_column, "label_column": label_column, **splits}
     return replace(source, **{name: value for name, value in chosen.items() if value is not None})

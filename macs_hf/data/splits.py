@@ -10,8 +10,9 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDataset
 from transformers.utils import logging
 
 from ..hub.reach import hub_needed, is_local
-from .columns import check_labels, find_columns, labels_of, with_class_labels
+from .columns import check_columns, check_labels, find_columns, labels_of, with_class_labels
 from .sources import DatasetSource
+from .split_plan import ROLES, SplitPlan, plan_splits
 
 
 logger = logging.get_logger(__name__)
@@ -23,7 +24,7 @@ SPLIT_SEED = 0
 
 
 class ImageSplits(NamedTuple):
-    """Three splits without common rows, and what their columns mean."""
+    """Splits without common rows, those that were asked for, and what their columns mean."""
 
     train: Dataset | None
     validation: Dataset | None
@@ -34,79 +35,55 @@ class ImageSplits(NamedTuple):
     validation_name: str = "validation"  # where its rows come from
 
 
-def load_splits(source: DatasetSource, need_train: bool = True) -> ImageSplits:
+def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES) -> ImageSplits:
     """
     Load a dataset and divide it into train, validation and test, so that neither a temperature nor the choice of a
-    model ever sees test. A validation or test split that is missing is carved out of train, stratified and seeded.
+    model ever sees test. A validation or test split that is missing is split off train, stratified and seeded.
 
-    Without `need_train` a dataset may have no training split; `train`, and a missing `validation`, are then `None`.
+    Args:
+        source ([`DatasetSource`]): Which dataset, and which of its splits serve for what.
+        wanted (`Sequence[str]`, *optional*, defaults to all three): Those of `train`, `validation` and `test` that are
+            needed; the others are `None`, and need not exist.
     """
     raw = load_raw(source)
-    validation_split, test_split = split_names(source, list(raw), need_train)
-    has_train = source.train_split in raw
-    # Splits that are not wanted (SVHN has 531,131 `extra` images) are left alone.
-    raw = DatasetDict({name: raw[name] for name in (source.train_split, validation_split, test_split) if name in raw})
-
-    image_column, label_column = find_columns(next(iter(raw.values())).features, source)
+    plan = plan_splits(source, list(raw), wanted)
+    for warning in plan.warnings:
+        logger.warning(warning)
+    features = raw[next(iter(plan.named.values()))].features
+    image_column, label_column = find_columns(features, source)
+    # Splits that are not needed (SVHN has 531,131 `extra` images) are left alone.
+    needed = set(plan.named.values())
+    if not isinstance(features[label_column], ClassLabel):
+        # Classes without names are numbered in order, over the splits that a training run would number.
+        needed |= {source.train_split, source.validation_split or "validation"} & set(raw)
+    # The first split decides the numbers of the classes.
+    order = dict.fromkeys([source.train_split, source.validation_split or "validation", *plan.named.values()])
+    raw = DatasetDict({name: raw[name] for name in order if name in needed})
+    check_columns(raw, image_column, label_column, source)
     raw, label_names = with_class_labels(raw, label_column, source)
     for name, split in raw.items():
         check_labels(split, label_column, len(label_names), f"split {name!r} of {source.path!r}")
 
-    train = raw.get(source.train_split)
-    carved = [name for name, split in (("test", test_split), ("validation", validation_split)) if split is None]
-    if train is not None and len(train) <= len(carved):
-        raise ValueError(
-            f"Split {source.train_split!r} of dataset {source.path!r} has {len(train)} images, too few to carve "
-            f"{' and '.join(carved)} from it. Add some of each class, or name other splits with --split and "
-            "--calibration_split."
-        )
-    if test_split is None:
-        logger.warning(
-            f"Dataset {source.path!r} has no split {source.test_split!r}; a tenth of train is the test set."
-        )
-        train, test = carve(train, label_column, VALIDATION_SHARE)
-    else:
-        test = raw[test_split]
-    if validation_split is None and not has_train:
-        validation = None
-    elif validation_split is None:
-        train, validation = carve(train, label_column, VALIDATION_SHARE)
-    else:
-        validation = raw[validation_split]
-    if train is not None:
-        left = f", which carving {' and '.join(carved)} left," if carved else ""
-        _check_classes(train, test, label_column, label_names, f"{source.path!r}{left}")
-    if validation_split is None and not need_train and has_train:
-        logger.warning(
-            f"Dataset {source.path!r} has no validation split: a tenth of {source.train_split!r} stands in for it. A "
-            "model that was trained on those rows will look better calibrated there than it is."
-        )
-    origin = f"{source.train_split} (a tenth, carved)" if validation_split is None else validation_split
-    return ImageSplits(train, validation, test, image_column, label_column, label_names, origin)
+    splits = _apply(plan, raw, label_column, source)
+    if "train" in wanted:
+        left = f", which splitting off {' and '.join(plan.split_off)} left," if plan.split_off else ""
+        _check_classes(splits["train"], splits["test"], label_column, label_names, f"{source.path!r}{left}")
+    train, validation = (splits[role] if role in wanted else None for role in ("train", "validation"))
+    origin = plan.origin("validation") if validation is not None else "validation"
+    return ImageSplits(train, validation, splits["test"], image_column, label_column, label_names, origin)
 
 
-def split_names(source: DatasetSource, names: Sequence[str], need_train: bool = True) -> tuple[str | None, str | None]:
-    """Which of a dataset's splits are validation and test; `None` for one that has to be carved from train."""
-    if source.train_split not in names and (need_train or source.test_split not in names):
-        raise ValueError(f"Dataset {source.path!r} has no split {source.train_split!r}, only {sorted(names)}.")
-    test_split = source.test_split if source.test_split in names else None
-    if test_split is None and source.test_split != "test":
+def _apply(plan: SplitPlan, raw: DatasetDict, label_column: str, source: DatasetSource) -> dict[str, Dataset]:
+    splits = {role: raw[name] for role, name in plan.named.items()}
+    if plan.split_off and len(splits["train"]) <= len(plan.split_off):
         raise ValueError(
-            f"Dataset {source.path!r} has no split {source.test_split!r} to test on, only {sorted(names)}."
+            f"Split {source.train_split!r} of dataset {source.path!r} has {len(splits['train'])} images, too few to "
+            f"split off {' and '.join(plan.split_off)}. Add some of each class, or name other splits with "
+            "test_split=... and validation_split=..."
         )
-    validation_split = source.validation_split
-    if validation_split not in (None, *names):
-        raise ValueError(f"Dataset {source.path!r} has no split {validation_split!r}, only {sorted(names)}.")
-    named = [split for split in (source.train_split, validation_split, test_split) if split is not None]
-    if len(set(named)) < len(named):
-        raise ValueError(
-            f"Dataset {source.path!r}: train_split={source.train_split!r}, calibration_split={validation_split!r} and "
-            f"split={test_split!r} must differ, or the model is tested on what it has seen. Choose other splits, or "
-            "leave the calibration split out to have it carved from train."
-        )
-    if validation_split is None and "validation" in names and "validation" not in (source.train_split, test_split):
-        validation_split = "validation"
-    return validation_split, test_split
+    for role in plan.split_off:
+        splits["train"], splits[role] = split_off(splits["train"], label_column, VALIDATION_SHARE)
+    return splits
 
 
 def _check_classes(train: Dataset, test: Dataset, label_column: str, label_names: list[str], where: str) -> None:
@@ -123,8 +100,8 @@ def _check_classes(train: Dataset, test: Dataset, label_column: str, label_names
         )
 
 
-def carve(dataset: Dataset, label_column: str, share: float) -> tuple[Dataset, Dataset]:
-    """Split a share off, stratified by class where every class can be split."""
+def split_off(dataset: Dataset, label_column: str, share: float) -> tuple[Dataset, Dataset]:
+    """The rest and a share of the rows, stratified by class where every class can be split."""
     counts = np.bincount(labels_of(dataset, label_column))
     enough = counts[counts > 0].min() >= 2 and len(dataset) * share >= (counts > 0).sum()
     parts = dataset.train_test_split(
@@ -149,14 +126,26 @@ def class_balanced_subset(dataset: Dataset, label_column: str, size: int, seed: 
 
 
 def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | IterableDatasetDict:
-    """All splits as they are; data on this disk or embedded are never streamed."""
+    """All splits, unchanged; data on this disk or embedded are never streamed."""
     if source.path == "digits" and not is_local(source.path):
         return _digits()
-    if any(os.path.exists(os.path.join(source.path, name)) for name in ("dataset_dict.json", "state.json")):
-        saved = datasets.load_from_disk(source.path)
-        return saved if isinstance(saved, DatasetDict) else DatasetDict(train=saved)
-    with hub_needed(f"Dataset {source.path!r}", source.path, "dataset"):
-        return datasets.load_dataset(source.path, source.config, streaming=streaming)
+    if os.path.isfile(source.path):
+        raise ValueError(f"Dataset {source.path!r} is a file. Give the folder that it is in.")
+    try:
+        if any(os.path.exists(os.path.join(source.path, name)) for name in ("dataset_dict.json", "state.json")):
+            saved = datasets.load_from_disk(source.path)
+            return saved if isinstance(saved, DatasetDict) else DatasetDict(train=saved)
+        with hub_needed(f"Dataset {source.path!r}", source.path, "dataset"):
+            return datasets.load_dataset(source.path, source.config, streaming=streaming)
+    except OSError:
+        raise  # a missing file or the Hub, which say so themselves
+    except Exception as error:
+        # A broken README, table of metadata or file, or a loading script, makes `datasets` raise nearly anything.
+        cause = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        reason = " ".join(str(cause).split()) or type(cause).__name__
+        raise ValueError(f"Dataset {source.path!r} cannot be loaded: {reason}") from error
 
 
 def _digits() -> DatasetDict:
@@ -168,5 +157,5 @@ def _digits() -> DatasetDict:
     images = [Image.fromarray(np.uint8(scan * (255 / 16))) for scan in scans.images]
     features = Features({"image": datasets.Image(), "label": ClassLabel(names=[str(n) for n in scans.target_names])})
     whole = Dataset.from_dict({"image": images, "label": scans.target.tolist()}, features=features)
-    train, test = carve(whole, "label", 0.25)
+    train, test = split_off(whole, "label", 0.25)
     return DatasetDict(train=train, test=test)

@@ -1,8 +1,8 @@
 """Data that does not fit on disk: training images read as they come, over and over; a capped part of the rest kept.
 
 The training stream never ends, so `max_steps` says when to stop, and no process runs out before another. Each process
-reads its own shards. Validation and test are read once, shuffled, up to a cap that the report's `n` tells. A split
-that is missing is carved from train by a hash of the image: the same rows whatever the order, the shards or the pass,
+reads its own shards. Validation and test are read once, shuffled, up to a cap that the report's `n` gives. A split
+that is missing is split off train by a hash of the image: the same rows whatever the order, the shards or the pass,
 and copies of an image stay together.
 """
 
@@ -21,25 +21,27 @@ from ..randomness import cpu_rng_seeded, mix_seed
 from .columns import check_labels, find_columns
 from .images import decode, is_readable
 from .sources import DatasetSource
-from .splits import SPLIT_SEED, ImageSplits, load_raw, split_names
+from .split_plan import plan_splits
+from .splits import SPLIT_SEED, ImageSplits, load_raw
 
 
 logger = logging.get_logger(__name__)
 
 # Images of ImageNet take 0.1 MB each, and every worker of every process has a buffer.
 SHUFFLE_BUFFER = 2000
-# Of twenty parts by hash, the first two are validation and the next two test, where these are carved.
-PARTS, VALIDATION_PARTS, TEST_PARTS = 20, (0, 1), (2, 3)
+# Of twenty parts by hash, the first two are validation and the next two test, where these are split off.
+PARTS = 20
+PARTS_OF = {"validation": (0, 1), "test": (2, 3)}
 
 
 def check_streaming(max_steps: int, data_fraction: float = 1.0, max_train_samples: int | None = None) -> None:
     """Refuse what has no meaning for a stream."""
     if max_steps <= 0:
-        raise ValueError(f"--streaming has no end, and max_steps={max_steps}: say when to stop with --max_steps N.")
+        raise ValueError(f"A stream has no end, and max_steps={max_steps}: set max_steps to the last training step.")
     if data_fraction != 1 or max_train_samples is not None:
         raise ValueError(
             f"data_fraction={data_fraction} and max_train_samples={max_train_samples} choose from a training set "
-            "whose rows are known; with --streaming they are not. Leave them out, or leave out --streaming."
+            "whose rows are known; those of a stream are not. Leave them out, or do not stream."
         )
 
 
@@ -55,36 +57,37 @@ def stream_splits(source: DatasetSource, max_eval_samples: int, skip_bad_images:
     raw = load_raw(source, streaming=True)
     if isinstance(raw, DatasetDict):  # embedded, or saved on this disk
         raw = IterableDatasetDict({name: split.to_iterable_dataset(num_shards=8) for name, split in raw.items()})
-    validation_split, test_split = split_names(source, list(raw))
+    plan = plan_splits(source, list(raw))
     stream = raw[source.train_split]
     features = stream.features or stream._resolve_features().features
     image, label = find_columns(features, source)
     if not isinstance(features[label], ClassLabel):
         raise ValueError(
             f"Column {label!r} of dataset {source.path!r} holds {getattr(features[label], 'dtype', features[label])}, "
-            "whose classes could only be known at the end of the stream. Leave --streaming out, or cast the column to "
+            "whose classes could only be known at the end of the stream. Do not stream, or cast the column to "
             "ClassLabel."
         )
-    wanted = [name for name in (source.train_split, validation_split, test_split) if name is not None]
-    rows = {name: _undecoded(raw[name], image, label, features[label]) for name in wanted}
+    rows = {role: _undecoded(raw[name], image, label, features[label]) for role, name in plan.named.items()}
     if skip_bad_images:
-        rows = {name: split.filter(is_readable, input_columns=[image]) for name, split in rows.items()}
-    train = rows[source.train_split]
-    carved: tuple[int, ...] = ()
-    parts = {}
-    for name, split, share in (
-        ("validation", validation_split, VALIDATION_PARTS),
-        ("test", test_split, TEST_PARTS),
-    ):
-        if split is None:
-            logger.warning(f"A tenth of the stream {source.train_split!r} of {source.path!r}, by hash, is {name}.")
-            carved += share
-        part = rows[split] if split is not None else _part(train, image, share)
-        parts[name] = _kept(part, max_eval_samples)
-        check_labels(parts[name], label, features[label].num_classes, f"{name} of {source.path!r}")
-    if carved:
-        train = _part(train, image, tuple(part for part in range(PARTS) if part not in carved))
-    return ImageSplits(train, parts["validation"], parts["test"], image, label, features[label].names)
+        rows = {role: split.filter(is_readable, input_columns=[image]) for role, split in rows.items()}
+    train, held_out = rows["train"], {}
+    for role in ("validation", "test"):
+        if role in plan.split_off:
+            logger.warning(f"A tenth of the stream {source.train_split!r} of {source.path!r}, by hash, is {role}.")
+        part = _part(train, image, PARTS_OF[role]) if role in plan.split_off else rows[role]
+        held_out[role] = _kept(part, max_eval_samples)
+        check_labels(held_out[role], label, features[label].num_classes, f"{role} of {source.path!r}")
+    if plan.split_off:
+        taken = {part for role in plan.split_off for part in PARTS_OF[role]}
+        train = _part(train, image, tuple(part for part in range(PARTS) if part not in taken))
+    return ImageSplits(
+        train,
+        **held_out,
+        image_column=image,
+        label_column=label,
+        label_names=features[label].names,
+        validation_name=plan.origin("validation"),
+    )
 
 
 def training_stream(
@@ -118,7 +121,7 @@ def training_stream(
             image = decode(row[image_column])
         except Exception as error:
             raise ValueError(
-                f"Image {position} of the stream cannot be read: {error}. Mend it, or pass --skip_bad_images."
+                f"Image {position} of the stream cannot be read: {error}. Repair it, or pass skip_bad_images=True."
             ) from error
         with cpu_rng_seeded(mix_seed(seed, process_index, worker.id if worker else 0, position)):
             return transform(image) | {"labels": row[label_column]}

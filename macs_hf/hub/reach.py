@@ -67,8 +67,7 @@ def require_hub(what: str) -> None:
     if failures:
         raise HubUnreachableError(
             f"{what} has to come from {constants.ENDPOINT}, which cannot be reached ({failures[0]}). Connect to the "
-            "network; or set HF_HUB_OFFLINE=1 if it was downloaded before; or give the path of a local folder; or run "
-            "without arguments, on embedded data.",
+            "network; or set HF_HUB_OFFLINE=1 if it was downloaded before; or give the path of a local folder.",
             reason=failures[0],
         )
 
@@ -79,13 +78,16 @@ def require_repo(what: str, repo_id: str, repo_type: str = "model", revision: st
 
     Other failures are left to the clients, which may have the files in their cache.
     """
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError:
+        raise FileNotFoundError(f"{what} is neither a local folder nor the id of a Hub {repo_type}.") from None
     require_hub(what)
     if constants.HF_HUB_OFFLINE:
         return
     page = f"{constants.ENDPOINT}/{'datasets/' if repo_type == 'dataset' else ''}{repo_id}"
     api = HfApi(library_name="macs_hf")
     try:
-        validate_repo_id(repo_id)
         api.auth_check(repo_id, repo_type=repo_type)
         if revision is not None:
             api.repo_info(repo_id, repo_type=repo_type, revision=revision, timeout=TIMEOUT_SECONDS)
@@ -102,8 +104,6 @@ def require_repo(what: str, repo_id: str, repo_type: str = "model", revision: st
         raise FileNotFoundError(
             f"{what} is not at {page}: the name is wrong, or it is private and {reader}. It is no local folder either."
         ) from None
-    except HFValidationError:
-        raise FileNotFoundError(f"{what} is neither a local folder nor the id of a Hub {repo_type}.") from None
     except HfHubHTTPError as error:
         if error.response is not None and error.response.status_code == 401:
             raise PermissionError(f"{what} cannot be read: {WRONG_TOKEN}") from None
@@ -128,8 +128,7 @@ def hub_needed(what: str, name_or_path: str, repo_type: str = "model", revision:
             raise
         raise ConnectionError(
             f"{what} is neither a local folder nor wholly in the cache, and HF_HUB_OFFLINE=1 forbids downloading it. "
-            "Unset HF_HUB_OFFLINE; or copy the cache of a machine that has it; or give the path of a local folder; or "
-            "run without arguments, on embedded data."
+            "Unset HF_HUB_OFFLINE; or copy the cache of a machine that has it; or give the path of a local folder."
         ) from error
 
 

@@ -1,9 +1,12 @@
 """A Hub, timm or local image classifier with a head for given labels, and the processor that feeds it."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import timm
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoImageProcessor,
@@ -19,6 +22,7 @@ from transformers import (
 )
 
 from ..hub.reach import hub_needed, is_local
+from .processor_size import resized_processor
 from .timm_size import changes_for_size
 
 
@@ -39,7 +43,7 @@ FROM_SCRATCH = ("tiny", "small")
 
 
 def model_id(name: str) -> str:
-    """The Hub id behind a backbone's short name or a bare timm name; other ids and local paths as they are."""
+    """The Hub id behind a backbone's short name or a bare timm name; other ids and local paths are returned."""
     if is_local(name) or "/" in name:
         return name
     if name in BACKBONES:
@@ -66,11 +70,10 @@ def load_classifier(
         revision (`str`, *optional*):
             Of the model on the Hub.
         image_size (`int`, *optional*):
-            Height and width of the input in pixels, saved with the model. Only for timm models and `FROM_SCRATCH`.
-            Defaults to what the model was trained with, and to 32 from scratch.
+            Height and width of the input in pixels, saved with the model. Defaults to what the model was trained with,
+            and to 32 from scratch.
     """
-    if image_size is not None and image_size < 1:
-        raise ValueError(f"image_size={image_size} must be a positive number of pixels.")
+    _check_image_size(image_size)
     labels = dict(enumerate(label_names))
     naming = {"id2label": labels, "label2id": {label: index for index, label in labels.items()}}
     if name in FROM_SCRATCH:
@@ -78,12 +81,9 @@ def load_classifier(
     model, processor, info = _load(
         name, revision, image_size, num_labels=len(labels), ignore_mismatched_sizes=True, **naming
     )
-    odd = sorted(key for key, _, shape in info["mismatched_keys"] if shape[:1] != (len(labels),))
+    odd = [key for key, _, shape in info["mismatched_keys"] if shape[:1] != (len(labels),)]
     if odd:
-        raise ValueError(
-            f"{name!r} holds weights of other shapes than its config asks for: {', '.join(odd)}. Only a head may be "
-            "replaced; correct its config.json, or choose another model."
-        )
+        raise ValueError(_other_shapes(name, odd))
     fresh_head = info["missing_keys"] or info["mismatched_keys"]
     if fresh_head and hasattr(model.config, "calibration_temperature"):
         # It was fitted to, and folded into, the head that is gone.
@@ -91,49 +91,112 @@ def load_classifier(
     return model, processor
 
 
-def load_pretrained(name: str, revision: str | None = None) -> tuple[PreTrainedModel, Any]:
-    """A classifier as it was saved, head and all, and its image processor."""
-    model, processor, _ = _load(name, revision)
+def load_pretrained(
+    name: str, revision: str | None = None, image_size: int | None = None
+) -> tuple[PreTrainedModel, Any]:
+    """
+    A classifier with the head it was saved with, and its image processor.
+
+    Args:
+        name (`str`): A backbone of `BACKBONES`, a timm name, a Hub id or a local folder.
+        revision (`str`, *optional*): Of the model on the Hub.
+        image_size (`int`, *optional*): Height and width of the input in pixels, if it was trained at another size than
+            its config says.
+    """
+    _check_image_size(image_size)
+    model, processor, info = _load(name, revision, image_size, ignore_mismatched_sizes=True)
+    absent = set(info["missing_keys"]) & {key for key, _ in model.named_parameters()}
+    if absent:
+        raise ValueError(
+            f"{name!r} has no weights for {_some(absent)}: it is no finished classifier. Train it first, or choose "
+            "another model."
+        )
+    if info["mismatched_keys"]:
+        raise ValueError(_other_shapes(name, [key for key, *_ in info["mismatched_keys"]]))
     return model, processor
 
 
 def _load(
-    name: str, revision: str | None, image_size: int | None = None, **kwargs: Any
+    name: str, revision: str | None, image_size: int | None, **kwargs: Any
 ) -> tuple[PreTrainedModel, Any, dict[str, Any]]:
+    if not name.strip():
+        raise ValueError(f"model={name!r} is empty: give a backbone, a timm name, a Hub id or a folder.")
     path = model_id(name)
-    with hub_needed(f"Model {path!r}", path, "model", revision):
-        if image_size is None:
-            processor = AutoImageProcessor.from_pretrained(path, revision=revision)
-        else:
-            config = AutoConfig.from_pretrained(path, revision=revision)
-            if not isinstance(config, TimmWrapperConfig):
-                raise ValueError(
-                    f"image_size={image_size} is for timm models, {' and '.join(FROM_SCRATCH)}; {name!r} is a "
-                    f"{config.model_type} model of transformers, which brings its own size: leave image_size out."
-                )
-            kwargs |= changes_for_size(config, image_size)
-            processor = TimmWrapperImageProcessor(kwargs["pretrained_cfg"], config.architecture)
-        model, info = AutoModelForImageClassification.from_pretrained(
-            path,
-            revision=revision,
-            output_loading_info=True,
-            use_safetensors=True,
-            **kwargs,  # never a pickle
-        )
+    if is_local(path) and not Path(path, "config.json").is_file():
+        raise FileNotFoundError(f"{path!r} is no folder of a saved model: it has no config.json.")
+    try:
+        with hub_needed(f"Model {path!r}", path, "model", revision):
+            model, processor, info = _from_pretrained(path, revision, image_size, **kwargs)
+    except SafetensorError as error:
+        raise ValueError(
+            f"The weights of model {path!r} cannot be read ({error}): the file is damaged or incomplete. Download or "
+            "save it again."
+        ) from error
+    except OSError:
+        raise  # a missing file or the Hub, which say so themselves
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise ValueError(
+                f"Model {path!r} needs code from its own repository, which is never run. Choose a model whose "
+                "architecture transformers or timm has."
+            ) from error
+        if type(error) is ValueError:
+            raise
+        # A config with values of the wrong kind makes transformers raise nearly anything.
+        reason = " ".join(str(error).split())
+        raise ValueError(f"Model {path!r} cannot be loaded: {type(error).__name__}: {reason}") from error
     if image_size is not None:
-        _check_runs(model, name, processor.data_config["input_size"])
+        _check_runs(model, name, image_size)
     return model, processor, info
 
 
+def _from_pretrained(
+    path: str, revision: str | None, image_size: int | None, **kwargs: Any
+) -> tuple[PreTrainedModel, Any, dict[str, Any]]:
+    source = {"revision": revision, "trust_remote_code": False}
+    config = None if image_size is None else AutoConfig.from_pretrained(path, **source)
+    if isinstance(config, TimmWrapperConfig):
+        kwargs |= changes_for_size(config, image_size)
+        processor = TimmWrapperImageProcessor(kwargs["pretrained_cfg"], config.architecture)
+    else:
+        processor = AutoImageProcessor.from_pretrained(path, **source)
+        processor = processor if image_size is None else resized_processor(processor, image_size)
+    model, info = AutoModelForImageClassification.from_pretrained(
+        path,
+        **source,
+        output_loading_info=True,
+        use_safetensors=True,  # never a pickle
+        **kwargs,
+    )
+    return model, processor, info
+
+
+def _check_image_size(image_size: int | None) -> None:
+    if image_size is not None and image_size < 1:
+        raise ValueError(f"image_size={image_size} must be a positive number of pixels.")
+
+
+def _other_shapes(name: str, keys: list[str]) -> str:
+    return (
+        f"{name!r} holds weights of other shapes than its config asks for: {_some(keys)}. Only training replaces a "
+        "head, and nothing else; correct its config.json, or choose another model."
+    )
+
+
+def _some(keys: Iterable[str]) -> str:
+    keys = sorted(keys)
+    return ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+
+
 @torch.no_grad()
-def _check_runs(model: PreTrainedModel, name: str, input_size: tuple[int, int, int]) -> None:
+def _check_runs(model: PreTrainedModel, name: str, image_size: int) -> None:
     """Before anything is trained: strides may leave nothing of a small image, and patches may not divide it."""
     try:
-        model(pixel_values=torch.zeros(1, *input_size))
+        model(pixel_values=torch.zeros(1, 3, image_size, image_size))
     except Exception as error:
         raise ValueError(
-            f"{name!r} does not run on images of image_size={input_size[-1]} ({error}). Choose a larger one, or a "
-            "multiple of its patch size."
+            f"{name!r} does not run on images of image_size={image_size} ({error}). Choose a larger one, a multiple "
+            "of its patch size, or leave image_size out."
         ) from error
 
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features
 from PIL import Image
-from transformers import AutoModelForImageClassification, ResNetConfig, set_seed
+from transformers import AutoImageProcessor, AutoModelForImageClassification, ResNetConfig, set_seed
 
+from macs_hf.cli.folders import folder_name, run_name
 from macs_hf.cli.main import main
 from macs_hf.data.columns import align_labels
 from macs_hf.models.loading import load_classifier
@@ -47,6 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, names in (("data", CLASSES), ("mixed", ["cat", "ant", "bee"]), ("two", CLASSES[:2])):
         splits = {"train": split(20, 0, names), "validation": split(120, 1, names), "test": split(60, 2, names)}
         DatasetDict(splits).save_to_disk(str(folder / name))
+    DatasetDict(train=split(20, 0, CLASSES), test=split(20, 2, CLASSES)).save_to_disk(str(folder / "untouched"))
     return folder
 
 
@@ -84,6 +86,66 @@ def test_calibrate_saves_a_model_that_needs_no_code_of_ours(folder: Path) -> Non
     assert torch.allclose(logits[0] / temperature, logits[1], rtol=1e-4, atol=1e-5)
 
 
+def test_calibrate_leaves_a_card_and_no_pickles(folder: Path, tmp_path: Path) -> None:
+    assert run(folder, "calibrate", "data", "--output_dir", str(tmp_path / "out")) == 0
+    assert (tmp_path / "out" / "README.md").read_text().startswith("---\n")
+    assert not list((tmp_path / "out").glob("*.bin"))
+    assert run(folder, "evaluate", "data", "--output_dir", str(tmp_path / "measured")) == 0
+    assert not list((tmp_path / "measured").glob("*.bin"))
+
+
+def test_the_current_folder_gets_no_hidden_files(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(folder, "calibrate", "data", "--output_dir", ".") == 0
+    assert (tmp_path / "config.json").exists()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_default_folders_carry_the_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert folder_name("owner/model") == "owner-model"
+    assert folder_name("resnet50") == "resnet50"
+    Path("runs", "mine").mkdir(parents=True)
+    assert folder_name("runs/mine") == "mine"
+    assert folder_name(".") == run_name(".") == tmp_path.name
+    assert run_name("runs/new/") == "new"
+
+
+@pytest.mark.parametrize("action", ["evaluate", "calibrate"])
+def test_another_image_size_is_measured_and_saved(action: str, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(folder, action, "data", "--output_dir", str(out), "--image_size", "48") == 0
+    model = AutoModelForImageClassification.from_pretrained(folder / "model").eval()
+    _, processor = load_classifier("tiny", CLASSES, image_size=48)
+    data = datasets.load_from_disk(str(folder / "data"))["test"]
+    with torch.no_grad():
+        logits = model(**processor(list(data["image"]), return_tensors="pt")).logits
+    nll = torch.nn.functional.cross_entropy(logits, torch.tensor(data["label"])).item()
+    report = json.loads((out / "model.json").read_text())
+    assert report["before"]["metrics"]["nll"]["value"] == pytest.approx(nll, rel=1e-4)
+    if action == "calibrate":
+        saved = AutoImageProcessor.from_pretrained(out)
+        assert (saved.size["height"], saved.size["width"]) == (48, 48)
+
+
+def test_evaluate_says_nothing_about_a_validation_split_that_it_does_not_use(
+    folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert run(folder, "evaluate", "untouched") == 0
+    assert "better calibrated" not in capsys.readouterr().err
+    assert run(folder, "calibrate", "untouched") == 0
+    shown = capsys.readouterr().err
+    assert "better calibrated" in shown and "name a split that it has not seen with --calibration_split" in shown
+
+
+def test_the_training_split_can_be_measured(folder: Path) -> None:
+    assert run(folder, "evaluate", "data", "--split", "train") == 0
+    report = json.loads((folder / "evaluate-data" / "model.json").read_text())
+    assert (report["n"], report["split"]) == (20, "train")
+
+
 def test_classes_in_another_order_are_aligned(folder: Path) -> None:
     assert run(folder, "evaluate", "mixed") == 0
     model = AutoModelForImageClassification.from_pretrained(folder / "model").eval()
@@ -97,17 +159,22 @@ def test_classes_in_another_order_are_aligned(folder: Path) -> None:
     assert report["before"]["metrics"]["accuracy"]["value"] == pytest.approx(np.mean(right))
 
 
-def test_mistakes_are_told_in_a_line(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_mistakes_end_in_a_line(folder: Path, capsys: pytest.CaptureFixture) -> None:
     assert run(folder, "evaluate", "two") == 2
     assert "The model has 3 classes, the dataset 2: the model's classes are ant, bee, cat" in capsys.readouterr().err
     assert run(folder, "calibrate", "data", "--calibration_split", "test") == 2
-    assert "calibration_split='test' and split='test' must differ" in capsys.readouterr().err
+    assert "--calibration_split 'test', --split 'test' must differ" in capsys.readouterr().err
     assert run(folder, "evaluate", "data", "--split", "holdout") == 2
     shown = capsys.readouterr().err
     assert "has no split 'holdout' to test on" in shown and "Traceback" not in shown
+    assert "Name one with --split" in shown
+    assert run(folder, "evaluate", "data", "--image_column", "picture") == 2
+    assert "Name one with --image_column" in capsys.readouterr().err
+    assert run(folder, "evaluate", "data", "--output_dir", str(folder / "model")) == 2
+    assert "is the model's own folder" in capsys.readouterr().err
 
 
-def test_where_a_mistake_was_found_is_told_if_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_mistake_was_found_is_shown_on_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MACS_HF_TRACEBACK", "1")
     with pytest.raises(ValueError, match="has no split 'holdout' to test on"):
         run(folder, "evaluate", "data", "--split", "holdout")

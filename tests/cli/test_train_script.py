@@ -1,26 +1,19 @@
-"""`examples/train.py` as people type it: settings from anywhere, every method, the same command twice, bad data."""
+"""`macs-hf train` as people type it: every method, the same command twice, bad data, what is refused."""
 
-import importlib.util
 import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from accelerate.commands.config.config_args import load_config_from_file
-from accelerate.commands.launch import launch_command_parser
-from accelerate.utils import DistributedType
 from PIL import Image
 from transformers import AutoModelForImageClassification, pipeline
 
-from macs_hf import METHODS, MaCSTrainer, objective_of
+from macs_hf import METHODS, MaCSTrainer
+from macs_hf.cli import train
 from macs_hf.evaluation.checkpoint import write_report
 
 
@@ -33,19 +26,9 @@ QUICK = [
 COLOURS = {"green": (20, 180, 60), "red": (200, 30, 30)}
 
 
-@pytest.fixture(scope="module")
-def script() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("train_script", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["train_script"] = module  # dataclasses look their annotations up there
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["train_script"]
-
-
 @pytest.fixture
-def run(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., MaCSTrainer]:
-    """Runs the script in this process, in a folder of its own, and returns its trainer."""
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., MaCSTrainer]:
+    """Runs the command in this process, in a folder of its own, and returns its trainer."""
     monkeypatch.chdir(tmp_path)
     made: list[MaCSTrainer] = []
 
@@ -54,11 +37,11 @@ def run(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             super().__init__(*args, **kwargs)
             made.append(self)
 
-    monkeypatch.setattr(script, "MaCSTrainer", Kept)
-    monkeypatch.setattr(script, "write_report", lambda *args, **kwargs: [])  # pictures take longer than the training
+    monkeypatch.setattr(train, "MaCSTrainer", Kept)
+    monkeypatch.setattr(train, "write_report", lambda *args, **kwargs: [])  # pictures take longer than the training
 
     def main(*argv: str) -> MaCSTrainer:
-        script.main([*QUICK, *argv] if not argv or not argv[0].endswith((".yaml", ".json")) else [*argv, *QUICK])
+        train.main([*QUICK, *argv] if not argv or not argv[0].endswith((".yaml", ".json")) else [*argv, *QUICK])
         return made[-1]
 
     return main
@@ -78,92 +61,22 @@ def image_folder(folder: Path, count: int = 20) -> Path:
     return folder
 
 
-# ---- Settings ----
-
-
-def test_defaults_need_no_arguments(script: ModuleType) -> None:
-    settings, args = script.parse([])
-    assert (settings.dataset, settings.model, settings.method) == ("digits", "tiny", "macs")
-    assert args.output_dir == str(Path("runs", "digits-tiny-macs"))
-    assert (args.lr_scheduler_type, args.warmup_steps, args.seed) == ("cosine", 0.1, 0)
-    assert vars(objective_of(args)) == vars(script.objective_of(object()))  # the paper's
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_method_sets_the_objective(method: str, script: ModuleType) -> None:
-    args = script.parse(["--method", method])[1]
-    for name, value in METHODS[method].items():
-        assert getattr(args, name) == value, name
-    assert args.output_dir.endswith(f"-{method}")
-
-
-def test_flags_win_over_the_method(script: ModuleType) -> None:
-    args = script.parse(["--method", "focal", "--focal_gamma", "3", "--lambda_margin", "0.2"])[1]
-    assert (args.focal_gamma, args.lambda_margin, args.lambda_consistency) == (3.0, 0.2, 0.0)
-
-
-@pytest.mark.parametrize("suffix", ["yaml", "yml", "json"])
-def test_settings_from_a_file_and_flags_that_win(suffix: str, script: ModuleType, tmp_path: Path) -> None:
-    path = tmp_path / f"settings.{suffix}"
-    if suffix == "json":
-        settings = {
-            "method": "mbls",
-            "mbls_margin": 6.0,
-            "learning_rate": 3e-4,
-            "max_train_samples": 50,
-            "bf16": False,
-        }
-        path.write_text(json.dumps(settings))
-    else:
-        path.write_text("method: mbls\nmbls_margin: 6\nlearning_rate: 3e-4\nmax_train_samples: 50\nbf16: false\n")
-    settings, args = script.parse([str(path), "--learning_rate", "0.01", "--seed", "7"])
-    assert (settings.method, settings.max_train_samples) == ("mbls", 50)
-    assert (args.lambda_mbls, args.mbls_margin, args.lambda_margin) == (0.1, 6, 0.0)
-    assert (args.learning_rate, args.seed) == (0.01, 7)
-    assert script.parse([str(path)])[1].learning_rate == 3e-4
-    assert script.parse([str(path), "--method", "focal"])[1].focal_gamma == 2.0
-
-
-def test_mistyped_settings(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(ValueError, match=r"method='mcas' is not one of ce, label_smoothing, .*macs_augmix"):
-        script.parse(["--method", "mcas"])
-    path = tmp_path / "settings.yaml"
-    path.write_text("method: macs\nlambda_margn: 0.2\n")
-    with pytest.raises(ValueError, match=r"Unknown settings \['lambda_margn'\]"):
-        script.parse([str(path)])
-    with pytest.raises((ValueError, SystemExit)) as caught:
-        script.parse(["--lambda_margn", "0.2"])
-    assert "--lambda_margn" in str(caught.value) + capsys.readouterr().err
-    with pytest.raises(ValueError, match=r"lambda_margin=-1.0 must be a finite number >= 0"):
-        script.parse(["--lambda_margin", "-1"])
-
-
-def test_help_lists_every_setting(script: ModuleType, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit) as left:
-        script.parse(["--help"])
-    assert left.value.code == 0
-    text = capsys.readouterr().out
-    for flag in ("--dataset", "--method", "--lambda_consistency", "--skip_bad_images", "--learning_rate"):
-        assert flag in text
-    assert "Weight of the squared hinge on the logit margin." in " ".join(text.split())
-
-
 # ---- Runs ----
 
 
 def test_a_run_on_digits_leaves_a_model_a_report_and_a_table(
     run: Callable[..., MaCSTrainer],
-    script: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture,
 ) -> None:
-    monkeypatch.setattr(script, "write_report", write_report)
+    monkeypatch.setattr(train, "write_report", write_report)
     trainer = run()
     assert trainer.state.global_step == 2
     folder = Path("runs", "digits-tiny-macs")
     report = json.loads((folder / "evaluation.json").read_text())
     assert report["n"] == 450
     assert (folder / "samples.parquet").exists()
+    assert report["command"].startswith("macs-hf train --max_train_samples 64 ")
     model = AutoModelForImageClassification.from_pretrained(folder)
     assert model.config.id2label == {i: str(i) for i in range(10)}
     served = pipeline("image-classification", model=str(folder), device="cpu")(Image.new("L", (8, 8)), top_k=10)
@@ -205,13 +118,13 @@ def test_a_stopped_command_goes_on(run: Callable[..., MaCSTrainer], tmp_path: Pa
     assert all(torch.equal(weights[key], tensor) for key, tensor in resumed.model.state_dict().items())
 
 
-def told(run: Callable[..., MaCSTrainer], capsys: pytest.CaptureFixture, *command: str) -> str:
-    """What a command that cannot be run leaves on the screen: its mistake in a line."""
+def refused(run: Callable[..., MaCSTrainer], capsys: pytest.CaptureFixture, *command: str) -> str:
+    """What a command that cannot be run leaves on the screen: one line."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as left:
         run(*command)
     assert left.value.code == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("train.py: ")]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("macs-hf train: ")]
     return line
 
 
@@ -220,7 +133,7 @@ def test_another_run_in_the_same_folder_is_refused(
 ) -> None:
     command = ["--dataset", str(image_folder(tmp_path / "colours")), "--output_dir", "out"]
     run(*command)
-    line = told(run, capsys, *command, "--method", "focal")
+    line = refused(run, capsys, *command, "--method", "focal")
     assert re.search(r"another run \(method: 'macs', now 'focal', .*focal_gamma: 0.0, now 2.0", line)
 
 
@@ -234,16 +147,16 @@ def test_a_share_of_the_data(share: str, size: int, run: Callable[..., MaCSTrain
 
 def test_shares_that_cannot_be(run: Callable[..., MaCSTrainer], capsys: pytest.CaptureFixture) -> None:
     for share in ("0.0", "1.5"):
-        assert f"data_fraction={share} must lie in (0, 1]" in told(run, capsys, "--data_fraction", share)
+        assert f"--data_fraction {share} must lie in (0, 1]" in refused(run, capsys, "--data_fraction", share)
 
 
 def test_files_of_settings_that_cannot_be(
     run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    assert "No such file or directory: 'missing.yaml'" in told(run, capsys, "missing.yaml")
+    assert "No such file or directory: 'missing.yaml'" in refused(run, capsys, "missing.yaml")
     path = tmp_path / "settings.yaml"
     path.write_text("learning_rate: fast\n")
-    assert f"{path}: learning_rate='fast' must be of type float" in told(run, capsys, str(path))
+    assert f"{path}: `learning_rate: 'fast'` must be of type float" in refused(run, capsys, str(path))
 
 
 def test_a_broken_test_image_is_found_before_training(
@@ -251,21 +164,74 @@ def test_a_broken_test_image_is_found_before_training(
 ) -> None:
     data = image_folder(tmp_path / "colours")
     (data / "test" / "red" / "002.png").write_bytes(b"not an image")
-    line = told(run, capsys, "--dataset", str(data), "--output_dir", "out")
+    line = refused(run, capsys, "--dataset", str(data), "--output_dir", "out")
     assert re.search(r"Image 6 of split 'test' cannot be read \(file '.*test/red/002.png'\)", line)
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--num_train_epochs -1", "--num_train_epochs -1.0 must be a finite number above 0."),
+        ("--per_device_train_batch_size 0", "--per_device_train_batch_size 0 must be"),
+        ("--per_device_eval_batch_size 0", "--per_device_eval_batch_size 0 must be"),
+        ("--learning_rate nan", "--learning_rate nan must be"),
+        ("--learning_rate -1", "--learning_rate -1.0 must be"),
+        ("--metric_for_best_model eval_nope", "--metric_for_best_model 'eval_nope' is not measured"),
+        ("--report_to clearml", "--report_to 'clearml' is not installed"),
+        ("--report_to no", "--report_to 'no' is no tracker: write 'none'"),
+        ("--deepspeed zero.json", "deepspeed"),
+        ("--dataset=", "--dataset '' is empty"),
+        ("--method mcas", "--method 'mcas' is not one of ce, "),
+        ("--image_size 0", "--image_size 0 must be at least 1"),
+        ("--streaming", "A stream has no end, and --max_steps -1: set --max_steps"),
+        ("--split tset", "has no split 'tset' to test on, only ['test', 'train']. Name one with --split"),
+        ("--label_column species", "Name one with --label_column"),
+        (
+            "--dataset ./no-such-folder",
+            "Dataset './no-such-folder' is neither a local folder nor the id of a Hub dataset.",
+        ),
+        ("--model ./no-such-model", "Model './no-such-model' is neither a local folder nor the id of a Hub model."),
+        ("--resume_from_checkpoint no/such/folder", "--resume_from_checkpoint 'no/such/folder' is neither"),
+        ("--learnin_rate 3", "Unknown arguments: --learnin_rate 3. Did you mean --learning_rate?"),
+    ],
+)
+def test_what_can_be_known_is_said_before_training(
+    words: str, sentence: str, run: Callable[..., MaCSTrainer], capsys: pytest.CaptureFixture
+) -> None:
+    assert sentence in refused(run, capsys, *words.split())
+    assert not list(Path(".").rglob("*.safetensors"))
+
+
+def test_divergence_ends_in_a_sentence(
+    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    words = ("--dataset", str(image_folder(tmp_path / "colours")), "--learning_rate", "1e38", "--max_grad_norm", "0")
+    line = refused(run, capsys, *words)
+    assert "The loss became nan or infinite" in line and "Lower --learning_rate" in line
+
+
+def test_the_current_folder_gets_no_hidden_files(
+    run: Callable[..., MaCSTrainer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(train, "write_report", write_report)
+    run("--output_dir", ".")
+    assert (tmp_path / "model.safetensors").exists()
+    assert not list(tmp_path.glob(".*"))
 
 
 # ---- Bad and odd images ----
 
 
-def test_a_truncated_image_is_named_or_skipped(run: Callable[..., MaCSTrainer], tmp_path: Path) -> None:
+def test_a_truncated_image_is_named_or_skipped(
+    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     data = image_folder(tmp_path / "colours")
     for name in ("train/green/003.png", "train/red/005.png", "train/red/006.png"):
         whole = (data / name).read_bytes()
         (data / name).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"Image \d+ of split '(train|validation)' cannot be read.*--skip_bad_images"):
-        run("--dataset", str(data))
+    line = refused(run, capsys, "--dataset", str(data))
+    assert re.search(r"Image \d+ of split '(train|validation).*' cannot be read.*--skip_bad_images", line)
     trainer = run("--dataset", str(data), "--skip_bad_images", "--output_dir", "clean")
     assert trainer.state.global_step > 0
     assert len(trainer.train_dataset) + len(trainer.eval_dataset) == 37
@@ -282,93 +248,3 @@ def test_grey_alpha_and_cmyk_images_train(run: Callable[..., MaCSTrainer], tmp_p
     trainer = run("--dataset", str(data))
     assert len(trainer.train_dataset) + len(trainer.eval_dataset) == 48
     assert trainer.state.global_step == 2
-
-
-# ---- Launching ----
-
-CONFIGS = ROOT / "examples" / "accelerate"
-
-
-@pytest.mark.slow
-def test_two_processes(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--main_process_port", "0"]
-    command += ["--config_file", str(CONFIGS / "cpu.yaml"), str(SCRIPT)]
-    command += [option for i, option in enumerate(QUICK) if "--use_cpu" not in QUICK[max(i - 1, 0) : i + 1]]
-    done = subprocess.run(command, cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    folder = tmp_path / "runs" / "digits-tiny-macs"
-    # 64 images, 2 processes of 32: one step.
-    assert json.loads((folder / "trainer_state.json").read_text())["global_step"] == 1
-    assert json.loads((folder / "evaluation.json").read_text())["n"] == 450
-    assert done.stdout.count("The calibrated model is in") == 1
-    AutoModelForImageClassification.from_pretrained(folder)
-
-
-# Only cpu.yaml can be run without GPUs: accelerate turns FSDP on for accelerators alone (on CPU it falls back to plain
-# data parallel), and DeepSpeed is no dependency. The others are read by accelerate's own parser.
-@pytest.mark.parametrize(
-    ("name", "kind", "machines", "processes"),
-    [
-        ("cpu", DistributedType.MULTI_GPU, 1, 2),
-        ("one_gpu", DistributedType.NO, 1, 1),
-        ("ddp", DistributedType.MULTI_GPU, 1, 8),
-        ("ddp_multi_node", DistributedType.MULTI_GPU, 2, 16),
-        ("fsdp2", DistributedType.FSDP, 1, 8),
-        ("deepspeed_zero2", DistributedType.DEEPSPEED, 1, 8),
-    ],
-)
-def test_launch_configurations(name: str, kind: DistributedType, machines: int, processes: int) -> None:
-    path = CONFIGS / f"{name}.yaml"
-    config = load_config_from_file(str(path))  # refuses keys that it does not know
-    assert config.distributed_type == kind
-    assert (config.num_machines, config.num_processes) == (machines, processes)
-    assert config.use_cpu == (name == "cpu")
-    comments = [line for line in path.read_text().splitlines() if line.startswith("#")]
-    assert path.read_text().startswith("# ")
-    assert any(f"accelerate launch --config_file examples/accelerate/{name}.yaml" in line for line in comments)
-
-
-def test_settings_of_the_sharded_configurations_are_known_to_accelerate() -> None:
-    known = vars(launch_command_parser().parse_args(["script.py"]))
-    fsdp = load_config_from_file(str(CONFIGS / "fsdp2.yaml")).fsdp_config
-    assert set(fsdp) <= set(known)
-    assert (fsdp["fsdp_version"], fsdp["fsdp_state_dict_type"]) == (2, "FULL_STATE_DICT")
-    deepspeed = load_config_from_file(str(CONFIGS / "deepspeed_zero2.yaml")).deepspeed_config
-    assert set(deepspeed) <= set(known)
-    assert deepspeed["zero_stage"] == 2
-
-
-def test_every_configuration_is_tested_here() -> None:
-    assert {path.stem for path in CONFIGS.glob("*.yaml")} == {
-        *("cpu", "one_gpu", "ddp", "ddp_multi_node", "fsdp2", "deepspeed_zero2")
-    }
-
-
-def test_the_slurm_job_starts_each_machine_with_its_rank(tmp_path: Path) -> None:
-    commands = {
-        "scontrol": 'printf "node07\\nnode09\\n"',
-        "srun": 'shift; for i in 0 1; do SLURM_NODEID=$i "$@"; done',
-        "accelerate": 'printf "%s\\0" "$@"; printf "\\n"',
-    }
-    for name, body in commands.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
-        (tmp_path / name).chmod(0o755)
-    slurm = {"SLURM_JOB_ID": "81234", "SLURM_JOB_NODELIST": "node[07,09]", "SLURM_NNODES": "2"}
-    done = subprocess.run(
-        ["bash", str(CONFIGS / "multi_node.sbatch"), "--dataset", "my images"],
-        env=os.environ | slurm | {"SLURM_GPUS_ON_NODE": "4", "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lines = [line.rstrip("\0").split("\0") for line in done.stdout.splitlines()]
-    assert len(lines) == 2
-    for rank, line in enumerate(lines):
-        args = launch_command_parser().parse_args(line[1:])
-        assert (args.num_machines, args.num_processes, args.machine_rank) == (2, 8, rank)
-        assert (args.main_process_ip, args.main_process_port) == ("node07", 29734)
-        assert (ROOT / args.config_file).exists()
-        assert (args.training_script, args.training_script_args) == (
-            "examples/train.py",
-            ["--dataset", "my images"],
-        )

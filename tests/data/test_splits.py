@@ -1,5 +1,6 @@
 """Datasets become three splits without common rows, with the columns meant, or an error that says why not."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,11 @@ import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from PIL import Image
+from transformers.utils import logging
 
 from macs_hf.data.columns import check_labels, find_columns, labels_of
 from macs_hf.data.sources import DATASETS, DatasetSource, source_of
-from macs_hf.data.splits import ImageSplits, carve, class_balanced_subset, load_splits
+from macs_hf.data.splits import ImageSplits, class_balanced_subset, load_splits, split_off
 
 
 def picture(value: int) -> Image.Image:
@@ -37,6 +39,14 @@ def rows_of(split: Dataset, column: str = "image") -> list[tuple]:
 
 def sizes(splits: ImageSplits) -> tuple[int, int, int]:
     return len(splits.train), len(splits.validation), len(splits.test)
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """What the library logs, which transformers' logger keeps from pytest otherwise."""
+    logging.enable_propagation()
+    yield caplog
+    logging.disable_propagation()
 
 
 # ---- The embedded dataset and the table of the others ----
@@ -85,10 +95,27 @@ def test_sources_by_name_by_id_and_overridden() -> None:
     )
 
 
-def test_a_local_folder_wins_over_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_folder_wins_over_a_name_and_a_warning_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.chdir(tmp_path)
     saved(tmp_path / "digits", train=table([0, 1] * 20))
     assert load_splits(source_of("digits")).label_names == ["cat", "dog"]
+    assert "folder 'digits' in the current directory is used, not the dataset" in warnings.text
+    warnings.clear()
+    assert load_splits(source_of("./digits")).label_names == ["cat", "dog"]
+    assert "folder" not in warnings.text
+
+
+def test_an_empty_name_is_not_the_current_folder() -> None:
+    with pytest.raises(ValueError, match=r"dataset='' is empty: give a name \(digits, cifar10, "):
+        source_of("")
+
+
+def test_a_file_is_no_dataset(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("image,label\n")
+    with pytest.raises(ValueError, match=r"data\.csv' is a file. Give the folder"):
+        load_splits(source_of(str(tmp_path / "data.csv")))
 
 
 # ---- Which columns ----
@@ -113,11 +140,11 @@ def test_columns(features: dict[str, Any], named: dict[str, str], found: tuple[s
 @pytest.mark.parametrize(
     ("features", "named", "message"),
     [
-        ({"text": Value("string"), "label": LABEL}, {}, r"'d' has 0 image columns \(none\).*--image_column"),
-        ({"left": IMAGE, "right": IMAGE, "label": LABEL}, {}, r"2 image columns \(left, right\).*--image_column"),
+        ({"text": Value("string"), "label": LABEL}, {}, r"'d' has 0 image columns \(none\).*image_column=\.\.\."),
+        ({"left": IMAGE, "right": IMAGE, "label": LABEL}, {}, r"2 image columns \(left, right\).*image_column=\.\.\."),
         ({"image": IMAGE, "label": LABEL}, {"image_column": "label"}, r"'label' .* holds ClassLabel.*\['image'\]"),
         ({"image": IMAGE, "label": LABEL}, {"image_column": "img"}, r"'img' .* does not exist, not images"),
-        ({"image": IMAGE}, {}, r"no label column; its columns are \['image'\], 0 of them .*--label_column"),
+        ({"image": IMAGE}, {}, r"no label column; its columns are \['image'\], 0 of them .*label_column=\.\.\."),
         ({"image": IMAGE, "fine": LABEL, "coarse": LABEL}, {}, r"no label column;.*2 of them.*\(fine, coarse\)"),
         ({"image": IMAGE, "label": LABEL}, {"label_column": "class"}, "no label column 'class'"),
     ],
@@ -148,7 +175,7 @@ def test_string_labels_become_classes_in_alphabetical_order(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("labels", "feature", "message"),
     [
-        ([0.5, 1.0] * 5, Value("float32"), r"'label' .* holds float32, not one class per image.*--label_column"),
+        ([0.5, 1.0] * 5, Value("float32"), r"'label' .* holds float32, not one class per image.*label_column=\.\.\."),
         ([[0, 1], [1]] * 5, datasets.List(Value("int64")), r"holds List.*not one class per image"),
         ([3] * 10, Value("int64"), r"has 1 class \(3\) in column 'label'; .*at least two"),
         ([0] * 10, ClassLabel(names=["cat"]), r"has 1 class \(cat\)"),
@@ -222,7 +249,7 @@ def test_given_splits_are_kept_and_extra_ones_ignored(tmp_path: Path) -> None:
     assert splits.test["label"] == [1, 0, 1, 0]
 
 
-def test_a_validation_split_is_carved_stratified_and_without_common_rows(tmp_path: Path) -> None:
+def test_a_validation_split_is_split_off_stratified_and_without_common_rows(tmp_path: Path) -> None:
     source = saved(tmp_path, train=table([0, 0, 0, 1] * 20), test=table([0, 1], start=200))
     splits = load_splits(source)
     assert sizes(splits) == (72, 8, 2)
@@ -233,17 +260,63 @@ def test_a_validation_split_is_carved_stratified_and_without_common_rows(tmp_pat
     assert rows_of(load_splits(source).validation) == rows_of(splits.validation)
 
 
-def test_a_missing_test_split_is_carved_first(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    import transformers
-
-    transformers.utils.logging.enable_propagation()
-    try:
-        splits = load_splits(saved(tmp_path, train=table([0, 1] * 50)))
-    finally:
-        transformers.utils.logging.disable_propagation()
+def test_a_missing_test_split_is_split_off_first(tmp_path: Path, warnings: pytest.LogCaptureFixture) -> None:
+    splits = load_splits(saved(tmp_path, train=table([0, 1] * 50)))
     assert sizes(splits) == (81, 9, 10)
-    assert "no split 'test'; a tenth of train is the test set" in caplog.text
+    assert "no split 'test': a tenth of 'train' is used as the test set" in warnings.text
     assert len({row for split in splits[:3] for row in rows_of(split)}) == 100
+
+
+def test_only_what_is_wanted_is_prepared_and_complained_about(
+    tmp_path: Path, warnings: pytest.LogCaptureFixture
+) -> None:
+    source = saved(tmp_path, train=table([1] * 40), test=table([0, 1] * 3, start=100))  # train cannot be learned from
+    splits = load_splits(source, wanted=("test",))
+    assert (splits.train, splits.validation, len(splits.test)) == (None, None, 6)
+    assert not warnings.records
+    splits = load_splits(source, wanted=("validation", "test"))
+    assert (splits.train, len(splits.validation), splits.validation_name) == (None, 4, "train (a tenth, split off)")
+    assert "trained on those rows will look better calibrated" in warnings.text
+
+
+def test_classes_without_names_are_numbered_as_for_training_whatever_is_wanted(tmp_path: Path) -> None:
+    words = Value("string")
+    train, test = table(["ant", "bee", "cat"] * 10, words), table(["cat", "bee"], words, start=100)
+    splits = load_splits(saved(tmp_path, train=train, test=test), wanted=("test",))
+    assert splits.label_names == ["ant", "bee", "cat"]
+    assert list(splits.test["label"]) == [2, 1]
+
+
+def test_splits_with_other_columns(tmp_path: Path) -> None:
+    train, test = table([0, 1] * 10), table([0, 1], start=100)
+    source = saved(tmp_path / "a", train=train, test=test.rename_column("image", "picture"))
+    with pytest.raises(ValueError, match=r"Split 'test' of .* has no column 'image', only \['picture', 'label'\]"):
+        load_splits(source)
+    source = saved(tmp_path / "b", train=train, test=test.remove_columns("image").add_column("image", ["x", "y"]))
+    with pytest.raises(ValueError, match=r"'image' in split 'test' of .* holds Value\('string'\), not images"):
+        load_splits(source)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("README.md", "---\nconfigs: [\n---\n", "while parsing"),
+        ("train/metadata.csv", "file_name,label\n0.png\n1.png,2,3,4\n", "cannot be loaded"),
+        ("script.py", "import datasets\n", "cannot be loaded: Dataset scripts are no longer supported"),
+    ],
+)
+def test_broken_datasets_are_refused_in_a_sentence(file: str, text: str, reason: str, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    for label in ("cat", "dog"):
+        (folder / "train" / label).mkdir(parents=True)
+        picture(3).save(folder / "train" / label / "0.png")
+    if file.endswith(".py"):
+        folder = tmp_path / "script"
+        folder.mkdir()
+    (folder / file).write_text(text)
+    with pytest.raises((ValueError, OSError), match=reason) as caught:
+        load_splits(source_of(str(folder)))
+    assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_dataset_saved_without_splits_is_its_train_split(tmp_path: Path) -> None:
@@ -258,37 +331,20 @@ def test_the_layout_of_food101(tmp_path: Path) -> None:
     assert set(rows_of(splits.test)) == {np.asarray(picture(100 + i)).tobytes() for i in range(10)}
 
 
-@pytest.mark.parametrize(
-    ("chosen", "message"),
-    [
-        ({"train_split": "training"}, r"no split 'training', only \['test', 'train'\]"),
-        ({"test_split": "tset"}, r"no split 'tset' to test on, only \['test', 'train'\]"),
-        ({"validation_split": "dev"}, r"no split 'dev', only \['test', 'train'\]"),
-        ({"test_split": "train"}, "must differ, or the model is tested on what it has seen"),
-        ({"validation_split": "test"}, "must differ, or the model is tested on what it has seen"),
-        ({"validation_split": "train"}, "must differ, or the model is tested on what it has seen"),
-    ],
-)
-def test_splits_that_are_missing_or_overlap(chosen: dict[str, str], message: str, tmp_path: Path) -> None:
-    source = saved(tmp_path, train=table([0, 1] * 20), test=table([0, 1]))
-    with pytest.raises(ValueError, match=message):
-        load_splits(source_of(source.path, **chosen))
-
-
-def test_carving_where_a_class_is_too_rare_to_be_split() -> None:
-    kept, carved = carve(table([0] * 19 + [1]), "label", 0.1)
-    assert (len(kept), len(carved)) == (18, 2)
+def test_splitting_off_where_a_class_is_too_rare_to_be_split() -> None:
+    rest, part = split_off(table([0] * 19 + [1]), "label", 0.1)
+    assert (len(rest), len(part)) == (18, 2)
 
 
 @pytest.mark.parametrize(
     ("labels", "has_test", "message"),
     [
-        ([0], True, r"Split 'train' .* has 1 images, too few to carve validation from it.*--calibration_split"),
-        ([0, 1], False, r"Split 'train' .* has 2 images, too few to carve test and validation from it"),
-        ([0, 1, 0], False, r"All 1 training images of .*, which carving test and validation left, are of class"),
+        ([0], True, r"Split 'train' .* has 1 images, too few to split off validation\..*validation_split=\.\.\."),
+        ([0, 1], False, r"Split 'train' .* has 2 images, too few to split off test and validation"),
+        ([0, 1, 0], False, r"All 1 training images of .*, which splitting off test and validation left, are of class"),
     ],
 )
-def test_too_few_images_to_carve_from(labels: list[int], has_test: bool, message: str, tmp_path: Path) -> None:
+def test_too_few_images_to_split(labels: list[int], has_test: bool, message: str, tmp_path: Path) -> None:
     test = {"test": table([0, 1], start=100)} if has_test else {}
     with pytest.raises(ValueError, match=message):
         load_splits(saved(tmp_path, train=table(labels), **test))
@@ -366,8 +422,8 @@ def test_training_images_of_one_class_are_refused(tmp_path: Path) -> None:
         load_splits(saved(tmp_path, train=table([1] * 40), test=table([0, 1], start=100)))
 
 
-def test_the_origin_of_the_validation_rows_is_told(tmp_path: Path) -> None:
-    carved = load_splits(saved(tmp_path / "a", train=table([0, 1] * 20), test=table([0, 1], start=100)))
-    assert carved.validation_name == "train (a tenth, carved)"
+def test_the_origin_of_the_validation_rows_is_kept(tmp_path: Path) -> None:
+    part = load_splits(saved(tmp_path / "a", train=table([0, 1] * 20), test=table([0, 1], start=100)))
+    assert part.validation_name == "train (a tenth, split off)"
     own = saved(tmp_path / "b", train=table([0, 1]), validation=table([0, 1], start=50), test=table([0, 1], start=100))
     assert load_splits(own).validation_name == "validation"

@@ -38,7 +38,7 @@ def numbers(rows: Any) -> list[int]:
     return [PILImage.open(io.BytesIO(row["image"]["bytes"])).getpixel((0, 0))[0] for row in rows]
 
 
-def test_carved_splits_have_no_image_in_common(tmp_path: Path) -> None:
+def test_splits_by_hash_have_no_image_in_common(tmp_path: Path) -> None:
     splits = stream_splits(source_of(saved(tmp_path / "data")), max_eval_samples=100)
     train, validation, test = (numbers(part) for part in splits[:3])
     assert len(train) + len(validation) + len(test) == 120
@@ -47,6 +47,7 @@ def test_carved_splits_have_no_image_in_common(tmp_path: Path) -> None:
         assert not set(left) & set(right)  # copies stay together
     assert len(validation) > 0 and len(test) > 0
     assert (splits.image_column, splits.label_column, splits.label_names) == ("image", "label", ["a", "b", "c", "d"])
+    assert splits.validation_name == "train (a tenth, split off)"
     again = stream_splits(source_of(saved(tmp_path / "again")), max_eval_samples=100)
     assert numbers(again.validation) == validation
 
@@ -139,7 +140,7 @@ def test_trainer_learns_from_a_stream_and_resumes_exactly(tmp_path: Path, proces
 
 
 def test_what_a_stream_cannot_do(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"has no end, and max_steps=-1: say when to stop with --max_steps N"):
+    with pytest.raises(ValueError, match=r"has no end, and max_steps=-1: set max_steps to"):
         check_streaming(-1)
     with pytest.raises(ValueError, match=r"data_fraction=0.5 .* Leave them out"):
         check_streaming(10, data_fraction=0.5)
@@ -153,7 +154,7 @@ def test_what_a_stream_cannot_do(tmp_path: Path) -> None:
     whole.save_to_disk(tmp_path / "unlabelled")
     with pytest.raises(ValueError, match=r"Label -1 .* in test of .*unlabelled' is outside"):
         stream_splits(source_of(str(tmp_path / "unlabelled")), 10)
-    with pytest.raises(ValueError, match=r"has no split 'learn', only \['train'\]"):
+    with pytest.raises(ValueError, match=r"has no split 'learn' to train on, only \['train'\]"):
         stream_splits(source_of(saved(tmp_path / "data"), train_split="learn"), 10)
 
 
@@ -165,6 +166,6 @@ def test_bad_images_are_named_or_left_out(tmp_path: Path, processor: Any) -> Non
     whole["train"] = concatenate_datasets([whole["train"], bad.cast_column("image", Image())])
     whole.save_to_disk(tmp_path / "bad")
     source = source_of(str(tmp_path / "bad"))
-    with pytest.raises(ValueError, match=r"Image \d+ of the stream cannot be read.*--skip_bad_images"):
+    with pytest.raises(ValueError, match=r"Image \d+ of the stream cannot be read.*skip_bad_images=True"):
         take(stream_splits(source, 10), processor, 60, tmp_path)
     assert len(take(stream_splits(source, 10, skip_bad_images=True), processor, 60, tmp_path)) == 60

@@ -1,15 +1,23 @@
 """Classifiers get a head for the dataset's labels, keep what they had if it fits, and survive a round trip."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
 import torch
+from PIL import Image
 from tiny import SIZE, same_weights
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageClassification,
+    CLIPImageProcessor,
+    ConvNextImageProcessor,
+    DeiTImageProcessor,
+    EfficientNetImageProcessor,
+    MobileViTImageProcessor,
     PreTrainedModel,
     TimmWrapperConfig,
     TimmWrapperForImageClassification,
@@ -21,7 +29,10 @@ from transformers import (
 
 from macs_hf.calibration import fold_temperature
 from macs_hf.models.loading import BACKBONES, FROM_SCRATCH, load_classifier, load_pretrained, model_id
+from macs_hf.models.processor_size import resized_processor
+from macs_hf.models.saving import save_classifier
 from macs_hf.models.timm_layout import save_in_timm_layout
+from macs_hf.pixels import preparation
 
 
 OLD, NEW = ["a", "b", "c"], ["cat", "dog", "eel", "fox", "gnu"]
@@ -213,8 +224,10 @@ def test_a_backbone_without_a_head_gets_one(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=str(tmp_path)):
+    with pytest.raises(OSError, match=rf"'{tmp_path}' is no folder of a saved model: it has no config\.json"):
         load_classifier(str(tmp_path), NEW)
+    with pytest.raises(ValueError, match="model='' is empty"):
+        load_pretrained("")
 
 
 def test_weights_that_do_not_fit_are_not_drawn_anew(tmp_path: Path) -> None:
@@ -223,3 +236,88 @@ def test_weights_that_do_not_fit_are_not_drawn_anew(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config | {"image_size": 64}))
     with pytest.raises(ValueError, match=r"other shapes than its config asks for: vit\.embeddings\.position"):
         load_classifier(str(tmp_path), NEW)
+    with pytest.raises(ValueError, match=r"other shapes than its config asks for: vit\.embeddings\.position"):
+        load_pretrained(str(tmp_path))
+
+
+# ---- What cannot be loaded ----
+
+
+def test_an_unfinished_classifier_is_not_measured(tmp_path: Path) -> None:
+    ViTModel(ViTConfig(**VIT), add_pooling_layer=False).save_pretrained(tmp_path)
+    ViTImageProcessor().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"no weights for classifier\.bias, classifier\.weight: it is no finished"):
+        load_pretrained(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("model.safetensors", b"\x10\x00", r"The weights of model .* cannot be read .*damaged or incomplete"),
+        ("config.json", b"{", r"Model .* cannot be loaded: JSONDecodeError"),
+        ("config.json", b'{"model_type": "vit", "hidden_size": "wide"}', r"Model .* cannot be loaded: "),
+        ("config.json", b'{"model_type": "own", "auto_map": {"AutoConfig": "own.Own"}}', "own repository.*never run"),
+    ],
+)
+@pytest.mark.parametrize("load", [load_pretrained, lambda name: load_classifier(name, OLD)], ids=["whole", "head"])
+def test_damaged_folders(load: Callable, file: str, content: bytes, message: str, tmp_path: Path) -> None:
+    saved_vit(tmp_path)
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises((ValueError, OSError), match=message) as caught:
+        load(str(tmp_path))
+    assert str(tmp_path) in str(caught.value)
+
+
+# ---- Another input size ----
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ViTImageProcessor,
+        ConvNextImageProcessor,  # the shortest edge, and a share of it to crop
+        CLIPImageProcessor,  # the shortest edge, then a crop
+        DeiTImageProcessor,  # 256, then a crop of 224
+        EfficientNetImageProcessor,
+        MobileViTImageProcessor,
+    ],
+)
+def test_processors_take_another_size_and_keep_the_rest(kind: type) -> None:
+    processor = kind()
+    resized = resized_processor(processor, 48)
+    before, after = preparation(processor), preparation(resized)
+    assert after == before._replace(size=(48, 48))
+    # The whole of a square image: nothing is cropped off its border.
+    square = np.zeros((96, 96, 3), np.uint8)
+    square[:8] = 255
+    assert resized(Image.fromarray(square), return_tensors="pt")["pixel_values"][0, 0, 1].min() > 0.5
+
+
+def test_a_model_of_transformers_is_loaded_and_saved_at_another_size(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, processor = load_classifier("tiny", OLD)
+    save_classifier(model, processor, tmp_path / "old")
+    again, resized = load_pretrained(str(tmp_path / "old"), image_size=48)
+    assert same_weights(model, again)
+    save_classifier(again, resized, tmp_path / "new")
+    assert preparation(load_pretrained(str(tmp_path / "new"))[1]).size == (48, 48)
+    assert preparation(load_pretrained(str(tmp_path / "old"))[1]).size == (32, 32)
+    assert {path.suffix for path in (tmp_path / "new").iterdir()} == {".json", ".safetensors"}
+
+
+def test_a_timm_model_is_loaded_and_saved_at_another_size(tmp_path: Path) -> None:
+    model = saved_timm(tmp_path / "old")
+    again, resized = load_pretrained(str(tmp_path / "old"), image_size=48)
+    torch.testing.assert_close(logits_of(again), logits_of(model))
+    save_classifier(again, resized, tmp_path / "new")
+    assert preparation(load_pretrained(str(tmp_path / "new"))[1]).size == (48, 48)
+    assert timm.create_model(f"local-dir:{tmp_path / 'new'}").pretrained_cfg["input_size"] == [3, 48, 48]
+
+
+def test_a_network_that_is_built_for_one_size_is_refused_at_another(tmp_path: Path) -> None:
+    saved_vit(tmp_path)
+    for load in (load_pretrained, lambda name, **size: load_classifier(name, NEW, **size)):
+        with pytest.raises(ValueError, match=r"does not run on images of image_size=64 .*leave image_size out"):
+            load(str(tmp_path), image_size=64)
+        with pytest.raises(ValueError, match="image_size=0 must be a positive number"):
+            load(str(tmp_path), image_size=0)

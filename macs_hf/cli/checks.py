@@ -1,0 +1,90 @@
+"""Training arguments that transformers accepts, and that would end a run at its first step or after its last one."""
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+
+# What `eval_` is put in front of when a model is evaluated during training.
+METRICS = ("loss", "accuracy", "nll", "ece", "brier", "logit_margin")
+AT_LEAST = {
+    "per_device_train_batch_size": 1,
+    "per_device_eval_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+    "eval_accumulation_steps": 1,
+    "dataloader_num_workers": 0,
+    "learning_rate": 0,
+    "weight_decay": 0,
+    "warmup_steps": 0,
+    "adam_epsilon": 0,
+    "max_grad_norm": 0,
+    "eval_delay": 0,
+}
+ABOVE_ZERO = ("logging_steps", "eval_steps", "save_steps")
+SEEDS = ("seed", "data_seed")
+BETAS = ("adam_beta1", "adam_beta2")
+
+
+def check_training_arguments(args: Any, trackers: Mapping[str, bool] | None = None) -> None:
+    """
+    Refuse values that can be known to be wrong before training.
+
+    Args:
+        args ([`~transformers.TrainingArguments`]): As parsed.
+        trackers (`Mapping[str, bool]`, *optional*): The trackers that `report_to` may name, and whether they are
+            installed; defaults to what transformers finds.
+
+    Raises:
+        `ValueError`: With the argument, its value and what it may be.
+    """
+    for name, least in AT_LEAST.items():
+        value = getattr(args, name)
+        if value is not None and not (math.isfinite(value) and value >= least):
+            raise ValueError(f"{name}={value} must be a finite number of at least {least}.")
+    for name in ABOVE_ZERO:
+        value = getattr(args, name)
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name}={value} must be above 0: a number of steps, or a share of all steps below 1.")
+    for name in BETAS:
+        if not 0 <= getattr(args, name) < 1:
+            raise ValueError(f"{name}={getattr(args, name)} must lie in [0, 1).")
+    for name in SEEDS:
+        value = getattr(args, name)
+        if value is not None and not 0 <= value < 2**32:
+            raise ValueError(f"{name}={value} must lie in [0, 2**32).")
+    _check_length(args)
+    _check_metric(args.metric_for_best_model)
+    _check_trackers(args.report_to, _known_trackers() if trackers is None else trackers)
+
+
+def _check_length(args: Any) -> None:
+    if args.max_steps != -1 and args.max_steps < 1:
+        raise ValueError(f"max_steps={args.max_steps} must be at least 1, or -1 to train for num_train_epochs.")
+    epochs = args.num_train_epochs
+    if args.max_steps == -1 and not (math.isfinite(epochs) and epochs > 0):
+        raise ValueError(f"num_train_epochs={epochs} must be a finite number above 0.")
+
+
+def _check_metric(metric: str | None) -> None:
+    if metric is not None and metric.removeprefix("eval_") not in METRICS:
+        raise ValueError(f"metric_for_best_model={metric!r} is not measured; choose one of {', '.join(METRICS)}.")
+
+
+def _check_trackers(named: Collection[str], trackers: Mapping[str, bool]) -> None:
+    for tracker in named:
+        if tracker not in trackers:
+            raise ValueError(
+                f"report_to={tracker!r} is no tracker: write 'none' for no tracker, 'all' for all that are installed, "
+                f"or some of {', '.join(trackers)}."
+            )
+        if not trackers[tracker]:
+            raise ValueError(f"report_to={tracker!r} is not installed. Install it with pip, or name another tracker.")
+
+
+def _known_trackers() -> dict[str, bool]:
+    from transformers.integrations import get_available_reporting_integrations
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    installed = get_available_reporting_integrations()
+    # Whether flyte is there, transformers does not say beforehand.
+    return {name: name in installed or name == "flyte" for name in INTEGRATION_TO_CALLBACK}

@@ -1,0 +1,59 @@
+"""Loading and preparing datasets, alike for `train`, `evaluate` and `calibrate`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..data.images import EvalTransform, ImageDataset, drop_unreadable
+from ..data.sources import DatasetSource
+from ..data.split_plan import ROLES
+from ..data.splits import ImageSplits, class_balanced_subset, load_splits
+from ..data.streaming import stream_splits
+
+
+STREAMED_EVAL_SAMPLES = 5000
+
+
+def load_data(
+    source: DatasetSource,
+    wanted: Sequence[str] = ROLES,
+    *,
+    streaming: bool = False,
+    skip_bad_images: bool = False,
+    max_eval_samples: int | None = None,
+    max_calibration_samples: int | None = None,
+) -> ImageSplits:
+    """
+    The splits that a command needs.
+
+    Args:
+        source ([`DatasetSource`]): Which dataset.
+        wanted (`Sequence[str]`, *optional*, defaults to all three): Those of `train`, `validation` and `test` needed.
+        streaming (`bool`, *optional*, defaults to `False`): Read the training images when they are needed.
+        skip_bad_images (`bool`, *optional*, defaults to `False`): Leave out images that cannot be read.
+        max_eval_samples (`int`, *optional*): At most so many validation, and so many test images.
+        max_calibration_samples (`int`, *optional*): At most so many validation images.
+    """
+    if streaming:
+        return stream_splits(source, max_eval_samples or STREAMED_EVAL_SAMPLES, skip_bad_images)
+    splits = load_splits(source, wanted)
+    for role in wanted:
+        split = getattr(splits, role)
+        if skip_bad_images:
+            split = drop_unreadable(split, splits.image_column, role)
+        cap = {"validation": max_calibration_samples or max_eval_samples, "test": max_eval_samples}.get(role)
+        if cap is not None:
+            split = class_balanced_subset(split, splits.label_column, min(len(split), cap), seed=0)
+        splits = splits._replace(**{role: split})
+    return splits
+
+
+def image_dataset(splits: ImageSplits, role: str, transform: Callable) -> ImageDataset:
+    origin = splits.validation_name if role == "validation" else role
+    return ImageDataset(getattr(splits, role), splits.image_column, splits.label_column, transform, origin)
+
+
+def held_out(splits: ImageSplits, role: str, processor: Any) -> ImageDataset:
+    """Validation or test images for a model, looked at now, since they may be used only when training is over."""
+    dataset = image_dataset(splits, role, EvalTransform(processor))
+    dataset.check_headers()
+    return dataset

@@ -1,0 +1,27 @@
+"""`macs-hf push FOLDER REPO`: what a run left on disk goes to the Hub, in one commit."""
+
+import argparse
+
+from .errors import plain_errors
+
+
+def main(argv: list[str]) -> int:
+    options = _parser().parse_args(argv)
+    with plain_errors("macs-hf push", vars(options)):
+        from ..publishing.push import push_folder
+
+        commit = push_folder(options.folder, options.repo, private=options.private, revision=options.revision)
+        print("pushed:", commit.repo_url)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="macs-hf push",
+        description="Push the model, report, pictures and card of a run's folder, in one commit.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="where the model was saved")
+    parser.add_argument("repo", metavar="REPO", help="user/name; created if it does not exist")
+    parser.add_argument("--private", action="store_true", default=None, help="make it private")
+    parser.add_argument("--revision", help="branch; created if it does not exist")
+    return parser

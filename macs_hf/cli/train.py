@@ -1,0 +1,192 @@
+"""`macs-hf train`: train an image classifier, calibrate it, measure it, and push it.
+
+`accelerate launch -m macs_hf.cli.train` starts it on several GPUs; `macs-hf train --help` lists its arguments.
+"""
+
+import dataclasses
+import shlex
+import sys
+from typing import Any, NamedTuple
+
+import torch
+from transformers import set_seed
+from transformers.utils import logging
+
+from ..data.images import ImageDataset, TrainTransform
+from ..data.sources import DatasetSource, source_of
+from ..data.splits import ImageSplits, class_balanced_subset
+from ..data.streaming import check_streaming, training_stream
+from ..evaluation.checkpoint import default_corruptions, evaluate_checkpoint, recorded_arguments, write_report
+from ..models.loading import FROM_SCRATCH, load_classifier
+from ..objective import objective_of
+from ..publishing.access import open_repo
+from ..training.arguments import MaCSTrainingArguments
+from ..training.checkpoints import claim_output_dir
+from ..training.trainer import MaCSTrainer
+from .data import held_out, image_dataset, load_data
+from .errors import plain_errors
+from .summary import summary_table
+from .train_arguments import ARGUMENTS, PROGRAM, ScriptArguments, parse
+from .train_help import common_help, full_help
+
+
+# Settings that do not change what is learned, and those of `TrainingArguments` that do: starting again with another
+# recipe is another run.
+AFTER_TRAINING = (
+    *("corruptions", "corruption_samples", "corruption_design", "license", "skip_bad_images"),
+    *("max_eval_samples", "max_calibration_samples"),
+)
+RECIPE = (
+    *("seed", "learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
+    *("gradient_accumulation_steps", "weight_decay", "warmup_steps", "lr_scheduler_type", "optim", "optim_args"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "data_seed", "bf16", "fp16"),
+)
+
+
+class Prepared(NamedTuple):
+    """All that a run needs."""
+
+    source: DatasetSource
+    trainer: MaCSTrainer
+    test: ImageDataset
+    checkpoint: str | None  # to continue from
+
+
+def main(argv: list[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    with plain_errors(PROGRAM, ARGUMENTS):
+        for flags, text in ((("-h", "--help"), common_help), (("--help-all",), full_help)):
+            if any(flag in argv for flag in flags):
+                print(text([word for word in argv if word not in flags]))
+                return 0
+        script, args = parse(argv)
+        prepared = prepare(script, args)
+        if train(prepared, script, args):
+            finish(prepared, script, args, command=shlex.join(["macs-hf", "train", *argv]))
+    return 0
+
+
+def prepare(script: ScriptArguments, args: MaCSTrainingArguments) -> Prepared:
+    """Load the data and the model, and make the trainer. What can be wrong is found out here, before training."""
+    logging.set_verbosity(args.get_process_log_level())
+    if script.streaming:
+        check_streaming(args.max_steps, script.data_fraction, script.max_train_samples)
+        args.accelerator_config.dispatch_batches = False  # each process reads its own shards
+    if args.push_to_hub and args.process_index == 0:
+        open_repo(args)  # whoever may not push learns it now
+
+    # ---- Data ----
+    source = source_of(
+        script.dataset,
+        script.dataset_config,
+        script.image_column,
+        script.label_column,
+        train_split=script.train_split,
+        validation_split=script.calibration_split,
+        test_split=script.split,
+        horizontal_flip=script.horizontal_flip,
+    )
+    with args.main_process_first(desc="loading the dataset"):
+        splits = load_data(
+            source,
+            streaming=script.streaming,
+            skip_bad_images=script.skip_bad_images,
+            max_eval_samples=script.max_eval_samples,
+            max_calibration_samples=script.max_calibration_samples,
+        )
+    splits = _reduced(splits, script, args.seed)
+
+    # ---- Model: a fresh head, or a whole network, is drawn from the seed ----
+    if script.model in FROM_SCRATCH:
+        torch.set_num_threads(1)  # their tensors are so small that more threads only wait for one another
+    set_seed(args.seed)
+    model, processor = load_classifier(script.model, splits.label_names, script.model_revision, script.image_size)
+
+    if script.channels_last:
+        model = model.to(memory_format=torch.channels_last)  # inputs follow the weights
+    augment = TrainTransform(processor, source.horizontal_flip, augmix=objective_of(args).lambda_jsd > 0)
+    if script.streaming:
+        training = training_stream(splits, augment, args, script.shuffle_buffer)
+    else:
+        training = image_dataset(splits, "train", augment)
+    validation, test = (held_out(splits, role, processor) for role in ("validation", "test"))
+
+    # ---- The trainer, in a folder of its own ----
+    identity = _identity(script, args, None if script.streaming else len(training))
+    with args.main_process_first(desc="looking into the output folder"):
+        checkpoint = args.resume_from_checkpoint or claim_output_dir(args.output_dir, identity)
+    trainer = MaCSTrainer(
+        model=model, args=args, train_dataset=training, eval_dataset=validation, processing_class=processor
+    )
+    return Prepared(source, trainer, test, checkpoint)
+
+
+def train(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArguments) -> bool:
+    """Train and save the model; returns whether it can be calibrated here."""
+    trainer = prepared.trainer
+    if trainer.is_world_process_zero():
+        sizes = ("streamed" if script.streaming else len(trainer.train_dataset), len(trainer.eval_dataset))
+        print(f"{script.method}: {script.model} on {prepared.source.path}, {args.world_size} x {args.device}")
+        print("images to train, validate and test on:", *sizes, len(prepared.test))
+    result = trainer.train(resume_from_checkpoint=prepared.checkpoint)
+    trainer.save_metrics("train", result.metrics)
+    trainer.save_state()
+    trainer.save_model(_internal_call=True)  # before anything else can go wrong, and without pushing yet
+    if not trainer.is_whole_model():
+        print(f"Trained in shards, which take no temperature: run `macs-hf calibrate {args.output_dir}`.")
+    return trainer.is_whole_model()
+
+
+def finish(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArguments, command: str) -> None:
+    """Measure with a temperature that test never saw, fold it into the head, save, write the card, and push."""
+    trainer, source = prepared.trainer, prepared.source
+    validation = trainer.eval_dataset
+    params = {"auto": default_corruptions(trainer.processing_class), "none": None}
+    report, rows = evaluate_checkpoint(
+        trainer,
+        prepared.test,
+        calibration=validation,
+        corruptions=params.get(script.corruptions, script.corruptions),
+        corruption_samples=script.corruption_samples,
+        corruption_design=script.corruption_design,
+        model=script.model,
+        model_revision=script.model_revision,
+        dataset=source.path,
+        dataset_config=source.config,
+        split=source.test_split,
+        training_arguments=recorded_arguments(script) | recorded_arguments(args),
+        command=command,
+        seeds={"seed": args.seed},
+    )
+    trainer.fold_temperature(report.temperature.value, validation)
+    trainer.save_model(_internal_call=True)
+    if trainer.is_world_process_zero():
+        written = write_report(report, rows, args.output_dir)
+        print(
+            f"\n{summary_table(report)}\n\nThe calibrated model is in {args.output_dir}, beside", *written, sep="\n  "
+        )
+    trainer.create_model_card(license=script.license, report=report)
+    if args.push_to_hub:
+        commit = trainer.push_to_hub(license=script.license, report=report)
+        if commit is not None:
+            print(f"\nPushed: {commit.repo_url}")
+
+
+def _reduced(splits: ImageSplits, script: ScriptArguments, seed: int) -> ImageSplits:
+    """With the share of the training set that was asked for."""
+    if script.data_fraction == 1 and script.max_train_samples is None:
+        return splits
+    size = round(len(splits.train) * script.data_fraction)
+    size = size if script.max_train_samples is None else min(size, script.max_train_samples)
+    return splits._replace(train=class_balanced_subset(splits.train, splits.label_column, size, seed))
+
+
+def _identity(script: ScriptArguments, args: MaCSTrainingArguments, training_images: int | None) -> dict[str, Any]:
+    """What makes a run the same run when it is started again."""
+    identity = {name: value for name, value in dataclasses.asdict(script).items() if name not in AFTER_TRAINING}
+    identity["training_images"] = training_images
+    return identity | dataclasses.asdict(objective_of(args)) | {name: str(getattr(args, name)) for name in RECIPE}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

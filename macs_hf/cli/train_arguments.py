@@ -1,0 +1,141 @@
+"""The arguments of `macs-hf train`: what to train on what, beside those of `MaCSTrainingArguments`."""
+
+import difflib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import HfArgumentParser
+
+from ..models.loading import FROM_SCRATCH
+from ..objective import METHODS
+from ..training.arguments import MaCSTrainingArguments
+from .checks import check_training_arguments
+from .folders import folder_name
+from .settings import read_settings
+
+
+PROGRAM = "macs-hf train"
+USAGE = f"{PROGRAM} [SETTINGS.yaml] [--ARGUMENT VALUE ...]"
+
+
+# Arguments that must be at least 1, if given.
+SIZES = ("corruption_samples", "image_size", "max_train_samples", "max_eval_samples", "max_calibration_samples")
+SIZES += ("shuffle_buffer",)
+
+
+@dataclass
+class ScriptArguments:
+    """What to train, on what."""
+
+    dataset: str = field(default="digits", metadata={"help": "Benchmark name, Hub id or local folder."})
+    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of a Hub dataset."})
+    image_column: str | None = field(default=None, metadata={"help": "Needed if there are several image columns."})
+    label_column: str | None = field(default=None, metadata={"help": "Needed if there are several class labels."})
+    train_split: str | None = field(default=None, metadata={"help": "Split to train on."})
+    calibration_split: str | None = field(
+        default=None, metadata={"help": "Split that fits the temperature; a tenth of train if there is none."}
+    )
+    split: str | None = field(default=None, metadata={"help": "Split to test on."})
+    model: str = field(default="tiny", metadata={"help": "`tiny`, `small`, a backbone, timm or Hub id, a folder."})
+    model_revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of the model."})
+    image_size: int | None = field(default=None, metadata={"help": "Height and width of the input, in pixels."})
+    channels_last: bool = field(
+        default=False, metadata={"help": "Keep convolutions in channels-last memory: faster on most devices."}
+    )
+    method: str = field(default="macs", metadata={"help": f"Sets the objective: {', '.join(METHODS)}."})
+    data_fraction: float = field(default=1.0, metadata={"help": "Class-balanced share of the training set."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "At most so many training images."})
+    skip_bad_images: bool = field(default=False, metadata={"help": "Leave out images that cannot be read."})
+    streaming: bool = field(
+        default=False, metadata={"help": "Read training images when they are needed; needs max_steps."}
+    )
+    shuffle_buffer: int = field(default=2000, metadata={"help": "With streaming: images each worker chooses from."})
+    max_eval_samples: int | None = field(
+        default=None, metadata={"help": "At most so many validation, and so many test images (5,000 with streaming)."}
+    )
+    max_calibration_samples: int | None = field(
+        default=None, metadata={"help": "At most so many validation images, which fit the temperature."}
+    )
+    horizontal_flip: bool | None = field(default=None, metadata={"help": "Mirror at random; off for digits."})
+    corruptions: Literal["auto", "cifar", "imagenet", "none"] = field(
+        default="auto", metadata={"help": "Parameters of the corruption benchmark; auto fits the input size."}
+    )
+    corruption_samples: int | None = field(default=None, metadata={"help": "Fixed subset of test images for it."})
+    corruption_design: Literal["auto", "crossed", "spread"] = field(
+        default="auto",
+        metadata={"help": "Every image under all corruptions, or each under one; auto spreads from 1,900 images on."},
+    )
+    license: str | None = field(default=None, metadata={"help": "Of the pushed model; else that of its base."})
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ValueError(f"method={self.method!r} is not one of {', '.join(METHODS)}.")
+        for name in SIZES:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
+        if not 0 < self.data_fraction <= 1:
+            raise ValueError(f"data_fraction={self.data_fraction} must lie in (0, 1].")
+
+
+CLASSES = (ScriptArguments, MaCSTrainingArguments)
+# The names of all flags.
+ARGUMENTS = tuple(each.name for cls in CLASSES for each in fields(cls) if each.init)
+
+
+def script_defaults(script: ScriptArguments) -> dict[str, Any]:
+    """What this command sets differently from `TrainingArguments`; flags and settings files win."""
+    on_gpu = torch.cuda.is_available()
+    has_bf16 = on_gpu and torch.cuda.is_bf16_supported()
+    # A stream has no epochs: ten times during training.
+    when = {"eval_steps": 0.1, "save_steps": 0.1} if script.streaming else {}
+    names = (folder_name(script.dataset), folder_name(script.model), script.method)
+    return {
+        "output_dir": str(Path("runs", "-".join(names))),
+        "num_train_epochs": 20,
+        "per_device_train_batch_size": 64,
+        "per_device_eval_batch_size": 256,
+        # From scratch a large step, for fine-tuning a small one.
+        "learning_rate": 5e-3 if script.model in FROM_SCRATCH else 1e-4,
+        "weight_decay": 0.05,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": 0.1,
+        "use_cpu": not torch.accelerator.is_available(),  # else processes without a GPU would not find each other
+        "bf16": has_bf16,
+        "fp16": on_gpu and not has_bf16,
+        "logging_steps": 10,
+        "eval_strategy": "steps" if script.streaming else "epoch",
+        "save_strategy": "steps" if script.streaming else "epoch",
+        "save_total_limit": 1,
+        "seed": 0,
+        "dataloader_pin_memory": on_gpu,
+        "log_level": "warning",
+        **when,
+    }
+
+
+def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
+    """The arguments of a command line, whose first word may be a file of settings, checked."""
+    parser, argv = make_parser(argv)
+    script, args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
+    if unknown:
+        similar = difflib.get_close_matches(unknown[0].lstrip("-").partition("=")[0], ARGUMENTS, n=1)
+        meant = f" Did you mean --{similar[0]}?" if similar else ""
+        raise ValueError(f"Unknown arguments: {' '.join(unknown)}.{meant} --help-all lists those there are.")
+    check_training_arguments(args)
+    return script, args
+
+
+def make_parser(argv: list[str]) -> tuple[HfArgumentParser, list[str]]:
+    """A parser with the defaults that the dataset, the model and the method ask for, and the flags it is for."""
+    settings = {}
+    if argv and argv[0].endswith((".json", ".yaml", ".yml")):
+        settings, argv = read_settings(argv[0], *CLASSES), argv[1:]
+    usual = {"allow_abbrev": False, "add_help": False, "prog": PROGRAM, "usage": USAGE}
+    first = HfArgumentParser(ScriptArguments, **usual)
+    first.set_defaults(**{name: value for name, value in settings.items() if hasattr(ScriptArguments, name)})
+    script = first.parse_args_into_dataclasses(argv, return_remaining_strings=True)[0]
+    parser = HfArgumentParser(CLASSES, **usual)
+    parser.set_defaults(**script_defaults(script) | METHODS[script.method] | settings)
+    return parser, argv

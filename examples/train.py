@@ -192,7 +192,7 @@ def prepare(
     else:
         train = prepared("train", augment)
     for held_out in (validation, test):
-        held_out.check_headers()
+        held_out.check_images()
 
     # ---- The trainer, in a folder of its own ----
     identity = {name: value for name, value in dataclasses.asdict(script).items() if name not in AFTER_TRAINING}

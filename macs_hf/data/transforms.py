@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from transformers.image_processing_backends import TorchvisionBackend
 
 from ..pixels import level_table, preparation
 from ..randomness import fresh_keys, look_up, uniform
@@ -71,7 +72,7 @@ class EvalTransform:
             return {"pixel_values": [self(image)["pixel_values"] for image in images]}
         together = max(1, PIECE // torch.Size(self.pixel_shape).numel())
         pieces = (images[start : start + together] for start in range(0, len(images), together))
-        prepared = [self.processor(piece, return_tensors="pt")["pixel_values"] for piece in pieces]
+        prepared = [self.processor(piece, **self._options)["pixel_values"] for piece in pieces]
         return {"pixel_values": torch.cat(prepared).contiguous()}
 
     def to_pixels(self, images: Sequence[Image.Image]) -> Tensor | None:
@@ -92,8 +93,14 @@ class EvalTransform:
         generator = np.random.default_rng(0)
         shapes = ((48, 64, 3), (64, 48, 3), (48, 64, 3), (40, 40, 3))
         images = [Image.fromarray(generator.integers(0, 256, shape, dtype=np.uint8)) for shape in shapes]
-        together = self.processor(images, return_tensors="pt")["pixel_values"]
+        together = self.processor(images, **self._options)["pixel_values"]
         return torch.equal(together, torch.stack([self(image)["pixel_values"] for image in images]))
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        # On a CPU these processors take images one by one unless told otherwise, which is faster for large ones alone.
+        grouped = isinstance(self.processor, TorchvisionBackend) and max(self.pixel_shape) <= SMALL_IMAGE
+        return {"return_tensors": "pt"} | ({"disable_grouping": False} if grouped else {})
 
     @cached_property
     def _table(self) -> Tensor:
@@ -162,7 +169,7 @@ class TrainTransform:
         return self.from_pixels(torch.stack(list(parts)), keys)
 
     def to_pixels(self, images: Sequence[Image.Image]) -> Tensor:
-        return torch.stack([self.read(image, None) for image in images])
+        return torch.stack([resize(to_tensor(image), self.size) for image in images])
 
     def from_pixels(self, pixels: Tensor, keys: Tensor) -> dict[str, Tensor]:
         """The rest of the augmentation, of all images at once."""

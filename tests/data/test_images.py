@@ -8,6 +8,7 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
+import tiny
 import torch
 from datasets import ClassLabel, Dataset, Features
 from PIL import Image
@@ -179,6 +180,26 @@ def test_a_subset_is_keyed_as_any_other_dataset() -> None:
     items = keyed.__getitems__([0, 1])
     assert [item["labels"] for item in items] == [4, 2]
     assert same([keyed[1]], items[1:])
+
+
+def test_a_run_resumed_with_other_workers_and_no_cache_ends_in_the_same_weights(tmp_path: Path) -> None:
+    splits = load_splits(source_of("digits"))
+
+    def trainer(folder: str, cache_bytes: int, workers: int) -> tiny.MaCSTrainer:
+        torch.manual_seed(0)
+        model, processor = load_classifier("tiny", splits.label_names)
+        options = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "dataloader_num_workers": workers}
+        data = ImageDataset(
+            splits.train.select(range(24)), "image", "label", TrainTransform(processor), "train", cache_bytes
+        )
+        args = tiny.arguments(tmp_path / folder, per_device_train_batch_size=8, **options)
+        return tiny.MaCSTrainer(model=model, args=args, train_dataset=data, processing_class=processor)
+
+    whole = trainer("whole", 10**6, 0)
+    whole.train()
+    resumed = trainer("resumed", 0, 2)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-4"))  # in the second of two epochs
+    assert tiny.same_weights(whole.model, resumed.model)
 
 
 # ---- The cache ----

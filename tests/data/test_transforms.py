@@ -108,6 +108,44 @@ def test_evaluation_equals_the_pipeline(kind: str, tmp_path: Path) -> None:
         assert torch.equal(measured, served), name
 
 
+@pytest.mark.parametrize("kind", [*PROCESSORS, "timm"])
+def test_batches_and_pixels_that_were_kept_equal_the_processor_bit_for_bit(kind: str) -> None:
+    if kind == "timm":
+        processor = timm_processor(48)
+    else:
+        cls, settings, *_ = PROCESSORS[kind]
+        processor = getattr(transformers, cls)(**settings)
+    transform = EvalTransform(processor)
+    images = [scene(*size, seed=seed) for seed, size in enumerate([(60, 40), (32, 32), (60, 40), (300, 260)])]
+    expected = torch.stack([processor(image, return_tensors="pt")["pixel_values"][0] for image in images])
+    assert transform._batches_exactly
+    assert torch.equal(transform.batch(images)["pixel_values"], expected)
+    pixels = transform.to_pixels(images)
+    assert pixels.dtype == torch.uint8
+    kept = transform.from_pixels(pixels)["pixel_values"]
+    assert kept.dtype == expected.dtype and torch.equal(kept, expected)
+
+
+def test_a_processor_that_minds_its_company_is_called_image_by_image() -> None:
+    class Jealous(ViTImageProcessor):
+        def __call__(self, images: Any, **kwargs: Any) -> Any:
+            prepared = super().__call__(images, **kwargs)
+            prepared["pixel_values"] = prepared["pixel_values"] * (1 + 1e-3 * (len(prepared["pixel_values"]) - 1))
+            return prepared
+
+    transform = EvalTransform(Jealous(size={"height": 32, "width": 32}))
+    images = [scene(seed=seed) for seed in range(3)]
+    assert not transform._batches_exactly
+    for values, image in zip(transform.batch(images)["pixel_values"], images, strict=True):
+        assert torch.equal(values, transform(image)["pixel_values"])
+
+
+def test_a_processor_without_a_fixed_size_still_prepares_images() -> None:
+    transform = EvalTransform(transformers.TextNetImageProcessor(size={"shortest_edge": 64}))
+    values = transform.batch([scene(128, 64), scene(64, 64)])["pixel_values"]
+    assert [tuple(value.shape) for value in values] == [(3, 64, 128), (3, 64, 64)]
+
+
 # ---- Augmentation ----
 
 

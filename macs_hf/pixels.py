@@ -65,12 +65,30 @@ def preparation(processor: Any) -> Preparation:
     return Preparation(size, tuple(order.tolist()), tuple(mean), tuple(std))
 
 
+def level_table(processor: Any) -> torch.Tensor:
+    """
+    What `processor` makes of each of the 256 levels of a pixel, per channel of its output: a table `(3, 256)`, in the
+    type of its `pixel_values`.
+    """
+    greys = [_process(processor, (level, level, level)) for level in range(256)]
+    return torch.stack([grey[:, grey.shape[1] // 2, grey.shape[2] // 2] for grey in greys], dim=1)
+
+
 @dataclass(frozen=True)
 class PixelStats:
-    """Per-channel mean and standard deviation that an image processor normalised with, for pixels in [0, 1]."""
+    """
+    How an image processor normalised pixels in [0, 1].
+
+    Args:
+        mean (`tuple[float, ...]`): Per channel of the network's input, or one for all channels.
+        std (`tuple[float, ...]`): Likewise.
+        channels (`tuple[int, ...]`, *optional*): Which of red (0), green (1) and blue (2) each channel of the input
+            shows, such as `(2, 1, 0)` for a network that takes BGR; by default the order stays.
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    channels: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         mean, std = (torch.as_tensor(values, dtype=torch.float64) for values in (self.mean, self.std))
@@ -79,6 +97,16 @@ class PixelStats:
                 f"PixelStats of mean={self.mean} and std={self.std}: each must be a finite number, and each std above "
                 "0, or there is no way back to pixels. Pass the `image_mean` and `image_std` of the image processor; "
                 "PixelStats((0.0,), (1.0,)) if pixels in [0, 1] were not normalised."
+            )
+        if mean.shape != std.shape:
+            raise ValueError(
+                f"PixelStats of mean={self.mean} and std={self.std}: they must be of equal length, one number per "
+                "channel, or one for all channels."
+            )
+        if self.channels is not None and sorted(self.channels) != list(range(len(self.channels))):
+            raise ValueError(
+                f"channels={self.channels} must name each of red (0), green (1) and blue (2) once, such as (2, 1, 0) "
+                "for BGR."
             )
 
     @classmethod
@@ -90,20 +118,31 @@ class PixelStats:
             return None
         if min(prepared.std) < 0.01:
             return None  # left in bytes, up to 255, or turned into a negative
+        channels = None if prepared.channels == (0, 1, 2) else prepared.channels
         if set(prepared.mean) == {0.0} and set(prepared.std) == {1.0}:
-            return cls((0.0,), (1.0,))
-        return cls(prepared.mean, prepared.std)
+            return cls((0.0,), (1.0,), channels)
+        return cls(prepared.mean, prepared.std, channels)
 
     def to_pixels(self, images: Tensor) -> Tensor:
-        """Normalised images as valid pixels in [0, 1]."""
-        return (images * self._channels(self.std, images) + self._channels(self.mean, images)).clamp_(0, 1)
+        """The network's input as valid pixels in [0, 1], in the order red, green, blue."""
+        pixels = (images * self._per_channel(self.std, images) + self._per_channel(self.mean, images)).clamp_(0, 1)
+        if self.channels is None:
+            return pixels
+        return _take_channels(pixels, [self.channels.index(colour) for colour in range(len(self.channels))])
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        return (pixels - self._channels(self.mean, pixels)) / self._channels(self.std, pixels)
+        """The network's input of pixels in [0, 1], in the order red, green, blue."""
+        if self.channels is not None:
+            pixels = _take_channels(pixels, list(self.channels))
+        return (pixels - self._per_channel(self.mean, pixels)) / self._per_channel(self.std, pixels)
 
     @staticmethod
-    def _channels(values: tuple[float, ...], like: Tensor) -> Tensor:
+    def _per_channel(values: tuple[float, ...], like: Tensor) -> Tensor:
         return torch.tensor(values, dtype=like.dtype, device=like.device).view(-1, 1, 1)
+
+
+def _take_channels(images: Tensor, channels: list[int]) -> Tensor:
+    return images.index_select(-3, torch.tensor(channels, device=images.device))
 
 
 def _process(processor: Any, colour: tuple[int, int, int], size: tuple[int, int] = (48, 48)) -> torch.Tensor:

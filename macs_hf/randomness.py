@@ -1,8 +1,8 @@
 """Randomness without state: every random draw of training is a function of a key, so nothing has to be saved.
 
 Batch randomness (the perturbation, MixUp, the subset of `consistency_fraction`) is keyed by (seed, step, micro step,
-process), sample augmentation by (seed, epoch, sample index). Keys are mixed by `numpy.random.SeedSequence`; sums of
-seeds would collide.
+process), sample augmentation by (seed, epoch, sample index). Keys are hashed, by `numpy.random.SeedSequence` where
+they seed a generator and by SplitMix64 where each image of a batch has its own; sums of seeds would collide.
 """
 
 import contextlib
@@ -71,10 +71,10 @@ def cpu_rng_seeded(seed: int) -> Iterator[None]:
 
 # ---- Keyed draws ----
 #
-# Random numbers that depend on an image's key and on nothing else.
+# Random numbers that depend on an image's key and on nothing else, for corruptions and for augmentation.
 #
 # A counter-based generator: there is no state to advance, the `j`-th word of an image is a hash of its key and of
-# `j`. The 64-bit key is a SplitMix64 hash of (seed, corruption, severity, index of the image); a word is
+# `j`. The 64-bit key is a SplitMix64 hash of (seed, what is drawn, its number, index of the image); a word is
 #
 #     x = j * 0x9E3779B9 + key_0
 #     x = mul(xorshift(x, 16), 0x7FEB352D) ^ key_1
@@ -106,13 +106,13 @@ def _hash_64(value: Tensor) -> Tensor:
     return value ^ ((value >> 31) & ((1 << 33) - 1))
 
 
-def image_keys(seed: int, name: str, severity: int, indices: Tensor) -> Tensor:
+def image_keys(seed: int, name: str, number: int, indices: Tensor) -> Tensor:
     """The generator's key of each image.
 
     Args:
         seed (`int`): Any integer; taken modulo 2^64.
-        name (`str`): The corruption, so that two corruptions of one image share no numbers.
-        severity (`int`): The severity, for the same reason.
+        name (`str`): What is drawn, such as a corruption, so that two of them share no numbers for one image.
+        number (`int`): The severity of a corruption or the epoch of an augmentation, for the same reason.
         indices (`Tensor`): `(N,)` int64, the images' positions in their dataset.
 
     Returns:
@@ -120,8 +120,13 @@ def image_keys(seed: int, name: str, severity: int, indices: Tensor) -> Tensor:
     """
     key = _hash_64(torch.tensor(_signed(seed, 64)))
     key = _hash_64(key ^ zlib.crc32(name.encode()))
-    key = _hash_64(key ^ severity).to(indices.device)
+    key = _hash_64(key ^ number).to(indices.device)
     return _hash_64(_hash_64(indices) ^ key).view(torch.int32).reshape(-1, 2)
+
+
+def fresh_keys(count: int) -> Tensor:
+    """Keys that torch's global CPU generator draws: other ones at each call, as random transforms usually are."""
+    return torch.randint(-(1 << 63), (1 << 63) - 1, (count,)).view(torch.int32).reshape(-1, 2)
 
 
 def words(keys: Tensor, count: int, lane: int = 0) -> Tensor:

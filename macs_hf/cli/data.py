@@ -55,5 +55,5 @@ def image_dataset(splits: ImageSplits, role: str, transform: Callable) -> ImageD
 def held_out(splits: ImageSplits, role: str, processor: Any) -> ImageDataset:
     """Validation or test images for a model, looked at now, since they may be used only when training is over."""
     dataset = image_dataset(splits, role, EvalTransform(processor))
-    dataset.check_headers()
+    dataset.check_images()
     return dataset

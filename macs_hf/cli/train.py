@@ -39,7 +39,7 @@ AFTER_TRAINING = (
 RECIPE = (
     *("seed", "learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
     *("gradient_accumulation_steps", "weight_decay", "warmup_steps", "lr_scheduler_type", "optim", "optim_args"),
-    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "data_seed", "bf16", "fp16"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "data_seed", "bf16", "fp16", "ema_decay"),
 )
 
 

@@ -1,1 +1,38 @@
 """Datasets: where they are, their splits and columns, decoding and augmenting images, streams."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+
+# Loaded when used: the trainer needs other parts of this package, and torchvision takes a second to import.
+_MODULES = {
+    "EvalTransform": "transforms",
+    "ImageDataset": "images",
+    "KeyedDataset": "keyed",
+    "TrainTransform": "transforms",
+    "decode": "decoding",
+    "drop_unreadable": "decoding",
+    "input_size": "transforms",
+}
+
+if TYPE_CHECKING:
+    from .decoding import decode, drop_unreadable
+    from .images import ImageDataset
+    from .keyed import KeyedDataset
+    from .transforms import EvalTransform, TrainTransform, input_size
+
+__all__ = [
+    "EvalTransform",
+    "ImageDataset",
+    "KeyedDataset",
+    "TrainTransform",
+    "decode",
+    "drop_unreadable",
+    "input_size",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)

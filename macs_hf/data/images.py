@@ -1,136 +1,85 @@
-"""From an image as it is stored to what the network is given: decoding, augmentation, the processor's preparation."""
+"""The images of a split as batches of what the network is given: decoded, kept, augmented and prepared together."""
 
-import io
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import datasets
 import torch
-from PIL import Image, ImageOps
+from datasets.utils import tqdm
+from PIL import Image
+from torch import Tensor
 from torch.utils.data import Dataset
-from torchvision.transforms import InterpolationMode, v2
-from transformers.utils import logging
 
-from ..pixels import preparation
-
-
-logger = logging.get_logger(__name__)
-
-# Up to this size images are padded and cropped, as is usual for CIFAR; larger ones get a random resized crop.
-SMALL_IMAGE = 64
+from ..randomness import fresh_keys, image_keys
+from .cache import allocate_cache
+from .decoding import decode, drop_unreadable, is_readable, undecoded
+from .keyed import seeded_items
+from .transforms import EvalTransform, TrainTransform, input_size
 
 
-def decode(stored: Any) -> Image.Image:
-    """An RGB image from a PIL image or from the bytes or path that `datasets.Image(decode=False)` keeps."""
-    if isinstance(stored, dict):
-        stored = open_stored(stored)
-    image = ImageOps.exif_transpose(stored)
-    if image.mode == "F" or (image.mode == "I" and getattr(stored, "format", None) != "PNG"):
-        raise ValueError(f"a {image.mode!r} image has 32 bits a pixel, and nothing says which value is white")
-    if image.mode.startswith("I"):
-        # 16 bits a pixel, which PIL would clip at 255.
-        image = image.convert("I").point(lambda value: value / 256).convert("L")
-    return image.convert("RGB")
+__all__ = [
+    "EvalTransform",
+    "ImageDataset",
+    "TrainTransform",
+    "decode",
+    "drop_unreadable",
+    "input_size",
+    "is_readable",
+    "undecoded",
+]
 
-
-def open_stored(stored: dict[str, Any]) -> Image.Image:
-    """The image of such bytes or path, its header read and nothing else."""
-    return Image.open(io.BytesIO(stored["bytes"]) if stored["bytes"] is not None else stored["path"])
-
-
-def is_readable(stored: Any) -> bool:
-    try:
-        decode(stored)
-    except Exception:
-        # Broken files make decoders raise nearly anything; `ImageDataset` refuses whatever is refused here.
-        return False
-    return True
-
-
-def undecoded(dataset: datasets.Dataset, image_column: str) -> datasets.Dataset:
-    """The dataset with images as bytes, so that a broken one can be named by its index."""
-    return dataset.cast_column(image_column, datasets.Image(decode=False))
-
-
-def drop_unreadable(dataset: datasets.Dataset, image_column: str, split: str) -> datasets.Dataset:
-    """The rows whose image can be decoded; one pass, which `datasets` caches."""
-    kept = undecoded(dataset, image_column).filter(
-        is_readable, input_columns=[image_column], desc=f"Looking for unreadable images in {split}"
-    )
-    dropped = len(dataset) - len(kept)
-    logger.warning(f"{split}: dropped {dropped} of {len(dataset)} images that cannot be read.")
-    return kept.cast_column(image_column, dataset.features[image_column])
-
-
-def input_size(processor: Any) -> tuple[int, int]:
-    """Height and width that an image processor gives to the network."""
-    size = preparation(processor).size
-    if size is None:
-        raise ValueError(
-            f"The image processor {type(processor).__name__} gives each image another size ({processor.size}), so "
-            "that images cannot be batched. Set its `size` to a height and a width, or let it crop to them."
-        )
-    return size
-
-
-class EvalTransform:
-    """What `pipeline` does with an image: the processor alone, so that measured probabilities are served ones."""
-
-    def __init__(self, processor: Any) -> None:
-        self.processor = processor
-
-    def __call__(self, image: Image.Image) -> dict[str, torch.Tensor]:
-        return {"pixel_values": self.processor(image, return_tensors="pt")["pixel_values"][0]}
-
-
-class TrainTransform:
-    """
-    Random crop and flip at the processor's size and statistics, and two AugMix views of the result if asked for.
-
-    Draws from torch's global generator; the trainer keys it by (seed, epoch, index).
-    """
-
-    def __init__(self, processor: Any, horizontal_flip: bool = True, augmix: bool = False) -> None:
-        size = input_size(processor)
-        if max(size) <= SMALL_IMAGE:
-            # Only where it is needed: for a small image even a transform that changes nothing takes long.
-            self.resize = v2.Resize(size, antialias=True)
-            crop = v2.RandomCrop(size, padding=max(size) // 8)
-        else:
-            self.resize = None
-            crop = v2.RandomResizedCrop(size, antialias=True, interpolation=InterpolationMode.BICUBIC)
-        self.size = size
-        self.augment = v2.Compose([crop, v2.RandomHorizontalFlip()]) if horizontal_flip else crop
-        # Without the operations that overlap with the corruption benchmark, as AugMix was published.
-        self.augmix = v2.AugMix(all_ops=False) if augmix else None
-        prepared = preparation(processor)
-        self.channels = list(prepared.channels)
-        self.mean, self.std = (torch.tensor(part)[:, None, None] * 255 for part in (prepared.mean, prepared.std))
-
-    def __call__(self, image: Image.Image) -> dict[str, torch.Tensor]:
-        view = v2.functional.pil_to_tensor(image)
-        if self.resize is not None and view.shape[1:] != self.size:
-            view = self.resize(view)
-        view = self.augment(view)
-        item = {"pixel_values": self._normalize(view)}
-        if self.augmix is not None:
-            item["augmix_pixel_values"] = torch.stack([self._normalize(self.augmix(view)) for _ in range(2)])
-        return item
-
-    def _normalize(self, view: torch.Tensor) -> torch.Tensor:
-        return (view[self.channels] - self.mean) / self.std
+CACHE_BYTES = 2_000_000_000
+# Images that are read at a time when a whole split is.
+CHECKED_TOGETHER = 256
 
 
 class ImageDataset(Dataset):
-    """`pixel_values` and `labels` of the rows of a `datasets.Dataset`, through a transform of one image."""
+    """
+    `pixel_values` and `labels` of the rows of a `datasets.Dataset`.
+
+    A data loader asks for whole batches (`__getitems__`), which [`TrainTransform`] and [`EvalTransform`] make in one
+    go; items are views of the batch. Any other transform is called image by image.
+
+    Random transforms draw from torch's generator. A trainer that knows the epoch asks for `keyed_items`, whose draws
+    depend on nothing but (seed, epoch, index).
+
+    Args:
+        dataset (`datasets.Dataset`): The rows.
+        image_column (`str`): Its column of images.
+        label_column (`str`): Its column of labels.
+        transform (`Callable`): From an RGB image to the values of an item.
+        split (`str`): What messages call the dataset.
+        cache_bytes (`int`, *optional*, defaults to 2 GB): Pixels that are the same at each pass (all of evaluation,
+            and of training up to 64 pixels) are kept in memory, one byte per value, if all of them fit. The budget is
+            that of the machine, for all datasets together; 0 keeps nothing.
+    """
 
     def __init__(
-        self, dataset: datasets.Dataset, image_column: str, label_column: str, transform: Callable, split: str
+        self,
+        dataset: datasets.Dataset,
+        image_column: str,
+        label_column: str,
+        transform: Callable,
+        split: str,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
+        if cache_bytes < 0:
+            raise ValueError(f"cache_bytes={cache_bytes} must be at least 0, which turns the cache off.")
         self.rows = undecoded(dataset, image_column).select_columns([image_column, label_column])
         self.image_column, self.label_column = image_column, label_column
         self.transform = transform
         self.split = split
+        self._images = self.rows.select_columns([image_column]).with_format("arrow")
+        self._labels = self.rows.select_columns([label_column]).with_format("arrow")[:][label_column].to_pylist()
+        # A subclass may have its own idea of what happens to one image.
+        self._makes_batches = type(transform) in (TrainTransform, EvalTransform)
+        shape = transform.pixel_shape if self._makes_batches and cache_bytes > 0 else None
+        self._cache = allocate_cache(len(self), shape, cache_bytes) if shape is not None else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Memory is shared with forked processes; a copy for a spawned one goes without.
+        return self.__dict__ | {"_cache": None}
 
     @property
     def _fingerprint(self) -> str:
@@ -141,30 +90,114 @@ class ImageDataset(Dataset):
         return len(self.rows)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        row = self.rows[index]
-        image = self._decoded(index, row[self.image_column])
-        return self.transform(image) | {"labels": row[self.label_column]}
+        return self.__getitems__([index])[0]
 
-    def check_headers(self, at_most: int = 2000) -> None:
-        """
-        Refuse files that are missing, no images, or plainly damaged: of at most so many images, spread evenly, what
-        can be seen without decoding them. A cheap look at a split that is first used when training is over.
-        """
-        for index in range(0, len(self), max(1, -(-len(self) // at_most))):
-            stored = self.rows[index][self.image_column]
-            try:
-                with open_stored(stored) as image:
-                    image.verify()
-            except Exception:
-                self._decoded(index, stored)  # decides: some images can be read although a checksum is wrong
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        indices = self._positions(indices)
+        if self._makes_batches:
+            return self._items(indices, fresh_keys(len(indices)) if self.transform.is_random else None)
+        images = (self._named(index, decode, stored) for index, stored in self._stored(indices))
+        return [
+            self.transform(image) | {"labels": self._labels[index]}
+            for index, image in zip(indices, images, strict=True)
+        ]
 
-    def _decoded(self, index: int, stored: Any) -> Image.Image:
+    def keyed_items(self, indices: Sequence[int], seed: int, epoch: int) -> list[dict[str, Any]]:
+        """Items whose random draws depend on (seed, epoch, index) and on nothing else."""
+        indices = self._positions(indices)
+        if self._makes_batches:
+            return self._items(indices, image_keys(seed, "augmentation", epoch, torch.tensor(indices)))
+        return seeded_items(self, indices, seed, epoch)
+
+    def check_images(self, at_most: int = 500) -> dict[int, int]:
+        """
+        Read the split once: fill the cache, and refuse images that cannot be read. If it is not kept in memory, only
+        `at_most` images are read, spread evenly.
+
+        Returns:
+            `dict[int, int]`: A 64-bit hash of the decoded pixels of each image that was read, by index. Copies of an
+            image have the same one, in any split and whatever the transform.
+        """
+        step = 1 if self._cache is not None else max(1, -(-len(self) // at_most))
+        checked = range(0, len(self), step)
+        hashes, broken = {}, {}
+        for start in tqdm(range(0, len(checked), CHECKED_TOGETHER), desc=f"Reading {self.split}"):
+            readable = {}
+            for index, stored in self._stored(checked[start : start + CHECKED_TOGETHER]):
+                try:
+                    image = self._named(index, decode, stored)
+                except UnreadableImageError as error:
+                    broken[index] = error
+                else:
+                    readable[index] = image
+                    hashes[index] = _pixel_hash(image)
+            if self._cache is not None and readable:
+                self._keep(readable)
+        if broken:
+            first, *others = broken
+            more = f" {len(others)} more cannot be read: {_listed(others)}." if others else ""
+            raise UnreadableImageError(f"{broken[first]}{more}") from broken[first]
+        return hashes
+
+    def _items(self, indices: list[int], keys: Tensor | None) -> list[dict[str, Any]]:
+        values = self._values(indices, keys)
+        labels = (self._labels[index] for index in indices)
+        names = (*values, "labels")
+        return [dict(zip(names, row, strict=True)) for row in zip(*values.values(), labels, strict=True)]
+
+    def _values(self, indices: list[int], keys: Tensor | None) -> dict[str, Sequence[Tensor]]:
+        if self._cache is not None and (missing := self._cache.missing(indices)):
+            self._keep({index: self._named(index, decode, stored) for index, stored in self._stored(missing)})
+        if self._cache is not None:
+            return self.transform.from_pixels(self._cache.read(indices), keys)
+        draws = self.transform.draws(keys, len(indices))
+        parts = [
+            self._named(index, self.transform.read, stored, draw)
+            for (index, stored), draw in zip(self._stored(indices), draws, strict=True)
+        ]
+        return self.transform.batch(parts, keys)
+
+    def _keep(self, images: dict[int, Image.Image]) -> None:
+        pixels = self.transform.to_pixels(list(images.values()))
+        if pixels is None:
+            self._cache = None  # the processor does more than a table of levels can tell
+        else:
+            self._cache.write(list(images), pixels)
+
+    def _positions(self, indices: Sequence[int]) -> list[int]:
+        count = len(self)
+        positions = [int(index) for index in indices]
+        for index in positions:
+            if not -count <= index < count:
+                raise IndexError(f"Index {index} is out of range for split {self.split!r} of {count} images.")
+        return [index % count for index in positions]
+
+    def _stored(self, indices: Sequence[int]) -> list[tuple[int, dict[str, Any]]]:
+        column = self._images[list(indices)].column(self.image_column)
+        return list(zip(indices, column.to_pylist(), strict=True))
+
+    def _named(self, index: int, read: Callable, stored: Any, *args: Any) -> Any:
+        """`read(stored, *args)`, whose errors say which image it was."""
         try:
-            return decode(stored)
+            return read(stored, *args)
         except Exception as error:
             path = stored.get("path") if isinstance(stored, dict) else None
             file = f" (file {path!r})" if path else ""
-            raise ValueError(
-                f"Image {index} of split {self.split!r} cannot be read{file}: {error}. Mend or remove the file, or "
-                "pass --skip_bad_images to leave such images out."
+            raise UnreadableImageError(
+                f"Image {index} of split {self.split!r} cannot be read{file}: {error}. Repair or remove the file, or "
+                "leave such images out with drop_unreadable (skip_bad_images)."
             ) from error
+
+
+class UnreadableImageError(ValueError):
+    """An image of a dataset cannot be decoded."""
+
+
+def _pixel_hash(image: Image.Image) -> int:
+    content = hashlib.blake2b(repr(image.size).encode(), digest_size=8)
+    content.update(image.tobytes())
+    return int.from_bytes(content.digest())
+
+
+def _listed(indices: list[int], at_most: int = 20) -> str:
+    return ", ".join(map(str, indices[:at_most])) + (", ..." if len(indices) > at_most else "")

@@ -1,6 +1,6 @@
 """A dataset whose random transforms depend on (seed, epoch, index) and on nothing else."""
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch.utils.data import Dataset
@@ -8,12 +8,20 @@ from torch.utils.data import Dataset
 from ..randomness import cpu_rng_preserved, mix_seed, seed_cpu
 
 
+@runtime_checkable
+class DrawsByKey(Protocol):
+    """A dataset that can key its own random draws, such as [`ImageDataset`], which does so for whole batches."""
+
+    def keyed_items(self, indices: list[int], seed: int, epoch: int) -> list[Any]: ...
+
+
 class KeyedDataset(Dataset):
     """
     A map-style dataset whose random transforms depend only on (seed, epoch, index).
 
-    Any transform that draws from a global generator is covered. So neither the number of workers, nor the batch an
-    image is in, nor stopping and resuming changes what is drawn for it.
+    A dataset that [`DrawsByKey`] is given the key; for any other one the global generators are seeded before each
+    item, which covers any transform that draws from them. So neither the number of workers, nor the batch an image is
+    in, nor stopping and resuming changes what is drawn for it.
     """
 
     def __init__(self, dataset: Any, seed: int) -> None:
@@ -32,11 +40,17 @@ class KeyedDataset(Dataset):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
-        """A batch at once, which saves the generators once, not once per image."""
         epoch = int(self._epoch)
-        items = []
-        with cpu_rng_preserved():
-            for index in indices:
-                seed_cpu(mix_seed(self.seed, epoch, int(index)))
-                items.append(self.dataset[index])
-        return items
+        if isinstance(self.dataset, DrawsByKey):
+            return self.dataset.keyed_items(indices, self.seed, epoch)
+        return seeded_items(self.dataset, indices, self.seed, epoch)
+
+
+def seeded_items(dataset: Any, indices: list[int], seed: int, epoch: int) -> list[Any]:
+    """Items of which each is made with the global generators seeded by (seed, epoch, index)."""
+    items = []
+    with cpu_rng_preserved():
+        for index in indices:
+            seed_cpu(mix_seed(seed, epoch, int(index)))
+            items.append(dataset[index])
+    return items

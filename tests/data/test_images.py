@@ -1,366 +1,68 @@
-"""Images as stored become what the network is given: the same as `pipeline` gives it, or an augmentation of that."""
+"""Batches of a split: equal to their items, in any batch, worker and run; decoded once; broken images are named."""
 
-import io
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 import pytest
+import tiny
 import torch
-import transformers
 from datasets import ClassLabel, Dataset, Features
 from PIL import Image
-from transformers import ImageClassificationPipeline, TimmWrapperImageProcessor, ViTImageProcessor
+from torch.utils.data import DataLoader, Subset
+from torchvision.transforms import v2
+from transformers import TimmWrapperImageProcessor, ViTImageProcessor
 
-from macs_hf.data.images import (
-    EvalTransform,
-    ImageDataset,
-    TrainTransform,
-    decode,
-    drop_unreadable,
-    input_size,
-    is_readable,
-    undecoded,
-)
+from macs_hf.data import EvalTransform, ImageDataset, KeyedDataset, TrainTransform, cache
 from macs_hf.data.sources import source_of
 from macs_hf.data.splits import load_splits
 from macs_hf.models.loading import load_classifier
-from macs_hf.pixels import PixelStats, preparation
 
+from .pictures import encoded, rows_of, scene, timm_processor
 
-RED, GREEN, BLUE = (200, 30, 40), (20, 190, 50), (10, 60, 210)
 
+SMALL = ViTImageProcessor(size={"height": 32, "width": 32})
+LARGE = ViTImageProcessor(size={"height": 72, "width": 72})
 
-def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
 
+def photos(count: int = 12, kind: str = "PNG") -> Dataset:
+    """Of several sizes, above and below the network's."""
+    return rows_of(*(scene(30 + 7 * (i % 5), 32 + 5 * (i % 3), seed=i) for i in range(count)), kind=kind)
 
-def stored(image: Image.Image, kind: str = "PNG", **options: Any) -> dict[str, Any]:
-    return {"bytes": encoded(image, kind, **options), "path": None}
 
+def dataset(transform: Any, rows: Dataset | None = None, **options: Any) -> ImageDataset:
+    return ImageDataset(photos() if rows is None else rows, "image", "label", transform, "train", **options)
 
-def scene(width: int = 40, height: int = 30, seed: int = 0) -> Image.Image:
-    """Smooth random colours, which survive JPEG."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), dtype=np.uint8)
-    return Image.fromarray(pixels).resize((width, height), Image.Resampling.BICUBIC)
 
+def same(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> bool:
+    return len(left) == len(right) and all(
+        a.keys() == b.keys() and all(torch.equal(torch.as_tensor(a[name]), torch.as_tensor(b[name])) for name in a)
+        for a, b in zip(left, right, strict=True)
+    )
 
-def pixels_of(item: Any) -> np.ndarray:
-    return np.asarray(decode(item)).astype(int)
 
+def by_label(loader: DataLoader) -> list[dict[str, Any]]:
+    items = [{name: batch[name][row] for name in batch} for batch in loader for row in range(len(batch["labels"]))]
+    return sorted(items, key=lambda item: int(item["labels"]))
 
-# ---- Decoding ----
 
+def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The indices of images that are read from their files from now on."""
+    read: list[int] = []
+    stored = ImageDataset._stored
 
-def test_grey_images_repeat_their_channel() -> None:
-    grey = Image.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4) * 20)
-    np.testing.assert_array_equal(pixels_of(stored(grey)), np.asarray(grey)[..., None].repeat(3, axis=2))
+    def spy(self: ImageDataset, indices: Any) -> Any:
+        read.extend(indices)
+        return stored(self, indices)
 
+    monkeypatch.setattr(ImageDataset, "_stored", spy)
+    return read
 
-def test_alpha_is_left_out() -> None:
-    image = Image.new("RGBA", (3, 2), (*RED, 128))
-    assert (pixels_of(stored(image)) == RED).all()
-    assert (pixels_of(stored(Image.new("LA", (3, 2), (77, 0)))) == 77).all()
 
-
-def test_palettes_are_looked_up() -> None:
-    image = Image.new("RGB", (4, 2), RED)
-    image.paste(GREEN, (2, 0, 4, 2))
-    for kind in ("PNG", "GIF"):
-        found = pixels_of(stored(image.quantize(2), kind))
-        assert (found[:, :2] == RED).all() and (found[:, 2:] == GREEN).all()
-
-
-def test_cmyk_is_converted() -> None:
-    image = scene()
-    found = pixels_of(stored(image.convert("CMYK"), "JPEG", quality=100, subsampling=0))
-    assert np.abs(found - np.asarray(image)).max() < 12
-
-
-def test_sixteen_bits_keep_their_upper_eight() -> None:
-    deep = np.array([[0, 255, 256, 32768, 65535]], dtype=np.uint16)
-    expected = np.array([0, 0, 1, 128, 255])
-    image = Image.fromarray(deep)
-    for item in (stored(image), stored(image, "TIFF"), image):
-        np.testing.assert_array_equal(pixels_of(item)[0, :, 0], expected)
-    big_endian = Image.frombytes("I;16B", (5, 1), deep.astype(">u2").tobytes())
-    np.testing.assert_array_equal(pixels_of(big_endian)[0, :, 0], expected)
-
-
-def test_one_bit_images() -> None:
-    assert sorted(set(pixels_of(stored(Image.fromarray(np.eye(4, dtype=bool)))).ravel())) == [0, 255]
-
-
-def test_rotated_by_exif() -> None:
-    image = Image.new("RGB", (16, 8), RED)
-    image.paste(BLUE, (0, 0, 8, 8))  # the left half, which orientation 6 (turn clockwise) puts on top
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    found = pixels_of(stored(image, "PNG", exif=exif))
-    assert found.shape == (16, 8, 3)
-    assert (found[:8] == BLUE).all() and (found[8:] == RED).all()
-
-
-def test_a_path_instead_of_bytes(tmp_path: Path) -> None:
-    scene().save(tmp_path / "scene.png")
-    found = pixels_of({"bytes": None, "path": str(tmp_path / "scene.png")})
-    np.testing.assert_array_equal(found, np.asarray(scene()))
-
-
-# ---- Images that cannot be read ----
-
-
-def broken_rows() -> list[dict[str, Any]]:
-    whole = encoded(scene(64, 64), "JPEG")
-    good = [{"bytes": whole, "path": None}] * 2
-    truncated = {"bytes": whole[: len(whole) // 2], "path": None}
-    return [good[0], truncated, good[1], {"bytes": b"<html>404</html>", "path": None}, {"bytes": b"", "path": None}]
-
-
-def broken_dataset() -> Dataset:
-    features = Features({"image": datasets.Image(), "label": ClassLabel(names=["a", "b"])})
-    return Dataset.from_dict({"image": broken_rows(), "label": [0, 1, 1, 0, 1]}, features=features)
-
-
-def test_what_can_be_read() -> None:
-    assert [is_readable(row) for row in broken_rows()] == [True, False, True, False, False]
-    assert not is_readable(None)
-
-
-def test_an_unreadable_image_is_named_by_index_and_split() -> None:
-    data = ImageDataset(broken_dataset(), "image", "label", lambda image: {"pixel_values": image.size}, "train")
-    assert data[0] == {"pixel_values": (64, 64), "labels": 0}
-    assert data[2]["labels"] == 1
-    for index in (1, 3, 4):
-        message = f"Image {index} of split 'train' cannot be read.*--skip_bad_images"
-        with pytest.raises(ValueError, match=message):
-            data[index]
-
-
-def test_an_unreadable_file_is_named_by_its_path(tmp_path: Path) -> None:
-    scene().save(tmp_path / "good.png")
-    (tmp_path / "bad.png").write_bytes(b"<html>404</html>")
-    paths = [str(tmp_path / "good.png"), str(tmp_path / "bad.png")]
-    features = Features({"image": datasets.Image(), "label": ClassLabel(names=["a", "b"])})
-    data = Dataset.from_dict({"image": paths, "label": [0, 1]}, features=features)
-    rows = ImageDataset(data, "image", "label", lambda image: {}, "test")
-    for look in (lambda: rows[1], rows.check_headers):
-        with pytest.raises(
-            ValueError, match=r"Image 1 of split 'test' cannot be read \(file '.*bad.png'\): .*skip_bad"
-        ):
-            look()
-
-
-def test_headers_are_checked_without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = encoded(scene(64, 64), "PNG")
-    wrong_checksum = bytearray(whole)
-    wrong_checksum[-13] ^= 1  # the last byte of the checksum before the closing chunk, which decoding does not look at
-    rows = [whole, bytes(wrong_checksum), whole[: len(whole) // 2], whole]
-    features = Features({"image": datasets.Image(), "label": ClassLabel(names=["a", "b"])})
-    stored = [{"bytes": row, "path": None} for row in rows]
-    data = Dataset.from_dict({"image": stored, "label": [0, 1, 1, 0]}, features=features)
-
-    def rows_of(*indices: int) -> ImageDataset:
-        return ImageDataset(data.select(indices), "image", "label", lambda image: {}, "test")
-
-    rows_of(0, 1, 3).check_headers()
-    rows_of(0, 2, 3, 3).check_headers(at_most=2)  # the first and the third
-    with pytest.raises(ValueError, match="Image 1 of split 'test' cannot be read"):
-        rows_of(0, 2, 3, 3).check_headers(at_most=4)
-    monkeypatch.setattr("macs_hf.data.images.decode", None)
-    rows_of(0, 3).check_headers()
-    rows_of().check_headers()
-
-
-def test_unreadable_images_are_dropped_in_one_cached_pass(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken_dataset().save_to_disk(tmp_path)
-    transformers.utils.logging.enable_propagation()
-    try:
-        first = drop_unreadable(datasets.load_from_disk(tmp_path), "image", "train")
-        before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache-*")}
-        # A second look would need this.
-        monkeypatch.setattr("macs_hf.data.images.decode", None)
-        second = drop_unreadable(datasets.load_from_disk(tmp_path), "image", "train")
-    finally:
-        transformers.utils.logging.disable_propagation()
-    assert list(first["label"]) == list(second["label"]) == [0, 1]
-    assert len(before) == 1
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache-*")} == before
-    assert caplog.text.count("train: dropped 3 of 5 images that cannot be read") == 2
-    assert first.features == datasets.load_from_disk(tmp_path).features
-
-
-# ---- What processors do ----
-
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-HALF = ((0.5,) * 3, (0.5,) * 3)
-RGB, BGR = (0, 1, 2), (2, 1, 0)
-PROCESSORS: dict[str, tuple[str, dict[str, Any], int, tuple, tuple]] = {
-    "vit": ("ViTImageProcessor", {}, 224, RGB, HALF),
-    "vit, not normalised": ("ViTImageProcessor", {"do_normalize": False}, 224, RGB, ((0.0,) * 3, (1.0,) * 3)),
-    "vit, bytes": (
-        "ViTImageProcessor",
-        {"do_normalize": False, "do_rescale": False},
-        224,
-        RGB,
-        ((0.0,) * 3, (1 / 255,) * 3),
-    ),
-    "deit": ("DeiTImageProcessor", {}, 224, RGB, HALF),
-    "beit": ("BeitImageProcessor", {}, 224, RGB, HALF),
-    "bit": ("BitImageProcessor", {}, 224, RGB, CLIP),
-    "convnext": ("ConvNextImageProcessor", {"size": {"shortest_edge": 224}, "crop_pct": 0.875}, 224, RGB, HALF),
-    "convnext, warped": ("ConvNextImageProcessor", {"size": {"shortest_edge": 384}}, 384, RGB, HALF),
-    "efficientnet": ("EfficientNetImageProcessor", {}, 346, RGB, ((0.5,) * 3, (0.25,) * 3)),
-    "efficientnet, headless": ("EfficientNetImageProcessor", {"include_top": False}, 346, RGB, HALF),
-    "levit": ("LevitImageProcessor", {}, 224, RGB, IMAGENET),
-    "mobilenet_v1": ("MobileNetV1ImageProcessor", {}, 224, RGB, HALF),
-    "mobilenet_v2": ("MobileNetV2ImageProcessor", {}, 224, RGB, HALF),
-    "mobilevit": ("MobileViTImageProcessor", {}, 256, BGR, ((0.0,) * 3, (1.0,) * 3)),
-    "perceiver": ("PerceiverImageProcessor", {}, 224, RGB, IMAGENET),
-    "poolformer": ("PoolFormerImageProcessor", {}, 224, RGB, IMAGENET),
-    "pp_lcnet": ("PPLCNetImageProcessor", {}, 224, BGR, IMAGENET),
-    "pvt": ("PvtImageProcessor", {}, 224, RGB, IMAGENET),
-    "segformer": ("SegformerImageProcessor", {}, 512, RGB, IMAGENET),
-    "siglip": ("SiglipImageProcessor", {}, 224, RGB, HALF),
-}
-
-
-def timm_processor(size: int = 32, **settings: Any) -> TimmWrapperImageProcessor:
-    config = {"input_size": (3, size, size), "mean": IMAGENET[0], "std": IMAGENET[1], "crop_pct": 0.9}
-    return TimmWrapperImageProcessor(pretrained_cfg=config | settings)
-
-
-@pytest.mark.parametrize("name", PROCESSORS)
-def test_what_a_processor_does(name: str) -> None:
-    cls, settings, size, channels, (mean, std) = PROCESSORS[name]
-    found = preparation(getattr(transformers, cls)(**settings))
-    assert (found.size, found.channels) == ((size, size), channels)
-    assert found.mean == pytest.approx(mean, abs=1e-6)
-    assert found.std == pytest.approx(std, abs=1e-6)
-
-
-def test_what_timm_does() -> None:
-    found = preparation(timm_processor(48))
-    assert found == ((48, 48), RGB, *IMAGENET)
-    assert PixelStats.from_processor(timm_processor()) == PixelStats(*IMAGENET)
-
-
-def test_size_in_height_and_width() -> None:
-    assert input_size(ViTImageProcessor(size={"height": 24, "width": 40})) == (24, 40)
-
-
-def test_processors_that_cannot_fill_a_batch() -> None:
-    with pytest.raises(ValueError, match=r"TextNetImageProcessor gives each image another size .*height and a width"):
-        input_size(transformers.TextNetImageProcessor(size={"shortest_edge": 64}))
-    with pytest.raises(ValueError, match=r"Siglip2ImageProcessor cannot prepare training images"):
-        input_size(transformers.Siglip2ImageProcessor())
-    assert PixelStats.from_processor(transformers.Siglip2ImageProcessor()) is None
-
-
-# ---- Evaluation sees what `pipeline` serves ----
-
-
-@pytest.mark.parametrize("kind", ["tiny", "timm", "convnext", "mobilevit", "efficientnet"])
-def test_evaluation_equals_the_pipeline(kind: str, tmp_path: Path) -> None:
-    model, processor = load_classifier("tiny", ["a", "b"])
-    if kind == "timm":
-        processor = timm_processor()
-    elif kind != "tiny":
-        cls, settings, *_ = PROCESSORS[kind]
-        processor = getattr(transformers, cls)(**settings)
-    pipe = ImageClassificationPipeline(model=model, image_processor=processor, device="cpu")
-    exif = Image.Exif()
-    exif[0x0112] = 8
-    images = {
-        "colour.png": scene(60, 40),
-        "grey.png": scene(40, 60).convert("L"),
-        "alpha.png": scene().convert("RGBA"),
-        "cmyk.jpg": scene().convert("CMYK"),
-        "turned.jpg": scene(64, 32),
-    }
-    for name, image in images.items():
-        path = tmp_path / name
-        image.save(path, **({"exif": exif} if name == "turned.jpg" else {}))
-        served = pipe.preprocess(str(path))["pixel_values"][0]
-        measured = EvalTransform(processor)(decode({"bytes": path.read_bytes(), "path": None}))["pixel_values"]
-        assert torch.equal(measured, served), name
-
-
-# ---- Augmentation ----
-
-
-@pytest.mark.parametrize("kind", ["vit", "convnext", "efficientnet", "mobilevit", "pp_lcnet", "timm", "tiny"])
-def test_training_images_have_the_size_channels_and_statistics_of_the_processor(kind: str) -> None:
-    if kind in ("timm", "tiny"):
-        processor = timm_processor() if kind == "timm" else load_classifier("tiny", ["a", "b"])[1]
-    else:
-        cls, settings, *_ = PROCESSORS[kind]
-        processor = getattr(transformers, cls)(**settings)
-    plain = Image.new("RGB", (300, 300), RED)
-    served = EvalTransform(processor)(plain)["pixel_values"]
-    trained = TrainTransform(processor)(plain)["pixel_values"]
-    assert trained.shape == served.shape and trained.dtype == torch.float32 and type(trained) is torch.Tensor
-    middle = trained.shape[1] // 2
-    torch.testing.assert_close(trained[:, middle, middle], served[:, middle, middle], atol=2e-2, rtol=0)
-
-
-def halves(size: int = 32) -> Image.Image:
-    image = Image.new("RGB", (size, size), RED)
-    image.paste(BLUE, (size // 2, 0, size, size))
-    return image
-
-
-def test_flips_where_mirroring_keeps_the_meaning_and_nowhere_else() -> None:
-    processor = load_classifier("tiny", ["a", "b"])[1]
-    for flip, expected in ((True, {True, False}), (False, {True})):
-        transform = TrainTransform(processor, horizontal_flip=flip)
-        torch.manual_seed(0)
-        images = [transform(halves())["pixel_values"] for _ in range(40)]
-        red_is_left = {bool(image[0, 16, 8] > image[0, 16, 24]) for image in images}
-        assert red_is_left == expected
-
-
-def test_small_images_are_shifted_by_up_to_an_eighth() -> None:
-    transform = TrainTransform(load_classifier("tiny", ["a", "b"])[1], horizontal_flip=False)
-    torch.manual_seed(0)
-    shifts = set()
-    for _ in range(200):
-        image = transform(halves())["pixel_values"]
-        row = image[0, 16]  # red is 200 on the left, 10 on the right; -1 where padded
-        shifts.add(int((row > 0).sum()) - 16 + int((row[:8] == -1).sum()))
-    assert max(shifts) == 4 and min(shifts) == -4
-
-
-def test_large_images_get_random_crops() -> None:
-    transform = TrainTransform(ViTImageProcessor(), horizontal_flip=False)
-    torch.manual_seed(0)
-    first, second = (transform(scene(300, 260))["pixel_values"] for _ in range(2))
-    assert first.shape == second.shape == (3, 224, 224)
-    assert not torch.allclose(first, second, atol=0.1)
-
-
-def test_augmix_views() -> None:
-    processor = load_classifier("tiny", ["a", "b"])[1]
-    torch.manual_seed(0)
-    item = TrainTransform(processor, augmix=True)(scene(32, 32))
-    views = item["augmix_pixel_values"]
-    assert views.shape == (2, 3, 32, 32) and type(views) is torch.Tensor
-    assert views.abs().max() <= 1  # mean and std are 0.5, so pixels lie in [-1, 1]
-    assert not torch.equal(views[0], views[1])
-    assert not torch.equal(views[0], item["pixel_values"])
-    # Mild enough to show the same image.
-    correlation = torch.corrcoef(torch.stack([views[0].flatten(), item["pixel_values"].flatten()]))[0, 1]
-    assert correlation > 0.3
-    assert "augmix_pixel_values" not in TrainTransform(processor)(scene())
-
-
-# ---- Rows as the trainer takes them ----
+# ---- Items ----
 
 
 def test_digits_as_tensors() -> None:
@@ -377,7 +79,267 @@ def test_digits_as_tensors() -> None:
     assert data._fingerprint == twin._fingerprint != other._fingerprint
 
 
-def test_undecoded_leaves_the_dataset_as_it_is() -> None:
-    data = broken_dataset()
-    assert undecoded(data, "image")[0]["image"]["bytes"] == broken_rows()[0]["bytes"]
-    assert data.features["image"].decode
+def test_indices_from_the_end_and_beyond_it() -> None:
+    data = dataset(EvalTransform(SMALL))
+    assert same([data[-1]], [data[11]]) and same([data[np.int64(2)]], data.__getitems__(torch.tensor([2])))
+    for index in (12, -13):
+        with pytest.raises(IndexError, match=f"Index {index} is out of range for split 'train' of 12 images"):
+            data[index]
+    assert len(list(data)) == 12
+
+
+def test_items_are_views_of_the_batch() -> None:
+    first, second = dataset(TrainTransform(SMALL)).__getitems__([0, 1])
+    assert first["pixel_values"].untyped_storage().data_ptr() == second["pixel_values"].untyped_storage().data_ptr()
+    assert first["pixel_values"].is_contiguous() and isinstance(first["labels"], int)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 10**6])
+@pytest.mark.parametrize("kind", ["vit 32", "vit 72", "timm 32", "timm 80, cropped"])
+def test_evaluation_batches_equal_the_processor_image_by_image(kind: str, cache_bytes: int) -> None:
+    processors = {
+        "vit 32": SMALL,
+        "vit 72": LARGE,
+        "timm 32": timm_processor(),
+        "timm 80, cropped": timm_processor(80),
+    }
+    processor = processors[kind]
+    data, images = dataset(EvalTransform(processor), cache_bytes=cache_bytes), photos()
+    expected = [processor(images[i]["image"], return_tensors="pt")["pixel_values"][0] for i in range(12)]
+    for _ in range(2):  # read, then remembered
+        items = data.__getitems__(range(12))
+        assert all(torch.equal(item["pixel_values"], one) for item, one in zip(items, expected, strict=True))
+        assert all(item["pixel_values"].is_contiguous() for item in items)
+
+
+# ---- Draws ----
+
+
+@pytest.mark.parametrize("workers", [0, 2, 4])
+@pytest.mark.parametrize("cache_bytes", [0, 10**6])
+@pytest.mark.parametrize("processor", [SMALL, LARGE], ids=["small", "large"])
+def test_keyed_items_depend_on_seed_epoch_and_index_only(processor: Any, cache_bytes: int, workers: int) -> None:
+    def keyed() -> KeyedDataset:
+        return KeyedDataset(dataset(TrainTransform(processor, augmix=True), cache_bytes=cache_bytes), seed=3)
+
+    one_by_one = keyed()
+    one_by_one.set_epoch(2)
+    state = torch.get_rng_state()
+    expected = [one_by_one[index] for index in range(12)]
+    assert torch.equal(torch.get_rng_state(), state)
+    data = keyed()
+    loader = DataLoader(data, batch_size=5, shuffle=True, num_workers=workers)
+    first = by_label(loader)
+    data.set_epoch(2)
+    assert same(by_label(loader), expected) and same(by_label(loader), expected)
+    other = KeyedDataset(data.dataset, seed=4)
+    other.set_epoch(2)
+    for items in (first, other.__getitems__(range(12))):
+        pairs = ((a["augmix_pixel_values"], b["augmix_pixel_values"]) for a, b in zip(items, expected, strict=True))
+        assert not any(torch.equal(a, b) for a, b in pairs)
+
+
+def test_without_a_key_each_pass_draws_from_the_generator() -> None:
+    loader = DataLoader(dataset(TrainTransform(SMALL)), batch_size=4)
+    torch.manual_seed(0)
+    first, second = by_label(loader), by_label(loader)
+    torch.manual_seed(0)
+    assert same(by_label(loader), first)
+    pairs = zip(first, second, strict=True)
+    assert sum(torch.equal(a["pixel_values"], b["pixel_values"]) for a, b in pairs) <= 1  # one crop in 162 comes again
+
+
+def test_evaluation_draws_nothing() -> None:
+    data = dataset(EvalTransform(SMALL))
+    state = torch.get_rng_state()
+    first = data.__getitems__([0, 1])
+    assert torch.equal(torch.get_rng_state(), state)
+    assert same(KeyedDataset(data, 0).__getitems__([0, 1]), first)
+
+
+def test_a_transform_of_ones_own_is_called_image_by_image_and_keyed_too() -> None:
+    crop = v2.Compose([v2.RandomCrop(16), v2.ToImage()])
+    data = dataset(lambda image: {"pixel_values": crop(image), "size": image.size[0]})
+    keyed = KeyedDataset(data, seed=1)
+    items = keyed.__getitems__([3, 1])
+    assert [item["size"] for item in items] == [51, 37] and [item["labels"] for item in items] == [3, 1]
+    assert same([keyed[3]], items[:1])
+    assert not same([data[3]], items[:1])
+
+
+def test_a_subclass_keeps_its_own_call() -> None:
+    class Grey(TrainTransform):
+        def __call__(self, image: Image.Image) -> dict[str, Any]:
+            return {"pixel_values": super().__call__(image)["pixel_values"].mean(0)}
+
+    assert dataset(Grey(SMALL)).__getitems__([0, 1])[1]["pixel_values"].shape == (32, 32)
+
+
+def test_a_subset_is_keyed_as_any_other_dataset() -> None:
+    keyed = KeyedDataset(Subset(dataset(TrainTransform(SMALL)), [4, 2]), seed=0)
+    items = keyed.__getitems__([0, 1])
+    assert [item["labels"] for item in items] == [4, 2]
+    assert same([keyed[1]], items[1:])
+
+
+def test_a_run_resumed_with_other_workers_and_no_cache_ends_in_the_same_weights(tmp_path: Path) -> None:
+    splits = load_splits(source_of("digits"))
+
+    def trainer(folder: str, cache_bytes: int, workers: int) -> tiny.MaCSTrainer:
+        torch.manual_seed(0)
+        model, processor = load_classifier("tiny", splits.label_names)
+        options = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "dataloader_num_workers": workers}
+        data = ImageDataset(
+            splits.train.select(range(24)), "image", "label", TrainTransform(processor), "train", cache_bytes
+        )
+        args = tiny.arguments(tmp_path / folder, per_device_train_batch_size=8, **options)
+        return tiny.MaCSTrainer(model=model, args=args, train_dataset=data, processing_class=processor)
+
+    whole = trainer("whole", 10**6, 0)
+    whole.train()
+    resumed = trainer("resumed", 0, 2)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-4"))  # in the second of two epochs
+    assert tiny.same_weights(whole.model, resumed.model)
+
+
+# ---- The cache ----
+
+
+@pytest.mark.parametrize("transform", [TrainTransform(SMALL), EvalTransform(SMALL), EvalTransform(LARGE)])
+def test_images_are_read_once(transform: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = counted_reads(monkeypatch)
+    data = dataset(transform)
+    assert read == []
+    data.__getitems__([4, 4, 1])
+    data.__getitems__([1, 2])
+    assert read == [4, 1, 2]
+    list(DataLoader(data, batch_size=5))
+    list(DataLoader(data, batch_size=5))
+    assert sorted(read) == list(range(12))
+
+
+def test_workers_fill_the_cache_of_all() -> None:
+    data = dataset(TrainTransform(SMALL))
+    list(DataLoader(data, batch_size=2, num_workers=2))
+    assert data._cache.missing(range(12)) == []
+    assert same(
+        KeyedDataset(data, 0).__getitems__(range(12)),
+        KeyedDataset(dataset(TrainTransform(SMALL), cache_bytes=0), 0).__getitems__(range(12)),
+    )
+
+
+@pytest.mark.parametrize("transform", [TrainTransform(LARGE), lambda image: {"pixel_values": image.size}])
+def test_pixels_that_change_are_not_kept(transform: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = counted_reads(monkeypatch)
+    data = dataset(transform)
+    data.__getitems__([0]), data.__getitems__([0])
+    assert read == [0, 0]
+
+
+def test_the_budget_is_that_of_all_datasets_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_taken", 0)
+    size = 12 * (3 * 32 * 32 + 1)
+    both = [dataset(TrainTransform(SMALL), cache_bytes=2 * size) for _ in range(3)]
+    assert [data._cache is not None for data in both] == [True, True, False]
+    del both[0]
+    assert dataset(TrainTransform(SMALL), cache_bytes=2 * size)._cache is not None
+    del both
+    assert dataset(TrainTransform(SMALL), cache_bytes=size - 1)._cache is None
+    assert dataset(TrainTransform(SMALL), cache_bytes=0)._cache is None
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert dataset(TrainTransform(SMALL), cache_bytes=2 * size - 1)._cache is None
+    assert dataset(TrainTransform(SMALL), cache_bytes=2 * size)._cache is not None
+    with pytest.raises(ValueError, match="cache_bytes=-1 must be at least 0"):
+        dataset(TrainTransform(SMALL), cache_bytes=-1)
+
+
+def test_a_copy_for_another_process_goes_without() -> None:
+    data = dataset(TrainTransform(SMALL, augmix=True))
+    expected = KeyedDataset(data, 0).__getitems__([0, 5])
+    for twin in (pickle.loads(pickle.dumps(data)), copy.deepcopy(data)):
+        assert twin._cache is None
+        assert same(KeyedDataset(twin, 0).__getitems__([0, 5]), expected)
+
+
+def test_a_processor_that_is_no_table_of_levels_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sharpened(TimmWrapperImageProcessor):
+        def preprocess(self, images: Any, return_tensors: str = "pt") -> Any:
+            prepared = super().preprocess(images, return_tensors)
+            prepared["pixel_values"] = prepared["pixel_values"] - 0.1 * prepared["pixel_values"].mean((2, 3), True)
+            return prepared
+
+    read = counted_reads(monkeypatch)
+    processor = Sharpened({"input_size": (3, 32, 32), "mean": (0.5,) * 3, "std": (0.5,) * 3})
+    data, images = dataset(EvalTransform(processor)), photos()
+    for _ in range(2):
+        expected = processor(images[1]["image"], return_tensors="pt")["pixel_values"][0]
+        assert torch.equal(data[1]["pixel_values"], expected)
+    assert read.count(1) > 1
+
+
+# ---- Images that cannot be read ----
+
+
+def broken() -> Dataset:
+    whole = encoded(scene(64, 64), "JPEG")
+    return rows_of(whole, whole[: len(whole) // 2], whole, b"<html>404</html>", b"")
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [TrainTransform(SMALL), TrainTransform(LARGE), EvalTransform(SMALL), lambda image: {"pixel_values": image.size}],
+    ids=["small", "large", "evaluation", "own"],
+)
+def test_an_unreadable_image_is_named_by_index_and_split_out_of_a_batch(transform: Any) -> None:
+    data = dataset(transform, broken())
+    assert [item["labels"] for item in data.__getitems__([0, 2])] == [0, 2]
+    for index in (1, 3, 4):
+        for indices in ([index], [0, index, 2]):
+            with pytest.raises(ValueError, match=f"Image {index} of split 'train' cannot be read.*drop_unreadable"):
+                data.__getitems__(indices)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_it_is_named_from_a_data_loader_too(workers: int) -> None:
+    data = dataset(TrainTransform(SMALL), broken())
+    with pytest.raises(ValueError, match="Image 1 of split 'train' cannot be read"):
+        list(DataLoader(data, batch_size=4, num_workers=workers))
+
+
+def test_an_unreadable_file_is_named_by_its_path(tmp_path: Path) -> None:
+    scene().save(tmp_path / "good.png")
+    (tmp_path / "bad.png").write_bytes(b"<html>404</html>")
+    paths = [str(tmp_path / "good.png"), str(tmp_path / "bad.png")]
+    features = Features({"image": datasets.Image(), "label": ClassLabel(names=["a", "b"])})
+    rows = dataset(lambda image: {}, Dataset.from_dict({"image": paths, "label": [0, 1]}, features=features))
+    for look in (lambda: rows[1], rows.check_images):
+        with pytest.raises(ValueError, match=r"Image 1 of split 'train' cannot be read \(file '.*bad.png'\)"):
+            look()
+
+
+def test_a_first_pass_names_all_unreadable_images_and_fills_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"Image 1 of split 'train' cannot be read.* 2 more cannot be read: 3, 4\."):
+        dataset(EvalTransform(SMALL), broken()).check_images()
+    data = dataset(EvalTransform(SMALL))
+    assert list(data.check_images()) == list(range(12))
+    read = counted_reads(monkeypatch)
+    assert len(list(data)) == 12 and read == []
+    assert dataset(EvalTransform(SMALL), photos().select([])).check_images() == {}
+
+
+def test_larger_splits_are_sampled() -> None:
+    data = dataset(TrainTransform(LARGE), broken())
+    with pytest.raises(ValueError, match=r"Image 3 of split .train. cannot be read.*\.$"):
+        data.check_images(at_most=2)  # the first and the fourth
+    assert list(dataset(TrainTransform(LARGE)).check_images(at_most=5)) == [0, 3, 6, 9]
+
+
+def test_hashes_are_those_of_the_pixels_whatever_the_file_and_the_transform() -> None:
+    one, two = scene(seed=1), scene(seed=2)
+    rows = rows_of(
+        one, two, encoded(one, "BMP"), one.resize((30, 40)), Image.new("RGB", (6, 4)), Image.new("RGB", (4, 6))
+    )
+    first = dataset(EvalTransform(SMALL), rows).check_images()
+    assert first[0] == first[2] and len(set(first.values())) == 5
+    assert dataset(TrainTransform(SMALL), rows).check_images() == first
+    assert dataset(TrainTransform(LARGE), rows).check_images() == first

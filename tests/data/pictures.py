@@ -1,0 +1,44 @@
+"""Pictures for the tests of this room."""
+
+import io
+from typing import Any
+
+import datasets
+import numpy as np
+from datasets import ClassLabel, Dataset, Features
+from PIL import Image
+from transformers import TimmWrapperImageProcessor
+
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+RED, GREEN, BLUE = (200, 30, 40), (20, 190, 50), (10, 60, 210)
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def stored(image: Image.Image, kind: str = "PNG", **options: Any) -> dict[str, Any]:
+    return {"bytes": encoded(image, kind, **options), "path": None}
+
+
+def scene(width: int = 40, height: int = 30, seed: int = 0) -> Image.Image:
+    """Smooth random colours, which survive JPEG."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), dtype=np.uint8)
+    return Image.fromarray(pixels).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def rows_of(*images: Image.Image | bytes, kind: str = "PNG") -> Dataset:
+    """A dataset of these images or files, whose labels count up."""
+    files = [image if isinstance(image, bytes) else encoded(image, kind) for image in images]
+    names = [f"class {number}" for number in range(len(files))]
+    features = Features({"image": datasets.Image(), "label": ClassLabel(names=names)})
+    stored = [{"bytes": file, "path": None} for file in files]
+    return Dataset.from_dict({"image": stored, "label": list(range(len(files)))}, features=features)
+
+
+def timm_processor(size: int = 32, **settings: Any) -> TimmWrapperImageProcessor:
+    config = {"input_size": (3, size, size), "mean": IMAGENET[0], "std": IMAGENET[1], "crop_pct": 0.9}
+    return TimmWrapperImageProcessor(pretrained_cfg=config | settings)

@@ -1,0 +1,82 @@
+"""Statistics of pixels: there and back, in the network's order of channels."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from PIL import Image
+
+from macs_hf.corruptions import corrupt
+from macs_hf.objective import Objective, perturb
+from macs_hf.pixels import PixelStats, level_table, preparation
+
+
+BGR = {
+    "MobileViTImageProcessor": {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}},
+    "PPLCNetImageProcessor": {"size": {"height": 32, "width": 32}, "do_center_crop": False, "resize_short": 32},
+}
+
+
+def picture() -> Image.Image:
+    pixels = torch.randint(0, 256, (32, 32, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return Image.fromarray(pixels.numpy())
+
+
+def processor_of(name: str) -> Any:
+    return getattr(transformers, name)(**BGR[name])
+
+
+@pytest.mark.parametrize("name", BGR)
+def test_a_processor_that_swaps_red_and_blue(name: str) -> None:
+    processor = processor_of(name)
+    stats = PixelStats.from_processor(processor)
+    assert stats.channels == preparation(processor).channels == (2, 1, 0)
+    image = picture()
+    values = processor(image, return_tensors="pt")["pixel_values"]
+    levels = torch.tensor(list(image.getdata()), dtype=torch.uint8).view(32, 32, 3).permute(2, 0, 1)[None]
+    torch.testing.assert_close(stats.to_pixels(values), levels.float() / 255, atol=1e-6, rtol=0)  # red first
+    torch.testing.assert_close(stats.normalize(levels.float() / 255), values, atol=1e-5, rtol=0)
+    # So a corruption acts on the colours of the image, and the network is given them in its own order.
+    snowy = corrupt(levels, "snow", 3)
+    through = processor(Image.fromarray(snowy[0].permute(1, 2, 0).numpy()), return_tensors="pt")["pixel_values"]
+    torch.testing.assert_close(stats.normalize(snowy.float() / 255), through, atol=1e-5, rtol=0)
+
+
+def test_there_and_back_for_any_order() -> None:
+    stats = PixelStats((0.5, 0.4, 0.3), (0.2, 0.3, 0.25), channels=(1, 2, 0))
+    pixels = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
+    values = stats.normalize(pixels)
+    torch.testing.assert_close(stats.to_pixels(values), pixels)
+    torch.testing.assert_close(stats.to_pixels(values[0]), pixels[0])  # one image too
+    torch.testing.assert_close(values[:, 0], (pixels[:, 1] - 0.5) / 0.2)  # the first channel shows green
+    torch.testing.assert_close(values[:, 2], (pixels[:, 0] - 0.3) / 0.25)
+
+
+def test_perturbations_of_pixels_see_red_green_and_blue() -> None:
+    """JPEG keeps brightness better than colour, so that it matters which channel is which."""
+    objective = Objective(perturbation="jpeg", jpeg_quality_min=50, jpeg_quality_max=50)
+    pixels = (
+        torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+        * torch.tensor([1, 0.2, 0.1])[:, None, None]
+    )
+    plain, swapped = PixelStats((0.0,), (1.0,)), PixelStats((0.0,), (1.0,), channels=(2, 1, 0))
+    seen = [
+        perturb(stats.normalize(pixels), objective, stats, torch.Generator().manual_seed(0))
+        for stats in (plain, swapped)
+    ]
+    torch.testing.assert_close(seen[1].flip(1), seen[0])
+
+
+def test_bad_statistics() -> None:
+    with pytest.raises(ValueError, match=r"mean=\(0.5, 0.5\) and std=\(0.1,\): they must be of equal length"):
+        PixelStats((0.5, 0.5), (0.1,))
+    with pytest.raises(ValueError, match=r"channels=\(0, 0, 1\) must name each of red"):
+        PixelStats((0.5,), (0.5,), channels=(0, 0, 1))
+
+
+def test_levels_as_a_processor_shows_them() -> None:
+    table = level_table(transformers.ViTImageProcessor(size={"height": 16, "width": 16}))
+    torch.testing.assert_close(table, (torch.arange(256) / 127.5 - 1).expand(3, -1), atol=1e-6, rtol=0)
+    table = level_table(transformers.ViTImageProcessor(do_normalize=False, do_rescale=False))
+    assert table.dtype == torch.uint8 and table[1].tolist() == list(range(256))

@@ -104,7 +104,7 @@ def test_any_answer_will_do(online: None, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_offline_nobody_is_asked_and_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "get_session", None)
-    with pytest.raises(ConnectionError, match=r"Dataset 'no-such/data' is neither.*Unset HF_HUB_OFFLINE.*embedded"):
+    with pytest.raises(ConnectionError, match=r"Dataset 'no-such/data' is neither.*Unset HF_HUB_OFFLINE.*folder"):
         load_splits(source_of("no-such/data"))
     with pytest.raises(ConnectionError, match=r"Model 'no-such/model' is neither a local folder nor wholly in"):
         load_classifier("no-such/model", ["a", "b"])

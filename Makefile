@@ -3,10 +3,10 @@ BIN := .venv/bin
 SOURCES := macs_hf examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow quality style clean
+.PHONY: help demo test test-slow test-oldest quality style dist clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -17,20 +17,33 @@ help:  ## show this list
 demo: .venv/.installed  ## train, calibrate and evaluate a small classifier on embedded data (CPU, a few minutes)
 	$(BIN)/python examples/train.py
 
-test: .venv/.installed  ## run the tests (offline, CPU)
-	$(BIN)/python -m pytest
+test: .venv/.installed  ## run the fast tests (offline, CPU, all cores)
+	$(BIN)/python -m pytest -n auto
 
 test-slow: .venv/.installed  ## run the tests that `make test` leaves out
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n auto -m slow
 
-quality: .venv/.installed  ## check formatting and lint
+.venv-oldest/.installed: .venv/.installed
+	$(BIN)/uv venv --quiet --clear --python 3.11 .venv-oldest
+	$(BIN)/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct --editable ".[dev]"
+	@touch $@
+
+test-oldest: .venv-oldest/.installed  ## run the fast tests with the oldest versions that pyproject.toml allows
+	.venv-oldest/bin/python -m pytest -n auto
+
+quality: .venv/.installed  ## check formatting, lint, the direction of imports and the declared dependencies
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/deptry .
 
 style: .venv/.installed  ## format and fix what can be fixed
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-clean:  ## remove the environment and what runs left behind
-	rm -rf .venv runs .pytest_cache .ruff_cache .hypothesis
+dist: .venv/.installed  ## build wheel and sdist into dist/
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
+clean:  ## remove the environments and what builds, tests and runs left behind
+	rm -rf .venv .venv-oldest dist build runs .pytest_cache .ruff_cache .hypothesis

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 
@@ -21,7 +22,15 @@ os.environ |= {
     "TOKENIZERS_PARALLELISM": "false",
     "OMP_NUM_THREADS": "1",
 }
-sys.path.insert(0, str(Path(__file__).parent))
+TESTS = Path(__file__).parent
+sys.path.insert(0, str(TESTS))
+
+
+@pytest.fixture(scope="session")
+def real_logits() -> tuple[np.ndarray, np.ndarray]:
+    """A ResNet-20's logits and the labels for the 10,000 test images of CIFAR-10 (origin: `fixtures/NOTICE`)."""
+    with np.load(TESTS / "fixtures" / "cifar10_resnet20_logits.npz") as file:
+        return file["logits"], file["labels"].astype(np.int64)
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 import doctest
 import logging
 import math
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,9 +19,6 @@ from macs_hf.calibration.temperature import (
     temperature_helped,
 )
 from macs_hf.report import Interval, SampleRows
-
-
-ASSETS = os.environ.get("MACS_HF_ASSETS")
 
 
 def replicated(probabilities: list[float], temperature: float, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -161,10 +156,9 @@ def test_the_example_of_the_documentation() -> None:
     assert outcome.failed == 0
 
 
-@pytest.mark.skipif(ASSETS is None, reason="needs the folder named by MACS_HF_ASSETS")
-def test_real_logits() -> None:
-    stored = np.load(Path(ASSETS) / "cifar10_resnet20_test_logits.npz")
-    fit = fit_temperature_report(stored["logits"][:5000], stored["labels"][:5000])
+def test_real_logits(real_logits: tuple[np.ndarray, np.ndarray]) -> None:
+    logits, labels = real_logits
+    fit = fit_temperature_report(logits[:5000], labels[:5000])
     assert fit.temperature == pytest.approx(2.385894515847462, rel=1e-8)
     assert fit.nll_before == pytest.approx(0.4003470984170002, rel=1e-9)
     assert fit.nll_after == pytest.approx(0.2602591873124391, rel=1e-9)

@@ -1,11 +1,11 @@
-"""A Hub that cannot be reached is said at once and plainly; what is in the cache needs none."""
+"""A Hub that cannot be reached is reported plainly and without waiting for its clients; local files need no Hub."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,37 +55,39 @@ def online(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nobody_listens(closed_port: int, online: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{closed_port}")
-    start = time.monotonic()
-    with pytest.raises(
-        ConnectionError, match=rf"Dataset 'a/b' has to come from http://127.0.0.1:{closed_port}.*local"
-    ):
+    monkeypatch.setattr(hub, "TIMEOUT_SECONDS", 60)
+    # The reason is the refusal, not a deadline: nothing was waited for.
+    address = rf"has to come from http://127.0.0.1:{closed_port}, which cannot be reached \((?!no answer)"
+    with pytest.raises(ConnectionError, match=rf"Dataset 'a/b' {address}.*local"):
         load_splits(source_of("a/b"))
-    with pytest.raises(ConnectionError, match=r"Model 'timm/resnet50.a1_in1k' has to come.*HF_HUB_OFFLINE=1"):
+    with pytest.raises(ConnectionError, match=rf"Model 'timm/resnet50.a1_in1k' {address}.*HF_HUB_OFFLINE=1"):
         load_classifier("resnet50", ["a", "b"])
-    assert time.monotonic() - start < hub.TIMEOUT_SECONDS
 
 
 def test_a_server_that_never_answers(silent_port: int, online: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent_port}")
     monkeypatch.setattr(hub, "TIMEOUT_SECONDS", 0.5)
-    start = time.monotonic()
     with pytest.raises(hub.HubUnreachableError, match=r"cannot be reached \(no answer within 0.5 s\)") as caught:
         hub.require_hub("Model 'm'")
     assert caught.value.reason == "no answer within 0.5 s"
-    assert 0.4 < time.monotonic() - start < 3
 
 
-def test_a_client_that_tries_one_address_after_another(online: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_exceeds_its_own_deadline_is_not_waited_for(
+    online: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test_is_over, client_came_back = threading.Event(), threading.Event()
+
     class Patient:
         def head(self, url: str, timeout: float) -> None:
-            time.sleep(5)
+            test_is_over.wait(60)
+            client_came_back.set()
 
     monkeypatch.setattr(hub, "get_session", Patient)
     monkeypatch.setattr(hub, "TIMEOUT_SECONDS", 0.2)
-    start = time.monotonic()
     with pytest.raises(ConnectionError, match=r"no answer within 0.2 s"):
         hub.require_hub("Model 'm'")
-    assert time.monotonic() - start < 3
+    assert not client_came_back.is_set()
+    test_is_over.set()
 
 
 def test_any_answer_will_do(online: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,12 +105,10 @@ def test_any_answer_will_do(online: None, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_offline_nobody_is_asked_and_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "get_session", None)
-    start = time.monotonic()
     with pytest.raises(ConnectionError, match=r"Dataset 'no-such/data' is neither.*Unset HF_HUB_OFFLINE.*folder"):
         load_splits(source_of("no-such/data"))
     with pytest.raises(ConnectionError, match=r"Model 'no-such/model' is neither a local folder nor wholly in"):
         load_classifier("no-such/model", ["a", "b"])
-    assert time.monotonic() - start < 5
 
 
 def test_local_folders_ask_nobody(tmp_path: Path, online: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,23 +122,19 @@ def test_local_folders_ask_nobody(tmp_path: Path, online: None, monkeypatch: pyt
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("server", ["closed_port", "silent_port"])
-def test_the_script_says_so_within_seconds(
-    server: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a user meets it: nothing patched, a fresh process, the Hub's own clients."""
+@pytest.mark.parametrize(
+    ("server", "reason"),
+    [("closed_port", r"(?!no answer).*"), ("silent_port", f"no answer within {hub.TIMEOUT_SECONDS:g} s")],
+)
+def test_a_fresh_process_reports_it(server: str, reason: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """As a user meets it: nothing patched, the Hub's own clients, which alone would retry for minutes."""
     port = request.getfixturevalue(server)
-    code = "import time; from macs_hf.data.splits import load_splits; from macs_hf.data.sources import source_of"
-    code += "; print('start', time.monotonic(), flush=True)"
-    code += (
-        "\ntry: load_splits(source_of('cifar10'))\nexcept ConnectionError as e: print(e, time.monotonic(), sep='|')"
-    )
+    code = "from macs_hf.data.sources import source_of\nfrom macs_hf.data.splits import load_splits\n"
+    code += "try: load_splits(source_of('cifar10'))\nexcept ConnectionError as error: print(error)"
     environment = os.environ | {"HF_ENDPOINT": f"http://127.0.0.1:{port}", "HF_HOME": str(tmp_path)}
     environment = {name: value for name, value in environment.items() if not name.lower().endswith("_proxy")}
     environment.pop("HF_HUB_OFFLINE", None)
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
-    begun, said = done.stdout.strip().splitlines()[-2:]
-    message, ended = said.split("|")
-    assert message.startswith(f"Dataset 'uoft-cs/cifar10' has to come from http://127.0.0.1:{port}")
-    assert float(ended) - float(begun.split()[1]) < hub.TIMEOUT_SECONDS + 3
+    start = f"Dataset 'uoft-cs/cifar10' has to come from http://127.0.0.1:{port}, which cannot be reached "
+    assert re.match(re.escape(start) + rf"\({reason}\)", done.stdout.strip().splitlines()[-1])

@@ -1,10 +1,6 @@
-"""Agreement to 1e-6 with the values of several public implementations on the logits of a real model.
-
-Set MACS_HF_ASSETS to the folder with `calibration_reference.json` and the logits.
-"""
+"""Agreement to 1e-6 with the values of several public implementations on the logits of a real model."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -24,27 +20,17 @@ from macs_hf.metrics.ece import confidences
 from macs_hf.report.rows import SampleRows
 
 
-ASSETS = os.environ.get("MACS_HF_ASSETS")
-
-pytestmark = pytest.mark.skipif(ASSETS is None, reason="MACS_HF_ASSETS is not set")
-
-
-@pytest.fixture(scope="module")
-def reference() -> dict:
-    return json.loads((Path(ASSETS) / "calibration_reference.json").read_text())
-
-
-def real_logits(part: str, temperature: float) -> tuple[np.ndarray, np.ndarray]:
-    with np.load(Path(ASSETS) / "cifar10_resnet20_test_logits.npz") as file:
-        logits, labels = file["logits"], file["labels"]
-    rows = slice(None) if part == "all_10000" else slice(5000, None)
-    return (logits[rows] / temperature).astype(np.float32) if part.endswith("after") else logits[rows], labels[rows]
+REFERENCE = json.loads((Path(__file__).parents[1] / "fixtures" / "calibration_reference.json").read_text())
 
 
 @pytest.mark.parametrize("part", ["all_10000", "last_5000_before", "last_5000_after"])
-def test_real_logits(reference: dict, part: str) -> None:
-    expected = reference["models"]["resnet20"][part]
-    logits, labels = real_logits(part, reference["models"]["resnet20"]["temperature_first_5000"]["value"])
+def test_real_logits(real_logits: tuple[np.ndarray, np.ndarray], part: str) -> None:
+    expected = REFERENCE[part]
+    logits, labels = real_logits
+    if part != "all_10000":
+        logits, labels = logits[5000:], labels[5000:]
+    if part == "last_5000_after":
+        logits = (logits / REFERENCE["temperature_first_5000"]["value"]).astype(np.float32)
     rows, stream = SampleRows.from_logits(logits, labels), CalibrationStream()
     for start in range(0, len(labels), 700):
         stream.update(torch.from_numpy(logits[start : start + 700]), torch.from_numpy(labels[start : start + 700]))
@@ -68,8 +54,8 @@ def test_real_logits(reference: dict, part: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["dyadic_edges", "confidence_one", "decimal_edges"])
-def test_edge_cases(reference: dict, case: str) -> None:
-    data = reference["edge_cases"][case]
+def test_edge_cases(case: str) -> None:
+    data = REFERENCE["edge_cases"][case]
     predictions = [[p, 1 - p] for p in data["probabilities_of_class_0"]]
     ece = expected_calibration_error(predictions, data["labels"], probabilities=True, n_bins=data["bins"])
     assert ece == pytest.approx(data["ece"]["reference_right_closed"], abs=1e-9)

@@ -18,7 +18,7 @@ from .quantities import METRICS, Run
 
 
 NEEDED = {"claim", "metric", "method", "range"}
-TOLD = NEEDED | {"versus", "versus_changes", "changes", "dataset", "model"}
+KNOWN = NEEDED | {"versus", "versus_changes", "changes", "dataset", "model"}
 STEP_TIMES = Path(__file__).parents[2] / "model_cards" / "benchmarks" / "training.json"
 
 
@@ -95,7 +95,7 @@ def _exists(grid: Grid, claim: dict[str, Any], dataset: str, model: str) -> bool
 
 
 def _checked(claim: dict[str, Any]) -> dict[str, Any]:
-    if set(claim) - TOLD or NEEDED - set(claim) or claim["metric"] not in METRICS or len(claim["range"]) != 2:
+    if set(claim) - KNOWN or NEEDED - set(claim) or claim["metric"] not in METRICS or len(claim["range"]) != 2:
         raise ValueError(f"The claim {claim} needs {sorted(NEEDED)}, a known metric and a range of two ends.")
     return claim
 

@@ -20,11 +20,11 @@ MARGIN_FORWARDS = 256 * 11
 
 def passes(cell: Cell) -> float:
     """Views per training image: the clean one, the perturbed one, two of AugMix."""
-    told = DEFAULTS | METHODS[cell.setting.method] | dict(cell.setting.changes)
+    arguments = DEFAULTS | METHODS[cell.setting.method] | dict(cell.setting.changes)
     views = 1.0
-    if told["lambda_consistency"] > 0:
-        views += told["consistency_fraction"]
-    if told["lambda_jsd"] > 0:
+    if arguments["lambda_consistency"] > 0:
+        views += arguments["consistency_fraction"]
+    if arguments["lambda_jsd"] > 0:
         views += 2
     return views
 

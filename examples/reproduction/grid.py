@@ -52,8 +52,8 @@ def shared(key: Setting) -> tuple[tuple[str, Any], ...]:
 def setting(dataset: str, model: str, method: str, **changes: Any) -> Setting:
     """A setting without what the method sets anyway, so that equal runs are equal cells."""
     usual = DEFAULTS | METHODS.get(method, {})
-    told = {name: value for name, value in changes.items() if name not in usual or usual[name] != value}
-    return Setting(dataset, model, method, tuple(sorted(told.items())))
+    unusual = {name: value for name, value in changes.items() if name not in usual or usual[name] != value}
+    return Setting(dataset, model, method, tuple(sorted(unusual.items())))
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def expand(value: Any) -> Any:
         return value
     expanded = os.path.expandvars(value)
     if unset := re.search(r"\$\{?(\w+)", expanded):
-        raise ValueError(f"{value!r} needs the environment variable {unset[1]}: set it to the folder it stands for.")
+        raise ValueError(f"{value!r} needs the environment variable {unset[1]}: set it to the folder that is meant.")
     return expanded
 
 

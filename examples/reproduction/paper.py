@@ -11,7 +11,7 @@ from .quantities import METRICS
 
 DATA = Path(__file__).parent / "paper.yaml"
 # Keys of a row that are neither a coordinate nor a metric.
-TOLD = {"note", "cannot", "of", "metric", "baseline", "value", "tolerance", "what"}
+NOT_METRICS = {"note", "cannot", "of", "metric", "baseline", "value", "tolerance", "what"}
 
 
 class Number(NamedTuple):
@@ -75,7 +75,7 @@ def printed(numbers: list[Number], table: str) -> dict[tuple[Setting, str], Numb
 def _number(
     table: str, source: str, row: dict[str, Any], metric: str, value: float, std: float | None, tolerances: dict
 ) -> Number:
-    changes = {key: row[key] for key in row if key not in TOLD and key not in METRICS and key not in AXES}
+    changes = {key: row[key] for key in row if key not in NOT_METRICS and key not in METRICS and key not in AXES}
     # `margin` is a metric and an argument; in the paper's rows it is the metric.
     key = setting(row.get("dataset", "*"), row.get("model", "*"), row["method"], **changes)
     return Number(

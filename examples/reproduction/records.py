@@ -55,9 +55,9 @@ def comparison_records(grid: Grid, names: list[str], groups: Groups) -> Iterable
 
 def claim_records(grid: Grid, groups: Groups) -> Iterable[dict[str, Any]]:
     for verdict in verdicts(grid, groups):
-        told = verdict._asdict()
-        found = told.pop("found") or Difference(None, None, None, 0, None)
-        yield told | {"difference": found.value, "low": found.low, "high": found.high, "n": found.n}
+        fields = verdict._asdict()
+        found = fields.pop("found") or Difference(None, None, None, 0, None)
+        yield fields | {"difference": found.value, "low": found.low, "high": found.high, "n": found.n}
 
 
 def ledger_records(entries: list[Entry]) -> Iterable[dict[str, Any]]:

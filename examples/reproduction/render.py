@@ -93,8 +93,8 @@ def claims_markdown(grid: Grid, groups: Groups) -> str:
     ]
     for verdict in verdicts(grid, groups):
         title = METRICS[verdict.metric].title
-        told = f"{title}: {_difference(verdict.found, verdict.metric, signed=verdict.metric != 'overhead')}"
-        row = [verdict.claim, verdict.dataset, verdict.model, verdict.pair, told]
+        result = f"{title}: {_difference(verdict.found, verdict.metric, signed=verdict.metric != 'overhead')}"
+        row = [verdict.claim, verdict.dataset, verdict.model, verdict.pair, result]
         seeds = str(verdict.found.n or "-") if verdict.found else "0"
         lines.append(_line([*row, seeds, f"**{verdict.outcome}**"]))
     return "\n".join(lines)
@@ -160,8 +160,8 @@ def _difference(found: Difference | None, column: str, signed: bool = True) -> s
     show = _signed if signed else lambda value, column: f"{value:.{METRICS[column].decimals}f}"
     if found.low is None:
         return f"{show(found.value, column)} (no interval, {found.n} seed)"
-    told = f"{show(found.value, column)} [{show(found.low, column)}, {show(found.high, column)}]"
-    return told + (f" {found.verdict}" if found.verdict != "undecided" else "")
+    interval = f"{show(found.value, column)} [{show(found.low, column)}, {show(found.high, column)}]"
+    return interval + (f" {found.verdict}" if found.verdict != "undecided" else "")
 
 
 def _signed(value: float, column: str) -> str:

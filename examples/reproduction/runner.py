@@ -53,8 +53,8 @@ def check_flags(cell: Cell, record: dict[str, Any], where: Path) -> None:
     wanted, had = json.loads(json.dumps(cell.flags)), record["flags"]
     names = sorted(name for name in wanted.keys() | had if had.get(name) != wanted.get(name))
     if names:
-        told = ", ".join(f"{name}: {had.get(name)!r}, now {wanted.get(name)!r}" for name in names)
-        raise ValueError(f"{where} was made with other flags ({told}). Delete it, or choose another --output_dir.")
+        changes = ", ".join(f"{name}: {had.get(name)!r}, now {wanted.get(name)!r}" for name in names)
+        raise ValueError(f"{where} was made with other flags ({changes}). Delete it, or choose another --output_dir.")
 
 
 def run_cells(cells: list[Cell], root: Path, cost: dict[str, Any], processes: int) -> list[Failure]:
@@ -92,19 +92,20 @@ def command(cell: Cell, root: Path, processes: int) -> list[str]:
     """The cell as a command line, to be run in `root`: all paths in it, and in the report, are relative."""
     flags = {name: _relative(expand(value), root) for name, value in cell.flags.items()}
     flags = {name: value for name, value in flags.items() if value is not None}
-    told = [part for name, value in flags.items() for part in (f"--{name}", _text(value))]
+    words = [part for name, value in flags.items() for part in (f"--{name}", _text(value))]
     launcher = [sys.executable]
     if processes > 1:  # one process needs no launcher, and would outlive one that is stopped
         launcher += ["-m", "accelerate.commands.launch", "--num_processes", str(processes)]
         launcher += ["--multi_gpu"] if torch.cuda.is_available() else ["--cpu"]
-    return [*launcher, str(TRAIN), *told, "--output_dir", cell.name]
+    return [*launcher, str(TRAIN), *words, "--output_dir", cell.name]
 
 
 def _run(cell: Cell, root: Path, processes: int, lock: int) -> Failure | None:
     folder = root / cell.name
     log = folder / "log.txt"
     record = {"setting": cell.setting._asdict() | {"changes": dict(cell.setting.changes)}, "seed": cell.seed}
-    record |= {"flags": cell.flags, "processes": processes}
+    # A run that finds checkpoints of its own continues from them.
+    record |= {"flags": cell.flags, "processes": processes, "continued": any(folder.glob("checkpoint-*"))}
     start = time.monotonic()
     try:
         words = command(cell, root, processes)
@@ -130,7 +131,6 @@ def _run(cell: Cell, root: Path, processes: int, lock: int) -> Failure | None:
     with contextlib.suppress(OSError):
         record["train"] = json.loads((folder / "train_results.json").read_text())
     record["seconds"] = round(time.monotonic() - start, 1)
-    record["continued"] = "Continuing from" in log.read_text()
     try:
         load_run(folder)
     except (OSError, ValueError) as error:

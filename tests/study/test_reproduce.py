@@ -67,7 +67,7 @@ TINY = {
     },
 }
 
-ROWS = SampleRows.from_logits(torch.eye(3), torch.arange(3))
+ROWS = SampleRows.from_logits(5 * torch.eye(3), torch.arange(3))
 REPORT = EvaluationReport("tiny", "digits", "test", 3, measure(ROWS, n_resamples=20))
 
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from transformers import MobileViTImageProcessor
 
 from macs_hf.corruptions import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15, corrupt
 from macs_hf.evaluation.byte_images import ByteImages
@@ -196,6 +197,39 @@ def test_kinds_of_examples() -> None:
         evaluate_corruptions(forward, [*labelled(1, 32), *labelled(1, 40)], **FEW)
     with pytest.raises(ValueError, match="empty"):
         evaluate_corruptions(forward, [], **FEW)
+
+
+def test_networks_that_take_blue_first_are_corrupted_as_the_others() -> None:
+    class Colours(nn.Module):
+        """As `forward`, from pixels in [0, 1] whose channels are in some order."""
+
+        def __init__(self, order: tuple[int, ...]) -> None:
+            super().__init__()
+            self.order = nn.Parameter(torch.tensor(order).float(), requires_grad=False)
+
+        def forward(self, pixels: Tensor) -> Tensor:
+            return forward(pixels[:, self.order.long()] * 255)
+
+    size = {"height": 32, "width": 32}
+    pils = [(Image.fromarray(image.movedim(0, -1).numpy()), label) for image, label in labelled()]
+    tables, inputs = [], []
+    for flip, order in ((True, (2, 1, 0)), (False, (0, 1, 2))):
+        processor = MobileViTImageProcessor(
+            size=size, crop_size=size, do_center_crop=False, do_flip_channel_order=flip
+        )
+        stats = PixelStats.from_processor(processor)
+        prepared = [(processor(image, return_tensors="pt")["pixel_values"][0], label) for image, label in pils]
+        inputs.append(prepared[0][0])
+        tables.append(
+            evaluate_corruptions(forward_of(Colours(order), stats), ByteImages(prepared, stats=stats), **FEW)
+        )
+    assert torch.equal(inputs[0], inputs[1].flip(0)) and not torch.equal(inputs[0], inputs[1])
+    # Saturation, for one, is not the same with red and blue swapped.
+    assert tables[0] == tables[1]
+    assert_same_rows(*tables)
+    expected = evaluate_corruptions(forward, labelled(), **FEW)
+    for key, value in expected.summary().items():
+        assert math.isclose(tables[0].summary()[key], value, rel_tol=1e-5), key
 
 
 def test_forward_of_a_model_normalises_and_leaves_its_mode() -> None:

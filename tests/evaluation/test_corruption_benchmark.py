@@ -268,7 +268,7 @@ def test_incomplete_tables_have_no_means() -> None:
 
 
 def test_the_interval_counts_images_not_cells() -> None:
-    # Every image is right in all cells or in none: 95 cells tell no more than one.
+    # Every image is right in all cells or in none: 95 cells are worth no more than one.
     data = [(torch.full((3, 32, 32), 128, dtype=torch.uint8), i % 2) for i in range(40)]
     zeros = evaluate_corruptions(lambda batch: torch.tensor([[1.0, 0.0]]).repeat(len(batch), 1), data, progress=False)
     low, high = zeros.interval("mean15")

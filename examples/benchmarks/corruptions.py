@@ -4,7 +4,7 @@
 
 Times are CPU seconds of the process, so that other work on the machine disturbs them less. Ratios are against recorded
 figures of the public generators (one quiet core; CIFAR-C's scripts at 32 pixels, imagecorruptions at 224, where the
-types that fail on current libraries were mended) and, if `imagecorruptions` can be imported, against its working types
+types that fail on current libraries were fixed) and, if `imagecorruptions` can be imported, against its working types
 timed in this run.
 """
 

@@ -3,7 +3,7 @@
 The photographs have no stated author or source, so they are not part of this package. They are read from a folder
 that the user names or from an installed `imagecorruptions` (found without importing it: its import fails on current
 setups). Without them a Gaussian random field with each photograph's size, mean colour, covariance of colours and
-variogram stands in, and every result says so.
+variogram is used in their place, and every result says so.
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ SCALES = (0.6, 1.2, 2.5, 6.0, 20.0, 80.0)
 
 
 class Statistics(NamedTuple):
-    """What the stand-in keeps of a photograph: size, mean (RGB), covariance of colours, share of each scale."""
+    """What the random field keeps of a photograph: size, mean (RGB), covariance of colours, share of each scale."""
 
     size: tuple[int, int]
     mean: tuple[float, float, float]
@@ -62,7 +62,7 @@ def frost_source(folder: str | Path | None = None) -> str:
 
     Args:
         folder (`str` or `Path`, *optional*): A folder with the original files (an error if they are not there), or
-            `"procedural"` for the stand-in even where the files could be found.
+            `"procedural"` for the random field even where the files could be found.
 
     Returns:
         `str`: `"original"`, or `"procedural (approximate)"` when no photographs were found.
@@ -86,7 +86,7 @@ def _folder(folder: str | Path | None) -> Path | None:
         if missing:
             raise ValueError(
                 f"frost_textures={str(folder)!r} lacks {', '.join(missing)}: pass a folder of the five originals, "
-                "or None for those of an installed imagecorruptions or, without it, the procedural stand-in."
+                "or None for those of an installed imagecorruptions or, without it, the procedural random field."
             )
         return Path(folder)
     spec = importlib.util.find_spec("imagecorruptions")

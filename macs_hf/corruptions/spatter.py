@@ -55,7 +55,7 @@ def _water(liquid: Tensor) -> Tensor:
     levels = ((liquid * 255).int() & 255).float()  # above 1 the published code wraps around
     relief = _equalize(_box(edge_distance(canny(levels))).floor())
     mask = levels * _box(_emboss(relief)).round_()
-    # Without any liquid the published code divides by zero; here the image is left as it is.
+    # Without any liquid the published code divides by zero; here the image does not change.
     return mask / mask.amax((1, 2), keepdim=True).clamp(min=1)
 
 

@@ -1,4 +1,4 @@
-"""What each image came to under each corruption: one row per image, one column per corruption."""
+"""The results of each image under each corruption: one row per image, one column per corruption."""
 
 from __future__ import annotations
 
@@ -57,14 +57,17 @@ class CorruptionRows:
 
     def scores(self, score: ImageScore, names: Sequence[str]) -> np.ndarray:
         """`(images, len(names))`, the mean over the severities; NaN where not measured."""
-        columns = [self.names.index(name) for name in names]
         if score == "accuracy":
-            hits = self.hits[:, columns]
-            return np.where(hits == NOT_MEASURED, np.nan, hits / len(SEVERITIES))
+            return self.accuracy(names)
         array = {"nll": self.nll, "scaled_nll": self.scaled_nll}[score]
         if array is None:
             raise ValueError(f"the rows hold no {score}: measure the model again, with a temperature for scaled_nll")
-        return array[:, columns].astype(np.float64)
+        return array[:, [self.names.index(name) for name in names]].astype(np.float64)
+
+    def accuracy(self, names: Sequence[str]) -> np.ndarray:
+        """`(images, len(names))`: the share of severities that were right; NaN where not measured."""
+        hits = self.hits[:, [self.names.index(name) for name in names]]
+        return np.where(hits == NOT_MEASURED, np.nan, hits / len(SEVERITIES))
 
     def to_columns(self, n: int) -> dict[str, np.ma.MaskedArray]:
         """Columns of a table of all `n` test images, masked where nothing was measured."""

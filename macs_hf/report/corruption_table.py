@@ -53,7 +53,7 @@ class CorruptionTable:
         source (`str`): `"generated"`, or the published data that were read.
         n (`int`): Number of images; a cell has its own number.
         cells (`dict[str, dict[int, Cell]]`): Scores by corruption and severity.
-        clean (`Cell`, *optional*): Scores on the images as they are.
+        clean (`Cell`, *optional*): Scores on the images without corruption.
         when (`str`): `"after_resize"` (at the network's input size) or `"before_resize"` (on the original image).
         seed (`int`, *optional*): Seed of generated corruptions, of the subset of images, and of the spread design.
         design (`str`): `"crossed"`, every image under every corruption, or `"spread"`, every image under one, drawn by

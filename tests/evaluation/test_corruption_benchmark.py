@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from transformers import MobileViTImageProcessor
 
 from macs_hf.corruptions import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15, corrupt
 from macs_hf.evaluation.byte_images import ByteImages
@@ -198,6 +199,39 @@ def test_kinds_of_examples() -> None:
         evaluate_corruptions(forward, [], **FEW)
 
 
+def test_networks_that_take_blue_first_are_corrupted_as_the_others() -> None:
+    class Colours(nn.Module):
+        """As `forward`, from pixels in [0, 1] whose channels are in some order."""
+
+        def __init__(self, order: tuple[int, ...]) -> None:
+            super().__init__()
+            self.order = nn.Parameter(torch.tensor(order).float(), requires_grad=False)
+
+        def forward(self, pixels: Tensor) -> Tensor:
+            return forward(pixels[:, self.order.long()] * 255)
+
+    size = {"height": 32, "width": 32}
+    pils = [(Image.fromarray(image.movedim(0, -1).numpy()), label) for image, label in labelled()]
+    tables, inputs = [], []
+    for flip, order in ((True, (2, 1, 0)), (False, (0, 1, 2))):
+        processor = MobileViTImageProcessor(
+            size=size, crop_size=size, do_center_crop=False, do_flip_channel_order=flip
+        )
+        stats = PixelStats.from_processor(processor)
+        prepared = [(processor(image, return_tensors="pt")["pixel_values"][0], label) for image, label in pils]
+        inputs.append(prepared[0][0])
+        tables.append(
+            evaluate_corruptions(forward_of(Colours(order), stats), ByteImages(prepared, stats=stats), **FEW)
+        )
+    assert torch.equal(inputs[0], inputs[1].flip(0)) and not torch.equal(inputs[0], inputs[1])
+    # Saturation, for one, is not the same with red and blue swapped.
+    assert tables[0] == tables[1]
+    assert_same_rows(*tables)
+    expected = evaluate_corruptions(forward, labelled(), **FEW)
+    for key, value in expected.summary().items():
+        assert math.isclose(tables[0].summary()[key], value, rel_tol=1e-5), key
+
+
 def test_forward_of_a_model_normalises_and_leaves_its_mode() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(3 * 32 * 32, 4)).train()
     stats = PixelStats((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
@@ -234,7 +268,7 @@ def test_incomplete_tables_have_no_means() -> None:
 
 
 def test_the_interval_counts_images_not_cells() -> None:
-    # Every image is right in all cells or in none: 95 cells tell no more than one.
+    # Every image is right in all cells or in none: 95 cells are worth no more than one.
     data = [(torch.full((3, 32, 32), 128, dtype=torch.uint8), i % 2) for i in range(40)]
     zeros = evaluate_corruptions(lambda batch: torch.tensor([[1.0, 0.0]]).repeat(len(batch), 1), data, progress=False)
     low, high = zeros.interval("mean15")

@@ -116,7 +116,7 @@ def claim_output_dir(output_dir: str | Path, identity: dict[str, Any]) -> str | 
                 differences = ", ".join(f"{name}: {earlier.get(name)!r}, now {identity.get(name)!r}" for name in names)
             raise FileExistsError(
                 f"{str(output_dir)!r} holds the model or checkpoints of another run ({differences}). Choose another "
-                "--output_dir, delete this one, or name the checkpoint to go on from with --resume_from_checkpoint."
+                "output_dir, delete this one, or name the checkpoint to go on from as resume_from_checkpoint."
             )
     record.parent.mkdir(parents=True, exist_ok=True)
     draft = record.with_suffix(".tmp")

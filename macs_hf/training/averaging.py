@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast
-from timm.utils import ModelEmaV3
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import CallbackHandler
 
@@ -46,8 +46,7 @@ class WeightAverage(TrainerCallback):
 
     def __init__(self, checkpoint: str | None = None) -> None:
         self._checkpoint = checkpoint
-        self._model: nn.Module | None = None
-        self._average: ModelEmaV3 | None = None
+        self.discard()
 
     # ---- Called by the trainer's loop ----
 
@@ -68,17 +67,29 @@ class WeightAverage(TrainerCallback):
                     "the ema_decay that it was trained with."
                 )
             return
-        self._model = model
+        # These share their memory with the model; all that changes them does so in place.
+        self._weights = model.state_dict()
         # What was loaded from a checkpoint is the average.
-        self._average = ModelEmaV3(model, decay=decay, use_warmup=True, warmup_gamma=10, warmup_power=1)
+        self._average = {name: weight.clone() for name, weight in self._weights.items()}
+        self._statistics = [self._average[name] for name, _ in model.named_buffers() if name in self._average]
         if self._checkpoint is not None:
             restore_raw_weights(model, self._checkpoint)
 
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self._average is not None:
-            self._average.update(self._model, step=state.global_step + 1)
+        if not self._average:
+            return
+        averages, weights = [], []
+        for average, weight in zip(self._average.values(), self._weights.values(), strict=True):
+            if average.is_floating_point():
+                averages.append(average)
+                weights.append(weight)
+            else:
+                average.copy_(weight)
+        updates = state.global_step  # before this one
+        decay = min(ema_decay_of(args), updates / (updates + 10))
+        get_ema_multi_avg_fn(decay)(averages, weights, updates)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -90,9 +101,6 @@ class WeightAverage(TrainerCallback):
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Inside, the model has the averaged weights."""
-        if self._average is None:
-            yield
-            return
         self._exchange()
         try:
             yield
@@ -104,31 +112,30 @@ class WeightAverage(TrainerCallback):
         Give all processes the BatchNorm statistics of the first, which are the ones that are saved. Each process
         averages those of its own batches.
         """
-        if self._average is not None:
-            broadcast(list(self._average.module.buffers()))
+        broadcast(self._statistics)
 
     def save_raw_weights(self, checkpoint: str | Path) -> None:
-        if self._average is not None:
-            torch.save(self._model.state_dict(), Path(checkpoint) / RAW_WEIGHTS_FILE)
+        if self._average:
+            torch.save(self._weights, Path(checkpoint) / RAW_WEIGHTS_FILE)
 
     def finish(self) -> None:
         """Leave the averaged weights in the model for good."""
-        if self._average is not None:
-            self._model.load_state_dict(self._average.module.state_dict())
-            self.discard()
+        for name, average in self._average.items():
+            self._weights[name].copy_(average)
+        self.discard()
 
     def discard(self) -> None:
         """Forget the average; the model keeps the weights that it has."""
-        self._model = self._average = None
+        self._weights: dict[str, Tensor] = {}
+        self._average: dict[str, Tensor] = {}
+        self._statistics: list[Tensor] = []
 
-    @torch.no_grad()
     def _exchange(self) -> None:
         """In place, since the optimiser, DistributedDataParallel and compiled code hold the model's tensors."""
-        averaged = self._average.module.state_dict()
-        for name, weight in self._model.state_dict().items():
-            raw = weight.clone()
-            weight.copy_(averaged[name])
-            averaged[name].copy_(raw)
+        for name, average in self._average.items():
+            raw = self._weights[name].clone()
+            self._weights[name].copy_(average)
+            average.copy_(raw)
 
 
 @contextmanager

@@ -70,14 +70,21 @@ def test_trainer_pushes_a_calibrated_model_last(hub: HubServer, tmp_path: Path, 
     assert leaks(hub, "alice/run") == set()
 
 
-def test_trainer_resumes_from_the_hub(hub: HubServer, tmp_path: Path) -> None:
-    whole = tiny.trainer(tmp_path / "whole", tiny.build("resnet"))
+@pytest.mark.parametrize("ema_decay", [None, 0.7])
+def test_trainer_resumes_from_the_hub(hub: HubServer, tmp_path: Path, ema_decay: float | None) -> None:
+    whole = tiny.trainer(tmp_path / "whole", tiny.build("resnet"), ema_decay=ema_decay)
     whole.train()
-    stopped = pushing(tmp_path, "stopped", hub_strategy="checkpoint")
+    stopped = pushing(tmp_path, "stopped", hub_strategy="checkpoint", ema_decay=ema_decay)
     stopped.add_callback(tiny.StopAt(2))
     stopped.train()
+    # The model that was pushed is the one that was left in the trainer: the average, if there is one.
+    pushed = tmp_path / "stopped" / "checkpoint-2" / "model.safetensors"
+    assert hub.files("alice/stopped")["model.safetensors"] == pushed.read_bytes()
+    assert tiny.same_weights(AutoModelForImageClassification.from_pretrained(pushed.parent), stopped.model)
+    raw = {name for name in hub.files("alice/stopped") if "raw_weights" in name}
+    assert raw == ({"last-checkpoint/raw_weights.pt"} if ema_decay else set())
     shutil.rmtree(tmp_path / "stopped")
-    resumed = tiny.trainer(tmp_path / "resumed", tiny.build("resnet", seed=5))
+    resumed = tiny.trainer(tmp_path / "resumed", tiny.build("resnet", seed=5), ema_decay=ema_decay)
     resumed.train(resume_from_checkpoint="alice/stopped")
     assert resumed.state.global_step == 4 and tiny.same_weights(resumed.model, whole.model)
     assert not tiny.same_weights(stopped.model, whole.model)

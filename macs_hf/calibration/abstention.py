@@ -10,12 +10,13 @@ The threshold is the last that passed before the first that failed (fixed-sequen
 threshold of the list whose true accuracy is below a. That place does not depend on the samples, so it happens with a
 probability of at most delta, and no correction for the many tests is needed.
 
-Thresholds that too few samples reach for the test to pass even if all were right (a^n_t > delta; it takes 59 samples
-for 0.95 and 0.05) are skipped: they would end the search before it begins. Skipping looks at how many samples are
-answered, never at which are right. The promise stays a theorem as long as no band of confidence below the first
-threshold with too low an accuracy is more accurate than a: given all counts, the wrong answers at the first such
-threshold that is tested are then a sum of independent draws, each wrong with a probability of at least 1 - a. Where
-accuracy rises again at lower confidence, a numerical search for the worst case also stayed below delta.
+Two kinds of thresholds are skipped, since one unlucky sample there would end the search before it begins: those that
+too few samples reach for the test to pass even if all were right (a^n_t > delta; it takes 59 samples for 0.95 and
+0.05), and those that fewer than 5 % of the samples reach. Skipping looks at how many samples are answered, never
+at which are right. The promise stays a theorem as long as no band of confidence below the first threshold with too low
+an accuracy is more accurate than a: given all counts, the wrong answers at the first such threshold that is tested are
+then a sum of independent draws, each wrong with a probability of at least 1 - a. Where accuracy rises again at lower
+confidence, a numerical search for the worst case also stayed below delta.
 """
 
 import logging
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 # Close to 1, where confidences of good models crowd, by powers of ten; then in steps of 0.01 down to answering always.
 THRESHOLDS = np.concatenate([1 - np.logspace(-6, -2, 20, endpoint=False), np.arange(99, -1, -1) / 100])
+SMALLEST_SHARE = 0.05  # of the samples: answering fewer is not looked for
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ def abstention_report(
     confidence, correct = _checked(confidence, correct)
     reached = confidence >= THRESHOLDS[:, None]
     answered, right = reached.sum(1), (reached & correct).sum(1)
-    testable, passed = (stats.binom.sf(count - 1, answered, accuracy) <= delta for count in (answered, right))
+    could_pass, passed = (stats.binom.sf(count - 1, answered, accuracy) <= delta for count in (answered, right))
+    testable = could_pass & (answered >= SMALLEST_SHARE * len(confidence))
     failed = np.flatnonzero(testable & ~passed)
     tests = np.flatnonzero(testable[: failed[0] if len(failed) else None])
     if len(tests):

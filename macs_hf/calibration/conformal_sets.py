@@ -68,13 +68,8 @@ def prediction_set_threshold(
 
     ```
     """
-    needed = samples_needed(coverage)
-    scores = label_scores(logits, labels, method)
-    if len(scores) < needed:
-        raise ValueError(
-            f"{len(scores)} held-out samples are too few for a coverage of {coverage}: it takes at least {needed}."
-        )
-    return scores.kthvalue(math.ceil((len(scores) + 1) * _exact(coverage))).values.item()
+    _exact(coverage)  # refuses what is no coverage before the work
+    return threshold_of_scores(label_scores(logits, labels, method), coverage)
 
 
 def prediction_sets(logits: ArrayLike, threshold: float, method: Method = "lac", allow_empty: bool = False) -> Tensor:
@@ -116,6 +111,15 @@ def label_scores(logits: ArrayLike, labels: ArrayLike, method: Method = "lac") -
     logits, labels = checked_samples(logits, labels)
     parts = [class_scores(part, method).gather(1, own[:, None])[:, 0] for part, own in chunks(logits, labels)]
     return torch.cat(parts)
+
+
+def threshold_of_scores(scores: Tensor, coverage: float) -> float:
+    """The ceil((n + 1) coverage)-th smallest of n scores of held-out samples' own classes."""
+    if len(scores) < (needed := samples_needed(coverage)):
+        raise ValueError(
+            f"{len(scores)} held-out samples are too few for a coverage of {coverage}: it takes at least {needed}."
+        )
+    return scores.kthvalue(math.ceil((len(scores) + 1) * _exact(coverage))).values.item()
 
 
 def samples_needed(coverage: float) -> int:

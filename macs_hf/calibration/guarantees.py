@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share
 from .abstention import abstention_report
-from .conformal_sets import Method, class_scores, prediction_set_threshold, sets_of_scores
+from .conformal_sets import Method, class_scores, label_scores, sets_of_scores, threshold_of_scores
 from .inputs import ArrayLike, checked_samples, chunks, on_cpu
 
 
@@ -90,9 +90,10 @@ def make_guarantees(
 
     held_out, labels = _scaled(held_out_logits, held_out_labels, temperature)
     _warn_of_missing_classes(labels, held_out.shape[1])
+    scores = {method: label_scores(held_out, labels, method) for method in get_args(Method)}
     thresholds = {
-        (method, coverage): prediction_set_threshold(held_out, labels, coverage, method)
-        for method in get_args(Method)
+        (method, coverage): threshold_of_scores(own, coverage)
+        for method, own in scores.items()
         for coverage in coverages
     }
     test, test_labels = _scaled(test_logits, test_labels, temperature)

@@ -20,7 +20,7 @@ def written_out(confidence: np.ndarray, correct: np.ndarray, accuracy: float, de
     found = None
     for threshold in THRESHOLDS:
         answered = correct[confidence >= threshold]
-        if len(answered) < math.log(delta) / math.log(accuracy):
+        if len(answered) < max(math.log(delta) / math.log(accuracy), len(confidence) / 20):
             continue
         if stats.binomtest(int(answered.sum()), len(answered), accuracy, alternative="greater").pvalue > delta:
             break
@@ -67,17 +67,18 @@ def test_the_search_ends_at_the_first_failure() -> None:
 
 
 def test_a_model_that_is_wrong_where_it_is_sure_gets_no_threshold() -> None:
-    confidence = np.concatenate([np.full(80, 0.9999), np.full(5000, 0.5)])
-    correct = np.concatenate([np.arange(80) % 2, np.ones(5000)])
+    confidence = np.concatenate([np.full(80, 0.9999), np.full(700, 0.5)])
+    correct = np.concatenate([np.arange(80) % 2, np.ones(700)])
     fit = abstention_report(confidence, correct)
     assert fit.threshold is None
     assert "of the 80 held-out samples with a confidence of at least 0.9999, 40 are wrong" in fit.reason
 
 
 def test_a_few_sure_samples_do_not_end_the_search() -> None:
-    confidence = np.concatenate([np.full(10, 0.999999), np.full(500, 0.8)])
-    correct = np.concatenate([np.zeros(10), np.ones(500)])
-    assert abstention_threshold(confidence, correct) == 0.0
+    for few, others in ((10, 500), (80, 2000)):  # fewer than the test can pass with, and fewer than 5 %
+        confidence = np.concatenate([np.full(few, 0.999999), np.full(others, 0.8)])
+        correct = np.concatenate([np.zeros(few), np.ones(others)])
+        assert abstention_threshold(confidence, correct) == 0.0
 
 
 def simulated(confidence: list[float], share: list[float], right: list[float], n: int, draws: int = 800) -> float:

@@ -1,11 +1,7 @@
 """Reports of many runs -> a mean and a spread over seeds for each setting, and paired differences between settings.
 
-The interval of a difference between two settings holds for both sources of chance, the test images and the seed:
-
-    half^2 = (half-width over test images of the mean over seeds)^2 + (t(0.975, n - 1) * s / sqrt(n))^2
-
-The first part is a paired one: all runs are tested on the same images, and an image counts with its mean over seeds.
-Where runs have kept no results image by image, it is the mean over seeds of a width that takes runs as unrelated.
+The interval of a difference covers test images and seeds together, see `macs_hf.metrics.paired_difference`. Numbers
+that no single image has, such as a temperature, and runs whose rows were not kept, have that of the seeds alone.
 """
 
 import json
@@ -17,11 +13,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
 
+import numpy as np
 from scipy import stats
 
 from macs_hf.evaluation.corruption_comparison import compare_corruptions
-from macs_hf.metrics import Comparison, compare
-from macs_hf.report.corruption_table import CORRUPTIONS, STANDARD_15
+from macs_hf.metrics import Comparison, compare, judged, paired_difference
 from macs_hf.report.evaluation import EvaluationReport
 from macs_hf.report.rows import SampleRows
 from macs_hf.report.run import REPORT_FILE, ROWS_FILE, load_run
@@ -47,13 +43,13 @@ class Estimate(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """One setting minus another over the seeds both have; no interval if neither seeds nor images give one."""
+    """One setting minus another; `n` is the smaller number of seeds. No interval if neither seeds nor images give one."""
 
     value: float
     low: float | None
     high: float | None
     n: int
-    verdict: Literal["win", "tie", "loss", "undecided"]
+    verdict: Literal["better", "worse", "undecided", "equal"]
 
 
 def load_runs(root: str | Path) -> list[Run]:
@@ -93,27 +89,26 @@ def estimated(groups: dict[Setting, list[Run]], key: Setting, metric: str) -> Es
     return estimate(values) if values else None
 
 
-def difference(groups: dict[Setting, list[Run]], a: Setting, b: Setting, metric: str) -> Difference | None:
-    """`a - b` with a 95 % interval over seeds and test images; `None` unless they share a seed."""
-    of_a, of_b = measured(groups, a, metric), measured(groups, b, metric)
-    seeds = sorted(of_a.keys() & of_b.keys())
-    if not seeds:
-        return None
+def difference(
+    groups: dict[Setting, list[Run]], a: Setting, b: Setting, metric: str, level: float = 0.95
+) -> Difference | None:
+    """`a - b` with its interval over seeds and test images; `None` unless both were run."""
     spec = METRICS[metric]
-    over_seeds = estimate([of_a[seed] - of_b[seed] for seed in seeds])
-    runs = [{run.seed: run for run in groups[key]} for key in (a, b)]
-    margins = _over_images([(runs[0][seed], runs[1][seed]) for seed in seeds], metric)
-    if margins is None and over_seeds.half is None:
-        return Difference(over_seeds.mean, None, None, 1, "undecided")
-    below, above = (math.hypot(margin, over_seeds.half or 0.0) for margin in margins or (0.0, 0.0))
-    low, high = over_seeds.mean - below, over_seeds.mean + above
-    floor = max((_noise_floor(run, metric) for part in runs for run in part.values()), default=0.0)
-    verdict = "tie"
-    if spec.lower_is_better is None:
-        verdict = "undecided"
-    elif not low <= 0 <= high and abs(over_seeds.mean) >= floor:
-        verdict = "win" if (over_seeds.mean < 0) == spec.lower_is_better else "loss"
-    return Difference(over_seeds.mean, low, high, len(seeds), verdict)
+    values = [list(measured(groups, key, metric).values()) for key in (a, b)]
+    if not all(values):
+        return None
+    sides = [groups[key] for key in (a, b)]
+    found = _over_images(sides, spec, level)
+    if found is None and len(values[0]) == len(values[1]) == 1:
+        return Difference(values[0][0] - values[1][0], None, None, 1, "undecided")
+    if found is None:
+        runs = len(values[0]) + len(values[1])
+        found = judged(*values, np.zeros((runs, runs)), level=level, higher_is_better=not spec.lower_is_better)
+    else:
+        scaled = (spec.scale * part for part in (found.difference, found.low, found.high))
+        found = found._replace(**dict(zip(("difference", "low", "high"), scaled, strict=True)))
+    verdict = "undecided" if spec.lower_is_better is None else found.verdict
+    return Difference(found.difference, found.low, found.high, min(map(len, values)), verdict)
 
 
 def student(degrees: int) -> float:
@@ -138,57 +133,27 @@ def overheads(groups: dict[Setting, list[Run]], key: Setting) -> dict[int, float
     return {seed: value / base[seed] for seed, value in own.items() if seed in base}
 
 
-def _over_images(pairs: list[tuple[Run, Run]], metric: str) -> tuple[float, float] | None:
-    """How far the interval of the mean of `a - b` over test images reaches below and above it."""
-    spec = METRICS[metric]
-    found = _paired(pairs, spec)
-    if found is not None:
-        return spec.scale * (found.difference - found.low), spec.scale * (found.high - found.difference)
-    if spec.compared is not None and not spec.before:
-        return None
-    intervals = [(_interval(a, metric), _interval(b, metric)) for a, b in pairs]
-    if any(None in pair for pair in intervals):
-        return None
-    below = fmean(math.hypot(a[0] - a[1], b[2] - b[0]) for a, b in intervals)
-    above = fmean(math.hypot(a[2] - a[0], b[0] - b[1]) for a, b in intervals)
-    return spec.scale * below, spec.scale * above
-
-
-def _paired(pairs: list[tuple[Run, Run]], spec: Metric) -> Comparison | None:
+def _over_images(sides: list[list[Run]], spec: Metric, level: float) -> Comparison | None:
     """Image by image, if all runs have kept what that takes, and were measured alike."""
-    sides = tuple(zip(*pairs, strict=True))
     runs = [run for side in sides for run in side]
-    if spec.compared is not None and all(run.rows is not None for run in runs):
-        rows = (tuple(run.rows_before if spec.before else run.rows for run in side) for side in sides)
-        return _compared(*rows)[spec.compared]
+    rows = [[run.rows_before if spec.before else run.rows for run in side] for side in sides]
+    if all(part is not None for side in rows for part in side):
+        if spec.column is not None:
+            values = (np.stack([getattr(part, spec.column) for part in side]) for side in rows)
+            return paired_difference(*values, level=level, higher_is_better=not spec.lower_is_better)
+        if spec.compared is not None:
+            return _compared(*map(tuple, rows), level)[spec.compared]
     tables = [[run.report.corruptions for run in side] for side in sides]
     if spec.corruptions and all(table is not None and table.rows is not None for side in tables for table in side):
         try:
-            return compare_corruptions(*tables, spec.corruptions)
+            return compare_corruptions(*tables, spec.corruptions, spec.score, level)
         except ValueError as error:
             names = " and ".join(sorted({run.setting.label for run in runs}))
-            warnings.warn(f"{names} are compared as unrelated runs: {error}", stacklevel=2)
+            warnings.warn(f"{names} are compared over seeds alone: {error}", stacklevel=2)
     return None
-
-
-def _interval(run: Run, metric: str) -> tuple[float, float, float] | None:
-    """Value, low and high of the run's own interval over test images."""
-    found = run.report.before.metrics.get({"margin": "logit_margin"}.get(metric, metric))
-    if found is not None:
-        return found.value, found.low, found.high
-    table = run.report.corruptions
-    if metric in ("mean15", "mean19") and table is not None and (interval := table.interval(metric)) is not None:
-        return table.mean(STANDARD_15 if metric == "mean15" else CORRUPTIONS), *interval
-    return None
-
-
-def _noise_floor(run: Run, metric: str) -> float:
-    """In percent, as the tables have it: a difference in ECE below it is a tie."""
-    part = {"ece": run.report.before, "ece_after": run.report.after}.get(metric)
-    return 0.0 if part is None else 100 * part.noise_floor
 
 
 @cache
-def _compared(a: tuple[SampleRows, ...], b: tuple[SampleRows, ...]) -> dict[str, Comparison]:
+def _compared(a: tuple[SampleRows, ...], b: tuple[SampleRows, ...], level: float) -> dict[str, Comparison]:
     """All metrics at once; rows are equal only to themselves, so they can be keys."""
-    return compare(a, b)
+    return compare(a, b, level=level)

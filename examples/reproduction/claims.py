@@ -1,14 +1,17 @@
-"""Claims of the paper against our runs: held, not held, or not decided by this data.
+"""Claims against our runs: held, not held, or not decided by this data.
 
-A claim says in which range a difference between two settings lies. It held if the whole 95 % interval lies in the
-range, did not hold if none of it does, and is not decided otherwise. An outcome of one seed is marked as such.
+A claim says in which range a difference between two settings lies. Its p-value is the smallest alpha whose interval,
+at the level 1 - alpha, lies wholly in the range. Claims of one `family` share an error rate of 5 %, by Holm's
+correction. A claim held if its corrected p-value is at most 5 %; it did not hold if the 95 % interval lies wholly
+outside of the range; otherwise it is not decided. One seed a side decides nothing about methods.
 
 A claim about the time of a step is held against `model_cards/benchmarks/training.json`, where methods take turns in
 one process; the runs of a grid share their machine, and are no measure of time.
 """
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,29 +21,61 @@ from .quantities import METRICS, Run
 
 
 NEEDED = {"claim", "metric", "method", "range"}
-KNOWN = NEEDED | {"versus", "versus_changes", "changes", "dataset", "model"}
+KNOWN = NEEDED | {"versus", "versus_changes", "changes", "dataset", "model", "family"}
+ALPHA = 0.05
 STEP_TIMES = Path(__file__).parents[2] / "model_cards" / "benchmarks" / "training.json"
 
 
 class Verdict(NamedTuple):
-    """A claim on one dataset and model, what was found, and whether it held."""
+    """A claim on one dataset and model, what was found, its p-value corrected within its family, and the outcome."""
 
     claim: str
+    family: str
     metric: str
     dataset: str
     model: str
     pair: str
     found: Difference | None
-    outcome: Literal["held", "not held", "held, one seed", "not held, one seed", "not decided", "not run"]
+    p_value: float | None
+    outcome: Literal["held", "not held", "not decided", "one seed", "not run"]
 
 
 def verdicts(grid: Grid, groups: dict[Setting, list[Run]]) -> list[Verdict]:
     """Every claim of the grid on every dataset and model it names."""
-    return [
-        verdict
+    found = [
+        (claim, verdict)
         for claim in map(_checked, grid.claims)
         for verdict in (_timed(claim) if claim["metric"] == "overhead" else _measured(grid, claim, groups))
     ]
+    families: dict[str, list[int]] = {}
+    for position, (_, verdict) in enumerate(found):
+        if verdict.p_value is not None:
+            families.setdefault(verdict.family, []).append(position)
+    corrected = {}
+    for positions in families.values():
+        values = holm([found[position][1].p_value for position in positions])
+        corrected |= dict(zip(positions, values, strict=True))
+    return [
+        _judged(claim, verdict._replace(p_value=corrected.get(position)))
+        for position, (claim, verdict) in enumerate(found)
+    ]
+
+
+def holm(p_values: list[float]) -> list[float]:
+    """P-values corrected for their number, by Holm's step-down method.
+
+    ```python
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+
+    ```
+    """
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, position in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[position]))
+        corrected[position] = largest
+    return corrected
 
 
 def _measured(grid: Grid, claim: dict[str, Any], groups: dict[Setting, list[Run]]) -> Iterator[Verdict]:
@@ -48,9 +83,12 @@ def _measured(grid: Grid, claim: dict[str, Any], groups: dict[Setting, list[Run]
         for model in _listed(claim.get("model", list(grid.models))):
             if _exists(grid, claim, dataset, model):
                 a, b = _pair(claim, dataset, model)
-                found = difference(groups, a, b, claim["metric"])
                 pair = f"{a.label} minus {b.label}"
-                yield Verdict(claim["claim"], claim["metric"], dataset, model, pair, found, _outcome(found, claim))
+
+                def at(level: float, a: Setting = a, b: Setting = b) -> Difference | None:
+                    return difference(groups, a, b, claim["metric"], level)
+
+                yield _verdict(claim, dataset, model, pair, at(1 - ALPHA), at)
 
 
 def _timed(claim: dict[str, Any]) -> Iterator[Verdict]:
@@ -58,27 +96,58 @@ def _timed(claim: dict[str, Any]) -> Iterator[Verdict]:
     for model, times in json.loads(STEP_TIMES.read_text())["models"].items():
         low, high = times["time_ratio_interval"][claim["method"]]
         found = Difference(times["time_ratio"][claim["method"]], low, high, 0, "undecided")
-        pair = f"{claim['method']} over ce"
-        yield Verdict(claim["claim"], "overhead", "benchmark", model, pair, found, _outcome(found, claim))
+        yield _verdict(claim, "benchmark", model, f"{claim['method']} over ce", found)
 
 
-def _outcome(found: Difference | None, claim: dict[str, Any]) -> str:
+def _verdict(
+    claim: dict[str, Any],
+    dataset: str,
+    model: str,
+    pair: str,
+    found: Difference | None,
+    at: Callable[[float], Difference] | None = None,
+) -> Verdict:
+    p_value = None
+    # The interval of an ECE comes from one set of resamples, and decides nothing that is corrected.
+    if found is not None and found.low is not None and found.n > 1 and METRICS[claim["metric"]].compared is None:
+        p_value = _p_value(claim["range"], at)
+    family = claim.get("family", claim["claim"])
+    return Verdict(claim["claim"], family, claim["metric"], dataset, model, pair, found, p_value, "not decided")
+
+
+def _p_value(limits: list[float | None], at: Callable[[float], Difference]) -> float:
+    """The smallest alpha at which the interval lies in the range, to a thousandth of its size; 1 if none does."""
+    small, large = 1e-9, 0.5
+    if not _inside(at(1 - large), limits):
+        return 1.0
+    while large / small > 1.001:
+        middle = (small * large) ** 0.5
+        small, large = (small, middle) if _inside(at(1 - middle), limits) else (middle, large)
+    return large
+
+
+def _judged(claim: dict[str, Any], verdict: Verdict) -> Verdict:
+    found, low, high = verdict.found, *_ends(claim["range"])
     if found is None:
-        return "not run"
-    if found.low is None:
-        return "not decided"
-    low, high = (float("-inf"), float("inf"))
-    if claim["range"][0] is not None:
-        low = float(claim["range"][0])
-    if claim["range"][1] is not None:
-        high = float(claim["range"][1])
-    # A difference in ECE below the noise floor is none, whatever its interval.
-    below_floor = claim["metric"].startswith("ece") and 0 in claim["range"] and found.verdict == "tie"
-    inside, outside = found.low > low and found.high < high, found.high < low or found.low > high
-    if below_floor or not (inside or outside):
-        return "not decided"
-    # Then the interval is over test images alone: it is about two networks, not yet about two methods.
-    return ("held" if inside else "not held") + (", one seed" if found.n == 1 else "")
+        return verdict._replace(outcome="not run")
+    if found.low is None or found.n == 1:
+        return verdict._replace(outcome="one seed")
+    held = _inside(found, claim["range"]) if verdict.p_value is None else verdict.p_value <= ALPHA
+    if METRICS[verdict.metric].compared is not None and 0 in claim["range"] and found.verdict == "undecided":
+        held = False  # whether 0 is excluded depends on how the interval was made
+    if held:
+        return verdict._replace(outcome="held")
+    return verdict._replace(outcome="not held" if found.high < low or found.low > high else "not decided")
+
+
+def _inside(found: Difference, limits: list[float | None]) -> bool:
+    low, high = _ends(limits)
+    return low < found.low and found.high < high
+
+
+def _ends(limits: list[float | None]) -> tuple[float, float]:
+    low, high = limits
+    return -math.inf if low is None else float(low), math.inf if high is None else float(high)
 
 
 def _pair(claim: dict[str, Any], dataset: str, model: str) -> tuple[Setting, Setting]:

@@ -22,7 +22,7 @@ def passes(cell: Cell) -> float:
     """Views per training image: the clean one, the perturbed one, two of AugMix."""
     arguments = DEFAULTS | METHODS[cell.setting.method] | dict(cell.setting.changes)
     views = 1.0
-    if arguments["lambda_consistency"] > 0:
+    if arguments["lambda_consistency"] > 0 or arguments["two_view_cross_entropy"]:
         views += arguments["consistency_fraction"]
     if arguments["lambda_jsd"] > 0:
         views += 2

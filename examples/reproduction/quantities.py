@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from macs_hf.report.corruption_rows import ImageScore
 from macs_hf.report.corruption_table import CORRUPTIONS, FAMILIES, STANDARD_15
 from macs_hf.report.evaluation import EvaluationReport
 from macs_hf.report.rows import SampleRows
@@ -27,18 +28,21 @@ class Run(NamedTuple):
 class Metric(NamedTuple):
     """How a number is called, shown, and found in a run.
 
-    `compared` is its name in `macs_hf.metrics.compare`, `before` whether in rows before the temperature;
-    `corruptions` is what `compare_corruptions` takes.
+    How two settings are compared in it: by `column`, a value per image of the rows; by `compared`, a name in
+    `macs_hf.metrics.compare`; or by `corruptions` and `score`, which `compare_corruptions` takes. `before` stands for
+    the rows before the temperature. A number with none of them has no images, only seeds.
     """
 
     title: str
     decimals: int
     lower_is_better: bool | None
     find: Callable[[Run], float | None]
-    compared: str | None = None
     scale: float = 1.0
-    corruptions: tuple[tuple[str, ...], ...] = ()
+    column: str | None = None
+    compared: str | None = None
     before: bool = False
+    corruptions: tuple[tuple[str, ...], ...] = ()
+    score: ImageScore = "accuracy"
 
 
 def _measured(name: str, part: str = "before") -> Callable[[Run], float | None]:
@@ -50,17 +54,23 @@ def _measured(name: str, part: str = "before") -> Callable[[Run], float | None]:
     return find
 
 
-def _corrupted(title: str, *names: str) -> Metric:
-    """The accuracy in percent, as mean over groups of corruptions."""
+def _fitted(name: str) -> Callable[[Run], float | None]:
+    return lambda run: None if run.report.temperature is None else getattr(run.report.temperature, name)
+
+
+def _corrupted(title: str, *names: str, score: ImageScore = "accuracy") -> Metric:
+    """Accuracy in percent, or NLL, as mean over groups of corruptions."""
     groups = FAMILIES | {"mean15": STANDARD_15, "mean19": CORRUPTIONS}
     wanted = tuple(groups[name] for name in names)
 
     def find(run: Run) -> float | None:
         table = run.report.corruptions
-        means = [None if table is None else table.mean(group) for group in wanted]
+        means = [None if table is None else table.mean(group, score) for group in wanted]
         return None if None in means else fmean(means)
 
-    return Metric(title, 2, False, find, None, 100, wanted)
+    if score == "accuracy":
+        return Metric(title, 2, False, find, 100, corruptions=wanted)
+    return Metric(title, 3, True, find, corruptions=wanted, score=score)
 
 
 def _analysed(name: str) -> Callable[[Run], float | None]:
@@ -74,18 +84,19 @@ def _step_time(run: Run) -> float | None:
 
 
 METRICS: dict[str, Metric] = {
-    "accuracy": Metric("accuracy, %", 2, False, _measured("accuracy"), "accuracy", 100),
-    "ece": Metric("ECE, %", 2, True, _measured("ece"), "ece", 100, before=True),
-    "nll": Metric("NLL", 3, True, _measured("nll"), "nll", before=True),
-    "brier": Metric("Brier", 3, True, _measured("brier"), "brier", before=True),
-    "ece_after": Metric("ECE after T, %", 2, True, _measured("ece", "after"), "ece", 100),
-    "nll_after": Metric("NLL after T", 3, True, _measured("nll", "after"), "nll"),
-    "brier_after": Metric("Brier after T", 3, True, _measured("brier", "after"), "brier"),
-    "temperature": Metric(
-        "T", 2, None, lambda run: run.report.temperature.value if run.report.temperature is not None else None
-    ),
+    "accuracy": Metric("accuracy, %", 2, False, _measured("accuracy"), 100, column="correct"),
+    "ece": Metric("ECE, %", 2, True, _measured("ece"), 100, compared="ece", before=True),
+    "nll": Metric("NLL", 3, True, _measured("nll"), column="nll", before=True),
+    "brier": Metric("Brier", 3, True, _measured("brier"), column="brier", before=True),
+    "ece_after": Metric("ECE after T, %", 2, True, _measured("ece", "after"), 100, compared="ece"),
+    "nll_after": Metric("NLL after T", 3, True, _measured("nll", "after"), column="nll"),
+    "brier_after": Metric("Brier after T", 3, True, _measured("brier", "after"), column="brier"),
+    "temperature": Metric("T", 2, None, _fitted("value")),
+    "validation_nll": Metric("NLL on validation", 3, True, _fitted("nll_before")),
+    "validation_nll_after": Metric("NLL on validation, after T", 3, True, _fitted("nll_after")),
     "mean15": _corrupted("mean of 15 corruptions, %", "mean15"),
     "mean19": _corrupted("mean of 19 corruptions, %", "mean19"),
+    "corrupted_nll": _corrupted("NLL under 15 corruptions, after T", "mean15", score="scaled_nll"),
     "noise": _corrupted("noise, %", "noise"),
     "blur": _corrupted("blur, %", "blur"),
     "weather": _corrupted("weather, %", "weather"),
@@ -94,7 +105,7 @@ METRICS: dict[str, Metric] = {
     "no_overlap": _corrupted("weather and digital, %", "weather", "digital"),
     "logit_norm": Metric("norm of logits", 2, None, _analysed("logit_norm")),
     "max_logit": Metric("largest logit", 2, None, _analysed("max_logit")),
-    "margin": Metric("margin", 2, False, _measured("logit_margin")),  # of all test images; the others of a subset
+    "margin": Metric("margin", 2, False, _measured("logit_margin"), column="margin", before=True),
     "sensitivity": Metric("sensitivity", 3, True, _analysed("logit_sensitivity")),
     "ratio": Metric("margin / sensitivity", 2, False, _analysed("margin_to_sensitivity")),
     "step_time": Metric("seconds per step", 4, None, _step_time),

@@ -80,9 +80,9 @@ def _comparisons(grid: Grid, name: str, groups: Groups, columns: list[str]) -> l
                 counts[column][value.verdict] += 1
         cells = (_difference(value, column) for column, value in found.items())
         body.append(_line([reference.dataset, reference.model, f"{reference.label} minus {other.label}", *cells]))
-    totals = [f"{c['win']} / {c['tie']} / {c['loss']}" for c in counts.values()]
+    totals = [f"{c['better']} / {c['undecided'] + c['equal']} / {c['worse']}" for c in counts.values()]
     head = _heading(["dataset", "model", "difference, 95 % interval", *(METRICS[column].title for column in columns)])
-    return ["", *head, *body, _line(["", "", "**wins / ties / losses**", *totals])]
+    return ["", *head, *body, _line(["", "", "**better / undecided / worse**", *totals])]
 
 
 def claims_markdown(grid: Grid, groups: Groups) -> str:

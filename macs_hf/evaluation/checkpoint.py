@@ -82,7 +82,16 @@ def evaluate_checkpoint(
     temperature = None
     if calibration is not None:
         fit = trainer.fit_temperature(calibration)
-        temperature = Temperature(fit.temperature, fit.reason, _split(calibration), fit.num_samples)
+        temperature = Temperature(
+            fit.temperature,
+            fit.reason,
+            _split(calibration),
+            fit.num_samples,
+            fit.standard_error,
+            fit.confidence_shift,
+            fit.nll_before,
+            fit.nll_after,
+        )
     temperatures = (1.0,) if temperature is None else (1.0, temperature.value)
     names = _file_names(test)
     rows = [dataclasses.replace(part, name=names) for part in trainer.predict_rows(test, temperatures)]

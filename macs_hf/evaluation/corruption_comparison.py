@@ -22,9 +22,10 @@ def compare_corruptions(
     b: CorruptionTable | Sequence[CorruptionTable],
     groups: Sequence[Sequence[str]] = (STANDARD_15,),
     score: ImageScore = "accuracy",
+    level: float = 0.95,
 ) -> Comparison:
     """
-    A score under corruption of `a` minus that of `b`, with a paired 95 % interval.
+    A score under corruption of `a` minus that of `b`, with a paired interval.
 
     Args:
         a, b (`CorruptionTable` or sequence of them): Of the same dataset, images and corruptions, measured with the
@@ -34,6 +35,7 @@ def compare_corruptions(
             the standard 15.
         score (`str`, *optional*, defaults to `"accuracy"`): `"accuracy"`, `"nll"`, or `"scaled_nll"`, with each
             model's own temperature. A win is a higher accuracy or a lower NLL.
+        level (`float`, *optional*, defaults to 0.95): Probability that the interval is meant to cover.
 
     Example:
 
@@ -61,7 +63,10 @@ def compare_corruptions(
         for name in group:
             weights[name] = weights.get(name, 0.0) + 1 / len(groups) / len(group)
     runs = [np.stack([_results(table, list(weights), score) for table in side]) for side in sides]
-    return paired_difference(*runs, weights=np.array(list(weights.values())), higher_is_better=score == "accuracy")
+    higher_is_better = score == "accuracy"
+    return paired_difference(
+        *runs, weights=np.array(list(weights.values())), level=level, higher_is_better=higher_is_better
+    )
 
 
 def _check_alike(a: CorruptionTable, b: CorruptionTable) -> None:

@@ -100,16 +100,26 @@ class Temperature:
         reason (`str`, *optional*): Why it stayed 1.
         calibration_split (`str`, *optional*): The split on which it was fitted.
         n (`int`, *optional*): Number of samples of that split.
+        standard_error (`float`, *optional*): Of the temperature, over the draw of these samples.
+        confidence_shift (`float`, *optional*): By how much the mean confidence changes if the temperature moves by one
+            standard error.
+        nll_before, nll_after (`float`, *optional*): Of these samples, without and with the temperature.
     """
 
     value: float
     reason: str | None = None
     calibration_split: str | None = None
     n: int | None = None
+    standard_error: float | None = None
+    confidence_shift: float | None = None
+    nll_before: float | None = None
+    nll_after: float | None = None
 
     def __post_init__(self) -> None:
         check_range("value", self.value, MIN_TEMPERATURE, MAX_TEMPERATURE)
         check_count("n", self.n)
+        for name in ("standard_error", "confidence_shift", "nll_before", "nll_after"):
+            check_range(name, getattr(self, name), 0)
 
 
 @dataclass(frozen=True)

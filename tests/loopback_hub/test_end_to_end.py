@@ -45,7 +45,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
     """With the data and models, one model trained and pushed by one process, another by two."""
     accounts = {ALICE: Account("alice", orgs=OWNERS), ALICE_READS: Account("alice", "read", OWNERS)}
     with HubServer(tmp_path_factory.mktemp("hub"), accounts=accounts) as server:
-        run_client(server, push_data_and_models, args=[str(ROOT / "macs_hf" / "metrics" / "ece")])
+        run_client(server, push_data_and_models, args=[str(ROOT / "macs_hf" / "metrics" / "modules" / "ece")])
         train(server, "--dataset alice/shapes --model alice/timm-base --output_dir runs/by-timm --push_to_hub")
         branch = (
             "--push_to_hub --hub_model_id lab/two --hub_revision trial --hub_private_repo true --license cc-by-4.0"

@@ -175,8 +175,13 @@ def test_an_interrupted_run_leaves_the_average_too_and_no_callback(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "options",
-    [{"bf16": True}, {"torch_compile": True, "torch_compile_backend": "aot_eager"}, {"gradient_checkpointing": True}],
-    ids=lambda options: next(iter(options)),
+    [
+        pytest.param({"bf16": True}, id="bf16"),
+        pytest.param({"gradient_checkpointing": True}, id="gradient_checkpointing"),
+        pytest.param(
+            {"torch_compile": True, "torch_compile_backend": "aot_eager"}, id="torch_compile", marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_precision_compilation_and_checkpointing(options: dict[str, Any], tmp_path: Path) -> None:
     run = start(tmp_path, "vit", max_steps=3, **options)

@@ -101,7 +101,7 @@ def test_a_new_folder_is_claimed_and_the_same_run_goes_on(tmp_path: Path) -> Non
 def test_another_run_is_refused_with_what_differs(tmp_path: Path) -> None:
     claim_output_dir(tmp_path, RUN)
     checkpoint(tmp_path, 10)
-    message = r"another run \(seed: 0, now 1, lambda_margin: 0.1, now 0.0\).*output_dir.*resume_from_checkpoint=..."
+    message = r"another run \(seed: 0, now 1, lambda_margin: 0.1, now 0.0\).*output_dir.*resume_from_checkpoint"
     with pytest.raises(FileExistsError, match=message):
         claim_output_dir(tmp_path, RUN | {"seed": 1, "lambda_margin": 0.0})
     assert json.loads((tmp_path / "run.json").read_text()) == RUN

@@ -4,8 +4,9 @@
 
 Each study draws test images and training runs anew. `paired_difference` is tried on values like NLL (skewed), on
 values like accuracy (right or wrong) and on accuracy under corruption where each image is seen under 5 of 15
-corruptions; `compare` on the calibration errors of models that are sharper than the truth. "counted_twice" is the
-interval that adds the variance over seeds (paired) and that over images, which both hold the seed x image interaction.
+corruptions; `compare` on the calibration errors of models that are sharper than the truth. "same_seeds" is the
+interval of runs paired by seed; "counted_twice" that of pairs which adds the variance over seeds and that over images,
+though both hold the seed x image interaction.
 """
 
 import argparse
@@ -87,17 +88,22 @@ def of_means(name: str, draw: Callable, args: argparse.Namespace, rng: np.random
                 seed_sd = ratio * OWN * np.sqrt(2 / args.images) * np.sqrt(min(runs) / 2)
                 if name != "nll":
                     seed_sd *= 1.5  # right and wrong answers vary more over images
-                hits, twice, width = 0, 0, 0.0
+                hits, pairs, twice, width = 0, 0, 0, 0.0
                 for _ in range(studies):
                     (a, b), truth = draw(rng, runs, args.images, interaction, seed_sd)
                     comparison = paired_difference(a, b)
                     hits += comparison.low <= truth <= comparison.high
                     width += comparison.high - comparison.low
+                    if runs[0] == runs[1] > 1:
+                        paired = paired_difference(a, b, same_seeds=True)
+                        pairs += paired.low <= truth <= paired.high
                     if runs[0] == runs[1] > 1 and a.ndim == 2:
                         a, b = a.astype(float), b.astype(float)
                         twice += abs(a.mean() - b.mean() - truth) <= counted_twice(a, b)
                 record = {"metric": name, "runs": runs, "interaction": interaction > 0, "seed_effect": effect}
                 record |= {"coverage": hits / studies, "width": round(width / studies, 5)}
+                if runs[0] == runs[1] > 1:
+                    record["same_seeds"] = pairs / studies
                 if runs[0] == runs[1] > 1 and a.ndim == 2:
                     record["counted_twice"] = twice / studies
                 found.append(record)
@@ -187,7 +193,7 @@ def main() -> None:
     results = [record for name, draw in draws.items() for record in of_means(name, draw, args, rng)]
     results += of_calibration(args, rng)
     summary = {"level": 0.95, "studies": args.studies, "images": args.images}
-    summary |= {"coverage": extremes(results, "coverage"), "counted_twice": extremes(results, "counted_twice")}
+    summary |= {key: extremes(results, key) for key in ("coverage", "same_seeds", "counted_twice")}
     lines = ",\n    ".join(json.dumps(record) for record in results)
     text = json.dumps(summary, indent=2)[:-2] + f',\n  "results": [\n    {lines}\n  ]\n}}'
     print(text)

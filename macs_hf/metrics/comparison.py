@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..report.rows import SampleRows
-from .difference import Comparison, covariance, judged, mean_scores, paired_difference
+from .difference import Comparison, covariance, difference_of_runs, mean_scores, paired_difference
 from .influence import jackknife, score_without_each
 from .options import check_bins, check_resamples
 from .risk_coverage import RISKS, aurc_without_each, resampled_coverages
@@ -85,11 +85,11 @@ def compare(
     _check_alike(sides, runs)
     split = len(sides[0])
     found = {}
-    for name, scores in _scores(runs, n_bins, min(n_resamples, 300), seed).items():
+    for name, scores in _scores(runs, n_bins, max(2, min(n_resamples, 300)), seed).items():
         values, bias = scores.values, scores.bias
         better = name in HIGHER_IS_BETTER
         shift = float(bias[:split].mean() - bias[split:].mean())
-        found[name] = judged(
+        found[name] = difference_of_runs(
             values[:split],
             values[split:],
             scores.covariance,

@@ -97,7 +97,7 @@ def paired_difference(
     elif strata is not None:
         raise ValueError("strata are for arrays (seeds, images); with columns, put NaN where nothing was measured")
     values, influence = _means(runs, weights)
-    return judged(
+    return difference_of_runs(
         values[: len(a)],
         values[len(a) :],
         covariance(influence),
@@ -107,7 +107,7 @@ def paired_difference(
     )
 
 
-def judged(
+def difference_of_runs(
     a: Sequence[float],
     b: Sequence[float],
     image_covariance: np.ndarray,

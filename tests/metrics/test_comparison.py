@@ -231,7 +231,7 @@ def test_of_several_runs_the_mean_counts() -> None:
         compare(a, [])
 
 
-def test_two_seeds_of_one_recipe_are_not_told_apart_by_their_seeds() -> None:
+def test_a_spread_of_seeds_is_no_difference_of_recipes() -> None:
     """Each single pair differs beyond the images alone; with three seeds a side that is no difference of recipes."""
     sharpness = [1.0, 1.3, 1.6]
     a, b = ([sampled_rows(0, sharpen=s, n=4000) for s in sharpness] for _ in "ab")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from macs_hf.metrics import judged, paired_difference
+from macs_hf.metrics import difference_of_runs, paired_difference
 
 
 Z = stats.norm.ppf(0.975)
@@ -75,7 +75,7 @@ def test_pairs_of_the_same_seed_in_closed_form() -> None:
 
 def test_a_single_run_borrows_the_spread_of_the_other_side() -> None:
     zeros = np.zeros((6, 6))
-    found = judged([1.0], [0.0, 0.1, 0.2, 0.3, 0.4], zeros)
+    found = difference_of_runs([1.0], [0.0, 0.1, 0.2, 0.3, 0.4], zeros)
     spread = np.var([0.0, 0.1, 0.2, 0.3, 0.4], ddof=1)
     assert half(found) == pytest.approx(stats.t.ppf(0.975, 4) * np.sqrt(spread * (1 + 1 / 5)))
     assert found.covers == "images and seeds"
@@ -85,7 +85,7 @@ def test_standard_errors_of_unrelated_sides_add_up() -> None:
     """Blocks of equal entries: what one side's images add to its runs is the same for all of them."""
     blocks = np.zeros((5, 5))
     blocks[:2, :2], blocks[2:, 2:] = 0.03**2, 0.04**2
-    found = judged([1.0, 1.0], [0.5, 0.5, 0.5], blocks)
+    found = difference_of_runs([1.0, 1.0], [0.5, 0.5, 0.5], blocks)
     assert half(found) == pytest.approx(Z * 0.05)
 
 
@@ -100,11 +100,11 @@ def test_equal_runs_are_equal_and_nothing_else_is() -> None:
 
 def test_a_bias_must_not_decide() -> None:
     covariance = np.diag([0.0001, 0.0])
-    assert judged([1.03], [1.0], covariance).verdict == "better"
-    found = judged([1.03], [1.0], covariance, bias=-0.02)
+    assert difference_of_runs([1.03], [1.0], covariance).verdict == "better"
+    found = difference_of_runs([1.03], [1.0], covariance, bias=-0.02)
     assert found.verdict == "undecided"  # shifted the other way, the interval holds 0
     assert (found.low, found.high) == pytest.approx((0.03, 0.05 + Z * 0.01))  # widened to hold the difference
-    assert judged([1.03], [1.0], covariance, bias=0.02).low == pytest.approx(0.01 - Z * 0.01)
+    assert difference_of_runs([1.03], [1.0], covariance, bias=0.02).low == pytest.approx(0.01 - Z * 0.01)
 
 
 def test_strata_are_means_of_means() -> None:

@@ -17,7 +17,7 @@ from .bootstrap import CalibrationEstimate, estimate_calibration_error, estimate
 from .brier import brier_score
 from .comparison import compare
 from .corruption_accuracy import corruption_scores
-from .difference import Comparison, judged, paired_difference
+from .difference import Comparison, difference_of_runs, paired_difference
 from .ece import ReliabilityBins, calibration_error, expected_calibration_error, reliability_bins
 from .groups import confusion_matrix, group_measures
 from .measurement import measure, wilson
@@ -42,11 +42,11 @@ __all__ = [
     "compare",
     "confusion_matrix",
     "corruption_scores",
+    "difference_of_runs",
     "estimate_calibration_error",
     "estimate_from_confidences",
     "expected_calibration_error",
     "group_measures",
-    "judged",
     "measure",
     "negative_log_likelihood",
     "paired_difference",

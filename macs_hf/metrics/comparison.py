@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..report.rows import SampleRows
-from .difference import Comparison, covariance, judged, mean_scores, paired_difference
+from .difference import Comparison, covariance, difference_of_runs, mean_scores, paired_difference
 from .influence import jackknife, score_without_each
 from .options import check_bins, check_resamples
 from .risk_coverage import RISKS, aurc_without_each, resampled_coverages
@@ -31,15 +31,16 @@ def compare(
     *,
     n_bins: int = 15,
     n_resamples: int = 2000,
+    same_seeds: bool = False,
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Comparison]:
     """
     `a - b` in every metric, with intervals over test images and, if a side has several runs, over seeds as well.
 
-    The rows must be of the same samples in the same order. Either side may be several runs, such as seeds; they are
-    not paired by seed. See `difference.py` for the interval. Metrics that are no means over images (ECE, AURC) take
-    the jackknife over images, and the coverage at a risk the bootstrap.
+    The rows must be of the same samples in the same order. Either side may be several runs, such as seeds. See
+    `half_width.py` for the interval. Metrics that are no means over images (ECE, AURC) take the jackknife over images,
+    and the coverage at a risk the bootstrap.
 
     Judge a difference in calibration by `nll`, `brier` and `debiased_ece`. The plug-in `ece` is inflated by noise, and
     more so for the better calibrated side: its interval is shifted by an estimate of that (the "basic" bootstrap
@@ -53,6 +54,8 @@ def compare(
         n_resamples (`int`, *optional*, defaults to `2000`):
             Number of bootstrap resamples for the coverage at a risk; at most 300 are used, since only a variance is
             needed.
+        same_seeds (`bool`, *optional*, defaults to `False`):
+            Whether run i of `a` and run i of `b` share what the seed decides, so that their differences count.
         level (`float`, *optional*, defaults to `0.95`):
             Probability that the intervals are meant to cover.
         seed (`int`, *optional*, defaults to `0`):
@@ -82,17 +85,25 @@ def compare(
     _check_alike(sides, runs)
     split = len(sides[0])
     found = {}
-    for name, scores in _scores(runs, n_bins, min(n_resamples, 300), seed).items():
+    for name, scores in _scores(runs, n_bins, max(2, min(n_resamples, 300)), seed).items():
         values, bias = scores.values, scores.bias
         better = name in HIGHER_IS_BETTER
         shift = float(bias[:split].mean() - bias[split:].mean())
-        found[name] = judged(
-            values[:split], values[split:], scores.covariance, bias=shift, level=level, higher_is_better=better
+        found[name] = difference_of_runs(
+            values[:split],
+            values[split:],
+            scores.covariance,
+            bias=shift,
+            same_seeds=same_seeds,
+            level=level,
+            higher_is_better=better,
         )
     gap = found["confidence_gap"]
     signs = np.repeat(np.sign([gap.a, gap.b]), [split, len(runs) - split])
     gaps = np.stack([rows.confidence.astype(np.float64) - rows.correct for rows in runs])
-    distance = paired_difference(*np.split(signs[:, None] * gaps, [split]), level=level, higher_is_better=False)
+    distance = paired_difference(
+        *np.split(signs[:, None] * gaps, [split]), same_seeds=same_seeds, level=level, higher_is_better=False
+    )
     found["confidence_gap"] = gap._replace(verdict=distance.verdict)
     return found
 

@@ -1,15 +1,6 @@
 """The difference between two sides of one or several runs each, over test images and seeds together.
 
-With the metric of run s of side a written `m[s]`, S runs on that side, and C the covariance of all these metrics over
-the draw of test images (all runs see the same images, so most of what makes an image hard cancels):
-
-    v_seed        = var(m of a) / S_a + var(m of b) / S_b,  with the degrees of freedom f of Welch and Satterthwaite
-    v_image       = w' C w,                                 with w = 1 / S_a for runs of a and -1 / S_b for runs of b
-    v_interaction = the part of v_image that differs from seed to seed; v_seed holds it already
-    half-width^2  = t(f)^2 v_seed + z^2 max(v_image - v_interaction, 0)
-
-Runs are not paired by seed. A side with a single run takes the spread of the other side; with one run on each side
-the interval covers test images only.
+See `half_width.py` for the interval.
 """
 
 from __future__ import annotations
@@ -18,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
 
+from .half_width import half_width
 from .options import check_level
 
 
@@ -59,6 +50,7 @@ def paired_difference(
     *,
     strata: Any = None,
     weights: Any = None,
+    same_seeds: bool = False,
     level: float = 0.95,
     higher_is_better: bool = True,
 ) -> Comparison:
@@ -76,6 +68,9 @@ def paired_difference(
         weights (array of shape `(columns,)`, *optional*):
             Weights of the columns, or of the strata in ascending order, that replace the plain mean over them. They
             are scaled to sum to 1.
+        same_seeds (`bool`, *optional*, defaults to `False`):
+            Whether run i of `a` and run i of `b` share what the seed decides (training images, initial weights). Their
+            difference then counts, which is much narrower where good seeds are good for both.
         level (`float`, *optional*, defaults to `0.95`):
             Probability that the interval is meant to cover.
         higher_is_better (`bool`, *optional*, defaults to `True`):
@@ -102,37 +97,46 @@ def paired_difference(
     elif strata is not None:
         raise ValueError("strata are for arrays (seeds, images); with columns, put NaN where nothing was measured")
     values, influence = _means(runs, weights)
-    return judged(
-        values[: len(a)], values[len(a) :], covariance(influence), level=level, higher_is_better=higher_is_better
+    return difference_of_runs(
+        values[: len(a)],
+        values[len(a) :],
+        covariance(influence),
+        same_seeds=same_seeds,
+        level=level,
+        higher_is_better=higher_is_better,
     )
 
 
-def judged(
+def difference_of_runs(
     a: Sequence[float],
     b: Sequence[float],
     image_covariance: np.ndarray,
     *,
     bias: float = 0.0,
+    same_seeds: bool = False,
     level: float = 0.95,
     higher_is_better: bool = True,
 ) -> Comparison:
     """
-    The comparison of the metrics of the runs of two sides, see the equations of this module.
+    The comparison of the metrics of the runs of two sides.
 
     Args:
         a, b (sequence of `float`):
             The metric of each run.
         image_covariance (`np.ndarray` of shape `(runs, runs)`):
-            Covariance of these metrics over the draw of test images, first the runs of `a`, then those of `b`. Zeros
-            if there are none: the interval is then that of the seeds. A diagonal matrix takes runs as unrelated.
-        bias (`float`, *optional*, defaults to 0.0):
+            Covariance of these metrics over the draw of test images, first the runs of `a`, then those of `b`. If only
+            the standard error of each side is known, a block filled with its square for each side, and 0 elsewhere,
+            takes the sides as unrelated. Zeros leave the interval of the seeds.
+        bias (`float`, *optional*, defaults to `0.0`):
             An estimate of how much too large `a - b` is on average. The interval is shifted by it (the "basic"
             interval of a bootstrap); the verdict must hold for the interval shifted the other way as well.
+        same_seeds, level, higher_is_better:
+            See [`paired_difference`].
     """
     check_level(level)
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     value = float(a.mean() - b.mean())
-    half = half_width(a, b, image_covariance, level)
+    half = half_width(a, b, image_covariance, same_seeds, level)
     low, high = value - bias - half, value - bias + half
     if half == bias == value == 0:
         verdict = "equal"
@@ -144,35 +148,6 @@ def judged(
     return Comparison(float(a.mean()), float(b.mean()), value, min(low, value), max(high, value), verdict, covers)
 
 
-def half_width(a: np.ndarray, b: np.ndarray, image_covariance: np.ndarray, level: float = 0.95) -> float:
-    """Half of the interval of the difference between the means of `a` and `b`; see the equations of this module."""
-    split = len(a)
-    image_covariance = np.asarray(image_covariance, dtype=np.float64)
-    if image_covariance.shape != (split + len(b),) * 2:
-        raise ValueError(f"image_covariance must be {(split + len(b),) * 2}, got {image_covariance.shape}")
-    weights = np.concatenate([np.full(split, 1 / split), np.full(len(b), -1 / len(b))])
-    images = weights @ image_covariance @ weights
-    images = images if images > 1e-12 * np.trace(image_covariance) else 0.0  # below is rounding
-    upper = (1 + level) / 2
-    if len(a) == len(b) == 1:
-        return float(ndtri(upper) * np.sqrt(images))
-    sides = [(a, image_covariance[:split, :split]), (b, image_covariance[split:, split:])]
-    sides = [_between_seeds(values, part) for values, part in sides]
-    freedoms = np.array([len(a), len(b)]) - 1
-    pooled = sum(f * np.array(side) for f, side in zip(freedoms, sides, strict=True) if f) / freedoms.sum()
-    # The side with one run borrows the spread of the other.
-    (var_a, inter_a), (var_b, inter_b) = (side if f else pooled for f, side in zip(freedoms, sides, strict=True))
-    spread, shared = var_a / len(a) + var_b / len(b), inter_a / len(a) + inter_b / len(b)
-    # Two runs say little about which side spreads more: half-way to the pooled variance, the degrees of freedom vary
-    # less, and the simulated coverage of 2 against 2 runs is 96 to 98 % in place of 98 to 99 %.
-    shares = np.array([(var_a + pooled[0]) / len(a), (var_b + pooled[0]) / len(b)]) / 2
-    freedom = freedoms.sum()
-    if freedoms.all() and spread > 0:
-        freedom = shares.sum() ** 2 / (shares**2 / freedoms).sum()
-    images = max(images - shared, 0.0)
-    return float(np.sqrt(stdtrit(freedom, upper) ** 2 * spread + ndtri(upper) ** 2 * images))
-
-
 def covariance(influence: np.ndarray) -> np.ndarray:
     """Covariance of metrics over the draw of images, from what each image adds to their deviation `(runs, images)`."""
     return influence @ influence.T
@@ -182,15 +157,6 @@ def mean_scores(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means over images of `(runs, images)`, and their covariance over the draw of images."""
     means, influence = _means(np.asarray(values, dtype=np.float64)[..., None], None)
     return means, covariance(influence)
-
-
-def _between_seeds(values: np.ndarray, image_covariance: np.ndarray) -> tuple[float, float]:
-    """Variance of the runs of one side, and the part of it that is seed x image interaction; 0 for a single run."""
-    n = len(values)
-    if n == 1:
-        return 0.0, 0.0
-    interaction = (np.trace(image_covariance) - image_covariance.mean() * n) / (n - 1)
-    return float(values.var(ddof=1)), float(interaction)
 
 
 def _split(runs: np.ndarray, strata: Any) -> np.ndarray:

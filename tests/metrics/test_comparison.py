@@ -223,12 +223,15 @@ def test_of_several_runs_the_mean_counts() -> None:
     assert {comparison.covers for comparison in found.values()} == {"images and seeds"}
     expected = paired_difference([r.nll for r in a], [r.nll for r in b], higher_is_better=False)
     assert found["nll"][:5] == pytest.approx(expected[:5]) and found["nll"].verdict == expected.verdict
+    paired = compare(a, b, same_seeds=True)["nll"]
+    expected = paired_difference([r.nll for r in a], [r.nll for r in b], same_seeds=True)
+    assert paired[:5] == pytest.approx(expected[:5]) and paired.low != found["nll"].low
     assert compare(a[:1], b[:1]) == compare(a[0], b[0])
     with pytest.raises(ValueError, match="at least one run"):
         compare(a, [])
 
 
-def test_two_seeds_of_one_recipe_are_not_told_apart_by_their_seeds() -> None:
+def test_a_spread_of_seeds_is_no_difference_of_recipes() -> None:
     """Each single pair differs beyond the images alone; with three seeds a side that is no difference of recipes."""
     sharpness = [1.0, 1.3, 1.6]
     a, b = ([sampled_rows(0, sharpen=s, n=4000) for s in sharpness] for _ in "ab")

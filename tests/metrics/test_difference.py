@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from macs_hf.metrics import judged, paired_difference
+from macs_hf.metrics import difference_of_runs, paired_difference
 
 
 Z = stats.norm.ppf(0.975)
@@ -57,12 +57,36 @@ def test_without_seed_variance_the_interaction_counts_once() -> None:
     assert half(found) == pytest.approx(half(single) / np.sqrt(40), rel=0.25)
 
 
+def test_pairs_of_the_same_seed_in_closed_form() -> None:
+    """What a seed does to both sides cancels; the interaction is that of the differences."""
+    rng = np.random.default_rng(7)
+    shared = rng.normal(0, 1, (4, 1))
+    a, b = (shared + rng.normal(0, 0.1, (4, 1)) + rng.normal(0, 0.3, (4, 300)) for _ in "ab")
+    d = a - b
+    residual = d - d.mean(axis=0) - d.mean(axis=1, keepdims=True) + d.mean()
+    images = d.mean(axis=0).var(ddof=1) / 300 - (residual**2).sum() / 3 / 299 / 300 / 4
+    seeds = d.mean(axis=1).var(ddof=1) / 4
+    found = paired_difference(a, b, same_seeds=True)
+    assert half(found) == pytest.approx(np.sqrt(stats.t.ppf(0.975, 3) ** 2 * seeds + Z**2 * max(images, 0)))
+    assert half(found) < half(paired_difference(a, b)) / 2
+    with pytest.raises(ValueError, match="as many runs of a as of b, in the same order, got 4 and 3"):
+        paired_difference(a, b[:3], same_seeds=True)
+
+
 def test_a_single_run_borrows_the_spread_of_the_other_side() -> None:
     zeros = np.zeros((6, 6))
-    found = judged([1.0], [0.0, 0.1, 0.2, 0.3, 0.4], zeros)
+    found = difference_of_runs([1.0], [0.0, 0.1, 0.2, 0.3, 0.4], zeros)
     spread = np.var([0.0, 0.1, 0.2, 0.3, 0.4], ddof=1)
     assert half(found) == pytest.approx(stats.t.ppf(0.975, 4) * np.sqrt(spread * (1 + 1 / 5)))
     assert found.covers == "images and seeds"
+
+
+def test_standard_errors_of_unrelated_sides_add_up() -> None:
+    """Blocks of equal entries: what one side's images add to its runs is the same for all of them."""
+    blocks = np.zeros((5, 5))
+    blocks[:2, :2], blocks[2:, 2:] = 0.03**2, 0.04**2
+    found = difference_of_runs([1.0, 1.0], [0.5, 0.5, 0.5], blocks)
+    assert half(found) == pytest.approx(Z * 0.05)
 
 
 def test_equal_runs_are_equal_and_nothing_else_is() -> None:
@@ -76,11 +100,11 @@ def test_equal_runs_are_equal_and_nothing_else_is() -> None:
 
 def test_a_bias_must_not_decide() -> None:
     covariance = np.diag([0.0001, 0.0])
-    assert judged([1.03], [1.0], covariance).verdict == "better"
-    found = judged([1.03], [1.0], covariance, bias=-0.02)
+    assert difference_of_runs([1.03], [1.0], covariance).verdict == "better"
+    found = difference_of_runs([1.03], [1.0], covariance, bias=-0.02)
     assert found.verdict == "undecided"  # shifted the other way, the interval holds 0
     assert (found.low, found.high) == pytest.approx((0.03, 0.05 + Z * 0.01))  # widened to hold the difference
-    assert judged([1.03], [1.0], covariance, bias=0.02).low == pytest.approx(0.01 - Z * 0.01)
+    assert difference_of_runs([1.03], [1.0], covariance, bias=0.02).low == pytest.approx(0.01 - Z * 0.01)
 
 
 def test_strata_are_means_of_means() -> None:
@@ -134,9 +158,14 @@ def test_errors(a: np.ndarray, b: np.ndarray, options: dict, message: str) -> No
         paired_difference(a, b, **options)
 
 
-@pytest.mark.parametrize("runs", [(1, 1), (2, 2), (3, 3), (5, 5), (2, 4), (1, 3)])
+UNPAIRED = [(1, 1), (2, 2), (3, 3), (5, 5), (2, 4), (1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("runs", "same_seeds"), [(runs, False) for runs in UNPAIRED] + [(runs, True) for runs in UNPAIRED[1:4]]
+)
 @pytest.mark.parametrize("interaction", [0.0, 1.0])
-def test_intervals_cover(runs: tuple[int, int], interaction: float) -> None:
+def test_intervals_cover(runs: tuple[int, int], same_seeds: bool, interaction: float) -> None:
     """The whole simulation is examples/benchmarks/coverage.py; here 400 studies, within four standard errors."""
     rng = np.random.default_rng(6)
     seed_sd = 0.0 if runs == (1, 1) else 0.03
@@ -147,6 +176,6 @@ def test_intervals_cover(runs: tuple[int, int], interaction: float) -> None:
             common + rng.normal(0, 0.4, 200) + rng.normal(0, seed_sd, (s, 1)) + rng.normal(0, interaction, (s, 200))
             for s in runs
         )
-        found = paired_difference(a, b)
+        found = paired_difference(a, b, same_seeds=same_seeds)
         hits += found.low <= 0 <= found.high
     assert 0.90 <= hits / 400 <= 0.995

@@ -6,8 +6,10 @@ All contestants train the same model in one process and take turns step by step,
 hits them alike; each ratio is the median over rounds of (step of the method / step of `Trainer` in the same round),
 with an interval that holds the true median in about 95 of 100 runs. A second plain `Trainer` runs along as control. A
 step is `training_step`, gradient clipping, optimizer step and `zero_grad`, on a batch that is in memory. AugMix views
-are in the batch too: making them is work of the data loader. `perturbation_share` is the time of noise and blur alone
-over that of the `macs` step it is part of.
+are in the batch too: making them is work of the data loader. Ratios depend on the batch size, so there is a result for
+each model and batch size. `perturbation_share` is the time of noise and blur alone over that of the `macs` step it is
+part of. `macs_over_doubled_batch` is the `macs` step over a step of plain `Trainer` on twice as many images: what it
+costs beyond the forward and backward pass of the second view.
 
 Memory is counted by torch's profiler, so it is the same in every run: the most that one step holds at once of the
 tensors it allocates (activations, gradients, temporaries), plus weights, buffers and optimizer state, which are there
@@ -41,6 +43,7 @@ CONTESTANTS["macs_quarter"] = METHODS["macs"] | {"consistency_fraction": 0.25}
 
 # Plain Trainer once more: how far its ratio is from 1 is what this run cannot resolve.
 CONTROL = "Trainer_again"
+DOUBLED = "Trainer_on_a_doubled_batch"
 RATIOS = (CONTROL, *CONTESTANTS)
 
 # The most each ratio may be, in every model.
@@ -78,7 +81,8 @@ def build_trainers(model: nn.Module, output_dir: str) -> dict[str, Trainer]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     constant = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
     shared = {"model": model, "optimizers": (optimizer, constant)}
-    trainers = {name: Trainer(args=TrainingArguments(output_dir, **common), **shared) for name in ("Trainer", CONTROL)}
+    plain = TrainingArguments(output_dir, **common)
+    trainers = {name: Trainer(args=plain, **shared) for name in ("Trainer", CONTROL, DOUBLED)}
     for name, method in CONTESTANTS.items():
         trainers[name] = MaCSTrainer(args=MaCSTrainingArguments(output_dir, **method, **common), **shared)
     return trainers
@@ -135,18 +139,19 @@ def resident_bytes(trainer: Trainer) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def benchmark(name: str, args: argparse.Namespace) -> dict[str, Any]:
+def benchmark(name: str, batch_size: int, args: argparse.Namespace) -> dict[str, Any]:
     model = build_model(name, args.image_size, args.num_labels)
-    batch = build_batch(args.batch_size, args.image_size, args.num_labels)
+    batch = build_batch(batch_size, args.image_size, args.num_labels)
+    doubled = build_batch(2 * batch_size, args.image_size, args.num_labels)
     clock = time.process_time if args.cpu_time else time.perf_counter
     with tempfile.TemporaryDirectory() as output_dir:
         trainers = build_trainers(model, output_dir)
-        steps = {key: stepper(key, trainer, batch) for key, trainer in trainers.items()}
+        steps = {key: stepper(key, trainer, doubled if key == DOUBLED else batch) for key, trainer in trainers.items()}
         objective, generator = Objective(), torch.Generator().manual_seed(0)
         steps["perturbation"] = lambda: perturb(batch["pixel_values"], objective, generator=generator)
         seconds = measure_times(steps, args.rounds, args.warmup, clock)
         resident = resident_bytes(trainers["Trainer"])
-        memory = {key: resident + peak_bytes(steps[key]) for key in trainers}
+        memory = {key: resident + peak_bytes(steps[key]) for key in ("Trainer", *RATIOS)}
 
     ratios = {key: paired_ratios(seconds[key], seconds["Trainer"]) for key in RATIOS}
     return {
@@ -155,6 +160,7 @@ def benchmark(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "time_ratio_interval": {key: median_interval(ratios[key]) for key in RATIOS},
         "memory_ratio": {key: round(memory[key] / memory["Trainer"], 4) for key in RATIOS},
         "perturbation_share": round(statistics.median(paired_ratios(seconds["perturbation"], seconds["macs"])), 4),
+        "macs_over_doubled_batch": round(statistics.median(paired_ratios(seconds["macs"], seconds[DOUBLED])), 4),
     }
 
 
@@ -170,7 +176,7 @@ def median_interval(ordered: list[float]) -> tuple[float, float]:
 
 
 def compare_with_targets(models: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The worst model against each bound, and the mean of the models where there is a bound on it."""
+    """The worst result against each bound, and the mean of all results where there is a bound on it."""
     columns = {key: [model["time_ratio"][key] for model in models.values()] for key in CONTESTANTS}
     columns["perturbation_share"] = [model["perturbation_share"] for model in models.values()]
     checks = {f"{key}_worst": (max(columns[key]), bound) for key, bound in TARGETS.items()}
@@ -181,10 +187,10 @@ def compare_with_targets(models: dict[str, dict[str, Any]]) -> dict[str, dict[st
 def main() -> None:
     parser = argparse.ArgumentParser(description="Step time and memory of each method over plain Trainer, as JSON.")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
-    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--batch_sizes", type=int, nargs="+", default=(16, 32, 64))
     parser.add_argument("--image_size", type=int, default=64)
     parser.add_argument("--num_labels", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=40, help="Steps of each contestant that count.")
+    parser.add_argument("--rounds", type=int, default=100, help="Steps of each contestant that count.")
     parser.add_argument("--warmup", type=int, default=3, help="Steps of each contestant before that.")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument(
@@ -197,7 +203,9 @@ def main() -> None:
 
     torch.set_num_threads(args.threads)
     transformers.logging.set_verbosity_error()
-    models = {name: benchmark(name, args) for name in args.models}
+    models = {
+        f"{name}, batch {size}": benchmark(name, size, args) for name in args.models for size in args.batch_sizes
+    }
     report = {
         "baseline": "transformers.Trainer, cross-entropy",
         "settings": {key: value for key, value in vars(args).items() if key not in ("models", "output")},

@@ -97,7 +97,7 @@ def read_random_crop(stored: Any, size: tuple[int, int], numbers: list[float]) -
     box = random_box(width, height, numbers)
     smaller = min(box.width / size[1], box.height / size[0]) / REDUCING_GAP
     if smaller >= 2:
-        # Only JPEG heeds this: libjpeg scales by 1/2, 1/4 or 1/8 while it decodes, to this size or a larger one.
+        # Only JPEG uses this: libjpeg scales by 1/2, 1/4 or 1/8 while it decodes, to this size or a larger one.
         image.draft(None, (int(image.width / smaller), int(image.height / smaller)))
     pixels = to_tensor(to_rgb(image))
     down, across = pixels.shape[1] / height, pixels.shape[2] / width

@@ -98,7 +98,7 @@ class EvalTransform:
 
     @property
     def _options(self) -> dict[str, Any]:
-        # On a CPU these processors take images one by one unless told otherwise, which is faster for large ones alone.
+        # On a CPU these processors prepare images one by one by default, which is faster only for large ones.
         grouped = isinstance(self.processor, TorchvisionBackend) and max(self.pixel_shape) <= SMALL_IMAGE
         return {"return_tensors": "pt"} | ({"disable_grouping": False} if grouped else {})
 

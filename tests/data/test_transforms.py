@@ -126,14 +126,14 @@ def test_batches_and_pixels_that_were_kept_equal_the_processor_bit_for_bit(kind:
     assert kept.dtype == expected.dtype and torch.equal(kept, expected)
 
 
-def test_a_processor_that_minds_its_company_is_called_image_by_image() -> None:
-    class Jealous(ViTImageProcessor):
+def test_a_processor_whose_values_depend_on_the_batch_is_called_image_by_image() -> None:
+    class BatchDependent(ViTImageProcessor):
         def __call__(self, images: Any, **kwargs: Any) -> Any:
             prepared = super().__call__(images, **kwargs)
             prepared["pixel_values"] = prepared["pixel_values"] * (1 + 1e-3 * (len(prepared["pixel_values"]) - 1))
             return prepared
 
-    transform = EvalTransform(Jealous(size={"height": 32, "width": 32}))
+    transform = EvalTransform(BatchDependent(size={"height": 32, "width": 32}))
     images = [scene(seed=seed) for seed in range(3)]
     assert not transform._batches_exactly
     for values, image in zip(transform.batch(images)["pixel_values"], images, strict=True):

@@ -1,7 +1,9 @@
 """Shared by all tests: no Hub, no accelerator, no trackers; tiny models built from configs."""
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,17 +15,32 @@ import pytest
 if TYPE_CHECKING:
     from loopback_hub.server import HubServer
 
+TESTS = Path(__file__).parent
+# A cache for each process that runs tests (pytest-xdist names its workers, which inherit the main process's folder):
+# they do not meet in one, and what a user has downloaded or who is logged in makes no difference.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+CACHE = Path(os.environ["HF_HOME"], WORKER) if WORKER else Path(tempfile.mkdtemp(prefix="macs-hf-tests-"))
+for name in ("HF_TOKEN", "HF_ENDPOINT", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_EVALUATE_CACHE", "HF_MODULES_CACHE"):
+    os.environ.pop(name, None)
+
 # Read at import time by torch and the Hugging Face libraries, so set before any of them is imported; subprocesses
-# inherit them. One thread: the models are tiny, and sums do not depend on how many cores there are.
+# inherit them, and import this clone. One thread: the models are tiny, and sums do not depend on how many cores there
+# are.
 os.environ |= {
+    "HF_HOME": str(CACHE),
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "CUDA_VISIBLE_DEVICES": "",
     "TOKENIZERS_PARALLELISM": "false",
     "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join([str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
 }
-TESTS = Path(__file__).parent
 sys.path.insert(0, str(TESTS))
+
+
+def pytest_unconfigure() -> None:
+    if not WORKER:
+        shutil.rmtree(CACHE, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -102,8 +102,10 @@ def prediction_sets(logits: ArrayLike, threshold: float, method: Method = "lac",
         raise ValueError(f"threshold must be a finite number, got {threshold}.")
     device = logits.device if isinstance(logits, Tensor) else None
     logits = checked_logits(logits)
-    found = [sets_of_scores(class_scores(part, method), part, threshold, allow_empty) for (part,) in chunks(logits)]
-    return torch.cat(found).to(device)
+    sets = torch.cat([class_scores(part, method) <= threshold for (part,) in chunks(logits)])
+    if not allow_empty:
+        sets.scatter_(1, logits.argmax(1, keepdim=True), True)
+    return sets.to(device)
 
 
 def label_scores(logits: ArrayLike, labels: ArrayLike, method: Method = "lac") -> Tensor:
@@ -140,12 +142,6 @@ def class_scores(logits: Tensor, method: Method) -> Tensor:
     rank = torch.arange(1, logits.shape[1] + 1, dtype=logits.dtype)
     scores = ordered.cumsum(1) - ordered / 2 + RAPS_LAMBDA * (rank - RAPS_K_REG).clamp(min=0)
     return torch.empty_like(scores).scatter_(1, classes, scores)
-
-
-def sets_of_scores(scores: Tensor, logits: Tensor, threshold: float, allow_empty: bool = False) -> Tensor:
-    """Sets from the scores of all classes, with the most probable class in each unless they may be empty."""
-    sets = scores <= threshold
-    return sets if allow_empty else sets.scatter_(1, logits.argmax(1, keepdim=True), True)
 
 
 def _exact(coverage: float) -> Fraction:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share
 from .abstention import abstention_report
-from .conformal_sets import Method, class_scores, label_scores, sets_of_scores, threshold_of_scores
+from .conformal_sets import Method, class_scores, label_scores, threshold_of_scores
 from .inputs import ArrayLike, checked_samples, chunks, on_cpu
 
 
@@ -158,9 +158,11 @@ def _outcome(
     covered, sizes = [], []
     for part, own in chunks(logits, labels):
         scores = {method: class_scores(part, method) for method in get_args(Method)}
-        sets = [sets_of_scores(scores[method], part, threshold) for (method, _), threshold in thresholds.items()]
-        covered.append(torch.stack([rows.gather(1, own[:, None])[:, 0] for rows in sets]))
-        sizes.append(torch.stack([rows.sum(1) for rows in sets]))
+        limits = [(scores[method], threshold) for (method, _), threshold in thresholds.items()]
+        # The most probable class has the lowest score: in every set that is not empty, and added to those that are.
+        right = part.argmax(1) == own
+        covered.append(torch.stack([(rows.gather(1, own[:, None])[:, 0] <= limit) | right for rows, limit in limits]))
+        sizes.append(torch.stack([(rows <= limit).sum(1).clamp(min=1) for rows, limit in limits]))
     return torch.cat(covered, dim=1), torch.cat(sizes, dim=1)
 
 

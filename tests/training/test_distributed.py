@@ -21,11 +21,7 @@ def launch(processes: int, *command: str, config: str = "cpu") -> subprocess.Com
         options = ["--cpu", "--num_processes", "1"]
     done = subprocess.run(
         [sys.executable, "-m", "accelerate.commands.launch", *options, "--main_process_port", "0", *command],
-<<<<<<< HEAD
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])},
-=======
-        env=os.environ | {"PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"},
->>>>>>> tooling
         capture_output=True,
         text=True,
         timeout=600,

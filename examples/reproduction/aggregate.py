@@ -17,7 +17,7 @@ import numpy as np
 from scipy import stats
 
 from macs_hf.evaluation.corruption_comparison import compare_corruptions
-from macs_hf.metrics import Comparison, compare, judged, paired_difference
+from macs_hf.metrics import Comparison, compare, difference_of_runs, paired_difference
 from macs_hf.report.evaluation import EvaluationReport
 from macs_hf.report.rows import SampleRows
 from macs_hf.report.run import REPORT_FILE, ROWS_FILE, load_run
@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """One setting minus another; `n` is the smaller number of seeds. No interval if neither seeds nor images give one."""
+    """One setting minus another over `n` seeds; no interval if neither seeds nor images give one."""
 
     value: float
     low: float | None
@@ -92,23 +92,31 @@ def estimated(groups: dict[Setting, list[Run]], key: Setting, metric: str) -> Es
 def difference(
     groups: dict[Setting, list[Run]], a: Setting, b: Setting, metric: str, level: float = 0.95
 ) -> Difference | None:
-    """`a - b` with its interval over seeds and test images; `None` unless both were run."""
+    """`a - b` over the seeds both have, with its interval over seeds and test images; `None` if they share none.
+
+    Runs of one seed share their training images and initial weights, so they are compared seed by seed.
+    """
     spec = METRICS[metric]
-    values = [list(measured(groups, key, metric).values()) for key in (a, b)]
-    if not all(values):
+    of_a, of_b = (measured(groups, key, metric) for key in (a, b))
+    seeds = sorted(of_a.keys() & of_b.keys())
+    if not seeds:
         return None
-    sides = [groups[key] for key in (a, b)]
-    found = _over_images(sides, spec, level)
-    if found is None and len(values[0]) == len(values[1]) == 1:
+    found = _over_images([[_of_seed(groups[key], seed) for seed in seeds] for key in (a, b)], spec, level)
+    values = [[side[seed] for seed in seeds] for side in (of_a, of_b)]
+    if found is None and len(seeds) == 1:
         return Difference(values[0][0] - values[1][0], None, None, 1, "undecided")
     if found is None:
-        runs = len(values[0]) + len(values[1])
-        found = judged(*values, np.zeros((runs, runs)), level=level, higher_is_better=not spec.lower_is_better)
+        no_images, better = np.zeros((2 * len(seeds),) * 2), not spec.lower_is_better
+        found = difference_of_runs(*values, no_images, same_seeds=True, level=level, higher_is_better=better)
     else:
         scaled = (spec.scale * part for part in (found.difference, found.low, found.high))
         found = found._replace(**dict(zip(("difference", "low", "high"), scaled, strict=True)))
     verdict = "undecided" if spec.lower_is_better is None else found.verdict
-    return Difference(found.difference, found.low, found.high, min(map(len, values)), verdict)
+    return Difference(found.difference, found.low, found.high, len(seeds), verdict)
+
+
+def _of_seed(runs: list[Run], seed: int) -> Run:
+    return next(run for run in runs if run.seed == seed)
 
 
 def student(degrees: int) -> float:
@@ -140,13 +148,14 @@ def _over_images(sides: list[list[Run]], spec: Metric, level: float) -> Comparis
     if all(part is not None for side in rows for part in side):
         if spec.column is not None:
             values = (np.stack([getattr(part, spec.column) for part in side]) for side in rows)
-            return paired_difference(*values, level=level, higher_is_better=not spec.lower_is_better)
+            better = not spec.lower_is_better
+            return paired_difference(*values, same_seeds=True, level=level, higher_is_better=better)
         if spec.compared is not None:
             return _compared(*map(tuple, rows), level)[spec.compared]
     tables = [[run.report.corruptions for run in side] for side in sides]
     if spec.corruptions and all(table is not None and table.rows is not None for side in tables for table in side):
         try:
-            return compare_corruptions(*tables, spec.corruptions, spec.score, level)
+            return compare_corruptions(*tables, spec.corruptions, spec.score, same_seeds=True, level=level)
         except ValueError as error:
             names = " and ".join(sorted({run.setting.label for run in runs}))
             warnings.warn(f"{names} are compared over seeds alone: {error}", stacklevel=2)
@@ -156,4 +165,4 @@ def _over_images(sides: list[list[Run]], spec: Metric, level: float) -> Comparis
 @cache
 def _compared(a: tuple[SampleRows, ...], b: tuple[SampleRows, ...], level: float) -> dict[str, Comparison]:
     """All metrics at once; rows are equal only to themselves, so they can be keys."""
-    return compare(a, b, level=level)
+    return compare(a, b, same_seeds=True, level=level)

@@ -22,6 +22,8 @@ def compare_corruptions(
     b: CorruptionTable | Sequence[CorruptionTable],
     groups: Sequence[Sequence[str]] = (STANDARD_15,),
     score: ImageScore = "accuracy",
+    *,
+    same_seeds: bool = False,
     level: float = 0.95,
 ) -> Comparison:
     """
@@ -35,6 +37,7 @@ def compare_corruptions(
             the standard 15.
         score (`str`, *optional*, defaults to `"accuracy"`): `"accuracy"`, `"nll"`, or `"scaled_nll"`, with each
             model's own temperature. A win is a higher accuracy or a lower NLL.
+        same_seeds (`bool`, *optional*, defaults to `False`): See [`~macs_hf.metrics.paired_difference`].
         level (`float`, *optional*, defaults to 0.95): Probability that the interval is meant to cover.
 
     Example:
@@ -63,9 +66,12 @@ def compare_corruptions(
         for name in group:
             weights[name] = weights.get(name, 0.0) + 1 / len(groups) / len(group)
     runs = [np.stack([_results(table, list(weights), score) for table in side]) for side in sides]
-    higher_is_better = score == "accuracy"
     return paired_difference(
-        *runs, weights=np.array(list(weights.values())), level=level, higher_is_better=higher_is_better
+        *runs,
+        weights=np.array(list(weights.values())),
+        same_seeds=same_seeds,
+        level=level,
+        higher_is_better=score == "accuracy",
     )
 
 

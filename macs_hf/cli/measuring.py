@@ -8,6 +8,7 @@ from transformers import TrainingArguments
 
 from ..data.columns import align_labels
 from ..data.images import ImageDataset
+from ..data.preparing import held_out, load_data
 from ..data.sources import source_of
 from ..evaluation.checkpoint import evaluate_checkpoint, write_report
 from ..models.loading import load_pretrained, model_id
@@ -18,7 +19,6 @@ from ..publishing.push import push_folder
 from ..report.evaluation import EvaluationReport
 from ..report.rows import SampleRows
 from ..training.trainer import MaCSTrainer
-from .data import held_out, load_data
 from .folders import folder_name, run_name
 from .summary import summary_table
 

@@ -13,6 +13,7 @@ from transformers import set_seed
 from transformers.utils import logging
 
 from ..data.images import ImageDataset, TrainTransform
+from ..data.preparing import held_out, image_dataset, load_data
 from ..data.sources import DatasetSource, source_of
 from ..data.splits import ImageSplits, class_balanced_subset
 from ..data.streaming import check_streaming, training_stream
@@ -23,7 +24,6 @@ from ..publishing.access import open_repo
 from ..training.arguments import MaCSTrainingArguments
 from ..training.checkpoints import claim_output_dir
 from ..training.trainer import MaCSTrainer
-from .data import held_out, image_dataset, load_data
 from .errors import plain_errors
 from .summary import summary_table
 from .train_arguments import ARGUMENTS, PROGRAM, ScriptArguments, parse

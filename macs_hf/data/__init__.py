@@ -12,13 +12,18 @@ _MODULES = {
     "TrainTransform": "transforms",
     "decode": "decoding",
     "drop_unreadable": "decoding",
+    "image_datasets": "preparing",
     "input_size": "transforms",
+    "load_data": "preparing",
+    "source_of": "sources",
 }
 
 if TYPE_CHECKING:
     from .decoding import decode, drop_unreadable
     from .images import ImageDataset
     from .keyed import KeyedDataset
+    from .preparing import image_datasets, load_data
+    from .sources import source_of
     from .transforms import EvalTransform, TrainTransform, input_size
 
 __all__ = [
@@ -28,7 +33,10 @@ __all__ = [
     "TrainTransform",
     "decode",
     "drop_unreadable",
+    "image_datasets",
     "input_size",
+    "load_data",
+    "source_of",
 ]
 
 

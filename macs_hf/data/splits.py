@@ -33,6 +33,7 @@ class ImageSplits(NamedTuple):
     label_column: str
     label_names: list[str]
     validation_name: str = "validation"  # where its rows come from
+    horizontal_flip: bool = True  # whether mirroring keeps the meaning
 
 
 def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES) -> ImageSplits:
@@ -70,7 +71,8 @@ def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES) -> ImageSp
         _check_classes(splits["train"], splits["test"], label_column, label_names, f"{source.path!r}{left}")
     train, validation = (splits[role] if role in wanted else None for role in ("train", "validation"))
     origin = plan.origin("validation") if validation is not None else "validation"
-    return ImageSplits(train, validation, splits["test"], image_column, label_column, label_names, origin)
+    columns = (image_column, label_column, label_names)
+    return ImageSplits(train, validation, splits["test"], *columns, origin, source.horizontal_flip)
 
 
 def _apply(plan: SplitPlan, raw: DatasetDict, label_column: str, source: DatasetSource) -> dict[str, Dataset]:

@@ -87,6 +87,7 @@ def stream_splits(source: DatasetSource, max_eval_samples: int, skip_bad_images:
         label_column=label,
         label_names=features[label].names,
         validation_name=plan.origin("validation"),
+        horizontal_flip=source.horizontal_flip,
     )
 
 

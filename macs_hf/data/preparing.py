@@ -1,20 +1,20 @@
-"""Loading and preparing datasets, alike for `train`, `evaluate` and `calibrate`."""
+"""From the name of a dataset to images as a network takes them: alike for training, measuring and calibrating."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..data.images import EvalTransform, ImageDataset, drop_unreadable
-from ..data.sources import DatasetSource
-from ..data.split_plan import ROLES
-from ..data.splits import ImageSplits, class_balanced_subset, load_splits
-from ..data.streaming import stream_splits
+from .images import EvalTransform, ImageDataset, TrainTransform, drop_unreadable
+from .sources import DatasetSource, source_of
+from .split_plan import ROLES
+from .splits import ImageSplits, class_balanced_subset, load_splits
+from .streaming import stream_splits
 
 
 STREAMED_EVAL_SAMPLES = 5000
 
 
 def load_data(
-    source: DatasetSource,
+    source: DatasetSource | str,
     wanted: Sequence[str] = ROLES,
     *,
     streaming: bool = False,
@@ -23,16 +23,17 @@ def load_data(
     max_calibration_samples: int | None = None,
 ) -> ImageSplits:
     """
-    The splits that a command needs.
+    Load the splits of a dataset. A validation or test split that is missing is split off train.
 
     Args:
-        source ([`DatasetSource`]): Which dataset.
+        source ([`DatasetSource`] or `str`): Which dataset: one of the benchmark's names, a Hub id or a local folder.
         wanted (`Sequence[str]`, *optional*, defaults to all three): Those of `train`, `validation` and `test` needed.
         streaming (`bool`, *optional*, defaults to `False`): Read the training images when they are needed.
         skip_bad_images (`bool`, *optional*, defaults to `False`): Leave out images that cannot be read.
         max_eval_samples (`int`, *optional*): At most so many validation, and so many test images.
         max_calibration_samples (`int`, *optional*): At most so many validation images.
     """
+    source = source_of(source) if isinstance(source, str) else source
     if streaming:
         return stream_splits(source, max_eval_samples or STREAMED_EVAL_SAMPLES, skip_bad_images)
     splits = load_splits(source, wanted)
@@ -45,6 +46,15 @@ def load_data(
             split = class_balanced_subset(split, splits.label_column, min(len(split), cap), seed=0)
         splits = splits._replace(**{role: split})
     return splits
+
+
+def image_datasets(splits: ImageSplits, processor: Any) -> tuple[ImageDataset, ImageDataset, ImageDataset]:
+    """
+    Train, validation and test images of [`load_data`] for an image processor: augmented to train on, and exactly
+    what `pipeline` gives to measure on.
+    """
+    train = image_dataset(splits, "train", TrainTransform(processor, splits.horizontal_flip))
+    return train, held_out(splits, "validation", processor), held_out(splits, "test", processor)
 
 
 def image_dataset(splits: ImageSplits, role: str, transform: Callable) -> ImageDataset:

@@ -1,12 +1,13 @@
-"""Write the parts of README.md that come from code and committed results; `--check` only says if they are current.
+"""Write the parts of README.md and docs/ that come from code and results; `--check` only says if they are current.
 
-python examples/render_readme.py
+python examples/render_docs.py
 """
 
 import dataclasses
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,16 @@ from reproduction.aggregate import RECORD_FILE
 from reproduction.digest import claims_table, main_table
 from reproduction.grid import load_grid
 
-from macs_hf import Objective
-from macs_hf.report.corruption_table import STANDARD_15
-from macs_hf.report.evaluation import EvaluationReport, Measurement
+from macs_hf import METHODS, Objective
+from macs_hf.report import EvaluationReport
+from macs_hf.report.corruption_names import STANDARD_15
+from macs_hf.report.evaluation import Measurement
 from macs_hf.report.run import REPORT_FILE
 
 
 ROOT = Path(__file__).parent.parent
 CARDS = ROOT / "model_cards"
-METHODS = {
+TIMED = {
     "macs": "`macs`",
     "macs_quarter": "`macs`, a quarter of the views",
     "focal": "`focal`",
@@ -31,6 +33,10 @@ METHODS = {
     "augmix": "`augmix`",
     "ce": "`ce`",
 }
+
+
+def methods() -> str:
+    return ", ".join(f"`{name}`" for name in METHODS) + "."
 
 
 def arguments() -> str:
@@ -42,10 +48,10 @@ def arguments() -> str:
     return "\n".join(["| argument | default | meaning |", "| --- | --- | --- |", *rows])
 
 
-def study() -> str:
-    """Runs of the study's grid in short, with its figure."""
-    folder = CARDS / "study"
-    grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
+def few_images() -> str:
+    """The runs with few images in short, with their figure and claims."""
+    folder = CARDS / "few_images"
+    grid = load_grid(ROOT / "examples" / "configs" / "few_images.yaml")
     runs = len(list(folder.glob(f"*/{RECORD_FILE}")))
     settings = grid.models["small"]
     text = (
@@ -53,35 +59,30 @@ def study() -> str:
         f"Corruptions on {grid.settings['corruption_samples']} fixed test images, everything else on all 10,000:"
     )
     links = (
-        f"All {runs} runs: [tables with intervals](model_cards/study/tables.md), [reports](model_cards/study), "
-        "[settings](examples/configs/study.yaml)."
+        f"All {runs} runs: [tables with intervals](../model_cards/few_images/tables.md), "
+        "[reports](../model_cards/few_images), [settings](../examples/configs/few_images.yaml)."
     )
-    picture = "![Accuracy, calibration and robustness of each method](model_cards/study/methods.png)"
+    picture = "![Accuracy, calibration and robustness of each method](../model_cards/few_images/methods.png)"
     return "\n\n".join([text, main_table(grid, "core", folder), picture, claims_table(folder), links])
-
-
-def results() -> str:
-    return "\n\n".join(part() for part in (demo, training_cost, speed))
 
 
 def demo() -> str:
     """What `make demo` gives, and the same with plain cross-entropy."""
-    header = "| method | accuracy | ECE | NLL | ECE, calibrated | NLL, calibrated | corruption accuracy (15) |"
+    header = "| method | accuracy | ECE | NLL | ECE, with temperature | NLL, with temperature | 15 corruptions |"
     rows = [header, "| --- |" + " --- |" * 6]
     for method in ("ce", "macs"):
         report = EvaluationReport.load(CARDS / f"digits-tiny-{method}" / REPORT_FILE)
-        robust = report.corruptions.mean(STANDARD_15)
         cells = [
             percent(report.before, "accuracy"),
             percent(report.before, "ece"),
             f"{report.before.metrics['nll'].value:.4f}",
             percent(report.after, "ece"),
             f"{report.after.metrics['nll'].value:.4f}",
-            f"{100 * robust:.1f} %",
+            f"{100 * report.corruptions.mean(STANDARD_15):.1f} %",
         ]
         rows.append(f"| `{method}` | " + " | ".join(cells) + " |")
     text = (
-        f"`make demo` on the {report.n} test digits, one seed ([cards](model_cards)). The task is easy and the test "
+        f"`make demo` on the {report.n} test digits, one seed ([cards](../model_cards)). The task is easy and the test "
         "set small: it shows what a run reports, not which method is better."
     )
     return "\n".join([text, "", *rows])
@@ -92,16 +93,20 @@ def percent(part: Measurement, name: str) -> str:
     return f"{100 * metric.value:.2f} % [{100 * metric.low:.2f}, {100 * metric.high:.2f}]"
 
 
+def cost() -> str:
+    return "\n\n".join(part() for part in (training_cost, demo, speed))
+
+
 def training_cost() -> str:
     """Step time and memory of each method over plain Trainer, as measured."""
     data = load("training")["models"]
-    rows = ["| model | " + " | ".join(METHODS.values()) + " |", "| --- |" + " --- |" * len(METHODS)]
+    rows = ["| model | " + " | ".join(TIMED.values()) + " |", "| --- |" + " --- |" * len(TIMED)]
     for name, model in data.items():
-        cells = (f"{model['time_ratio'][key]:.2f} / {model['memory_ratio'][key]:.2f}" for key in METHODS)
+        cells = (f"{model['time_ratio'][key]:.2f} / {model['memory_ratio'][key]:.2f}" for key in TIMED)
         rows.append(f"| {name} | " + " | ".join(cells) + " |")
     text = (
-        "Time of a training step / peak memory, over plain `Trainer` with cross-entropy, 64 pixels on one CPU thread "
-        "([training.json](model_cards/benchmarks/training.json)):"
+        "Time of a training step / peak memory, over plain `Trainer` with cross-entropy, batches of 16 images of 64 "
+        "pixels, one CPU thread ([training.json](../model_cards/benchmarks/training.json)):"
     )
     return "\n".join([text, "", *rows])
 
@@ -119,29 +124,39 @@ def speed() -> str:
         f"{slower['netcal']:.1f} times faster than netcal",
         f"- evaluation with all default metrics: {evaluation['worst_ratio']:.2f} times the bare forward passes",
     ]
-    return "\n".join(["Speed, from [model_cards/benchmarks](model_cards/benchmarks):", "", *lines])
+    return "\n".join(["Speed, from [model_cards/benchmarks](../model_cards/benchmarks):", "", *lines])
 
 
 def load(name: str) -> dict[str, Any]:
     return json.loads((CARDS / "benchmarks" / f"{name}.json").read_text())
 
 
-SECTIONS = {"arguments": arguments, "study": study, "results": results}
+PAGES: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"methods": methods},
+    "docs/training.md": {"arguments": arguments},
+    "docs/study.md": {"few_images": few_images},
+    "docs/cost.md": {"cost": cost},
+}
 
 
-def rendered(text: str) -> str:
-    for name, make in SECTIONS.items():
-        pattern = re.compile(rf"<!-- {name} -->\n(?:.*?<!-- /{name} -->\n)?", re.DOTALL)
+def rendered(page: str, text: str) -> str:
+    for name, make in PAGES[page].items():
+        pattern = re.compile(rf"<!-- {name} -->\n.*?<!-- /{name} -->\n", re.DOTALL)
         if not pattern.search(text):
-            raise ValueError(f"README.md has no mark <!-- {name} -->.")
+            raise ValueError(f"{page} has no marks <!-- {name} --> and <!-- /{name} -->.")
         block = f"<!-- {name} -->\n\n{make()}\n\n<!-- /{name} -->\n"
         text = pattern.sub(lambda _, block=block: block, text, count=1)
     return text
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    current = rendered(readme.read_text())
-    if "--check" in sys.argv:
-        sys.exit(current != readme.read_text())
-    readme.write_text(current)
+    stale = []
+    for page in PAGES:
+        before = (ROOT / page).read_text()
+        after = rendered(page, before)
+        if before != after:
+            stale.append(page)
+            if "--check" not in sys.argv:
+                (ROOT / page).write_text(after)
+    print("written:" if "--check" not in sys.argv else "not current:", *(stale or ["none"]))
+    sys.exit("--check" in sys.argv and bool(stale))

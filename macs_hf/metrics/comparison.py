@@ -45,6 +45,8 @@ def compare(
     Judge a difference in calibration by `nll`, `brier` and `debiased_ece`. The plug-in `ece` is inflated by noise, and
     more so for the better calibrated side: its interval is shifted by an estimate of that (the "basic" bootstrap
     interval), and its verdict is `"undecided"` unless the interval shifted the other way ("percentile") agrees.
+    Against a nearly calibrated side some of it remains: the intervals of `ece` and, less so, `debiased_ece` then lie
+    too close to 0 (`examples/benchmarks/coverage.py` has the figures).
 
     Args:
         a, b ([`SampleRows`] or sequence of them):

@@ -275,6 +275,7 @@ def main() -> None:
     found = {name: measure(images, rounds, args.rounds) for name, images, rounds in scenarios(args.scale)}
     ratios = {name: ratio for scenario in found.values() for name, ratio in scenario["ratio"].items()}
     report = {
+        "note": "Ratios are what counts: images per second depend on the machine and on what else runs on it.",
         "settings": {"rounds": args.rounds, "scale": args.scale, "batch_size": BATCH_SIZE, "threads": 1},
         "versions": {
             "python": platform.python_version(),

@@ -123,7 +123,7 @@ def test_another_image_size_is_measured_and_saved(action: str, folder: Path, tmp
     with torch.no_grad():
         logits = model(**processor(list(data["image"]), return_tensors="pt")).logits
     nll = torch.nn.functional.cross_entropy(logits, torch.tensor(data["label"])).item()
-    report = json.loads((out / "model.json").read_text())
+    report = json.loads((out / "evaluation.json").read_text())
     assert report["before"]["metrics"]["nll"]["value"] == pytest.approx(nll, rel=1e-4)
     if action == "calibrate":
         saved = AutoImageProcessor.from_pretrained(out)
@@ -142,7 +142,7 @@ def test_evaluate_says_nothing_about_a_validation_split_that_it_does_not_use(
 
 def test_the_training_split_can_be_measured(folder: Path) -> None:
     assert run(folder, "evaluate", "data", "--split", "train") == 0
-    report = json.loads((folder / "evaluate-data" / "model.json").read_text())
+    report = json.loads((folder / "evaluate-data" / "evaluation.json").read_text())
     assert (report["n"], report["split"]) == (20, "train")
 
 

@@ -25,7 +25,7 @@ def test_the_interval_is_that_of_the_differences_of_images() -> None:
     found = compare_corruptions(table(fog="5310"), table(fog="4311"), [["fog"]])
     differences = [0.2, 0.0, 0.0, -0.2]
     half = 1.96 * math.sqrt(sum(d * d for d in differences) / 3 / 4)
-    assert found.difference == pytest.approx(0) and found.verdict == "tie"
+    assert found.difference == pytest.approx(0) and found.verdict == "undecided"
     assert (found.low, found.high) == pytest.approx((-half, half), rel=1e-4)
     assert (found.a, found.b) == pytest.approx((9 / 20, 9 / 20))
 
@@ -34,8 +34,8 @@ def test_what_is_hard_for_both_cancels() -> None:
     good, poor = "5" * 50 + "1" * 50, "4" * 50 + "0" * 50
     found = compare_corruptions(table(fog=good), table(fog=poor), [["fog"]])
     assert (found.low, found.difference, found.high) == pytest.approx((0.2, 0.2, 0.2))
-    assert found.verdict == "win"
-    assert compare_corruptions(table(fog=poor), table(fog=good), [["fog"]]).verdict == "loss"
+    assert found.verdict == "better"
+    assert compare_corruptions(table(fog=poor), table(fog=good), [["fog"]]).verdict == "worse"
 
 
 def test_a_lower_nll_wins() -> None:

@@ -1,6 +1,7 @@
 """Aggregation, ledger, claims and rendering on synthetic reports whose means, spreads and intervals are known."""
 
 import csv
+import doctest
 import json
 import math
 import sys
@@ -10,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
+from reproduction import claims as claims_module
 from reproduction.aggregate import by_setting, difference, estimate, estimated, load_runs
 from reproduction.cards import write_cards
 from reproduction.claims import verdicts
@@ -92,25 +95,23 @@ def test_mean_sample_std_and_interval_over_seeds() -> None:
     assert estimate([5.0]) == (5.0, None, 1)
 
 
-def test_difference_joins_seeds_and_images() -> None:
-    """Of NLL: before the temperature, from the two reports' own intervals."""
-    runs = [fake_run(CE, seed, 0.9, half=0.03) for seed in (0, 1, 2)]
-    runs += [fake_run(MACS, seed, value, half=0.04) for seed, value in ((0, 0.6), (1, 0.7), (2, 0.8), (3, 0.1))]
+def test_without_rows_a_difference_has_the_interval_of_its_seeds() -> None:
+    runs = [fake_run(CE, seed, 0.9) for seed in (0, 1, 2)]
+    runs += [fake_run(MACS, seed, value) for seed, value in ((0, 0.6), (1, 0.7), (2, 0.8), (3, 0.1))]
     found = difference(by_setting(runs), MACS, CE, "nll")
-    half = math.hypot(0.05, 4.302653 * 0.1 / math.sqrt(3))
+    half = 4.302653 * 0.1 / math.sqrt(3)  # Student's t of two degrees of freedom: the seeds are paired
     assert found.n == 3  # a seed that only one has is left out
     assert found.value == pytest.approx(-0.2)
     assert (found.low, found.high) == (pytest.approx(-0.2 - half), pytest.approx(-0.2 + half))
-    assert found.verdict == "tie"
+    assert found.verdict == "undecided"
+    assert difference(by_setting(runs), MACS, CE, "nll", level=0.5).verdict == "better"
     sure = [fake_run(key, seed, value) for key, value in ((CE, 1.0), (MACS, 0.5)) for seed in (0, 1)]
-    assert difference(by_setting(sure), MACS, CE, "nll").verdict == "win"
+    assert difference(by_setting(sure), MACS, CE, "nll").verdict == "better"
 
 
-def test_one_seed_has_the_interval_of_the_images() -> None:
-    groups = by_setting([fake_run(CE, 0, 0.5, mean15=0.40, half=0.03), fake_run(MACS, 0, 0.5, mean15=0.50, half=0.04)])
-    found = difference(groups, MACS, CE, "mean15")
-    assert (found.value, found.low, found.high) == (pytest.approx(10), pytest.approx(5), pytest.approx(15))
-    assert found.verdict == "win"
+def test_one_seed_without_rows_has_no_interval() -> None:
+    groups = by_setting([fake_run(CE, 0, 0.5, mean15=0.40), fake_run(MACS, 0, 0.5, mean15=0.50)])
+    assert difference(groups, MACS, CE, "mean15") == (pytest.approx(10), None, None, 1, "undecided")
     assert difference(groups, MACS, CE, "margin") is None
 
 
@@ -126,7 +127,7 @@ def test_paired_difference_is_that_of_the_rows() -> None:
     found = difference(by_setting(runs), MACS, CE, "accuracy")
     assert found.value == pytest.approx(100 * expected.difference)
     assert (found.low, found.high) == (pytest.approx(100 * expected.low), pytest.approx(100 * expected.high))
-    assert (found.verdict, expected.verdict) == ("win", "better")
+    assert found.verdict == expected.verdict == "better"
 
 
 def test_what_was_measured_before_the_temperature_is_paired_too() -> None:
@@ -137,24 +138,25 @@ def test_what_was_measured_before_the_temperature_is_paired_too() -> None:
         before[key] = SampleRows.from_logits(scale * logits, labels)
         run = fake_run(key, 0, 0.5, rows=SampleRows.from_logits(logits, labels), rows_before=before[key])
         metrics = {name: Interval(value, value, value) for name, value in summarize(before[key]).items()}
-        margin = metrics["logit_margin"].value
-        metrics["logit_margin"] = Interval(margin, margin - 1, margin + 1)
         runs.append(run._replace(report=replace(run.report, before=Measurement(metrics, 0.0, BINS))))
     groups = by_setting(runs)
     expected = compare(before[MACS], before[CE])["nll"]
     found = difference(groups, MACS, CE, "nll")
     assert (found.value, found.low, found.high) == pytest.approx(expected[2:5])
     assert difference(groups, MACS, CE, "nll_after").high == pytest.approx(0)  # the same rows after it
-    margin = difference(groups, MACS, CE, "margin")
-    assert margin.high - margin.value == pytest.approx(math.sqrt(2))  # from the two reports' own intervals
+    margins = before[MACS].margin - before[CE].margin
+    half = 1.959964 * margins.std(ddof=1) / math.sqrt(300)
+    found = difference(groups, MACS, CE, "margin")
+    assert (found.value, found.high) == (pytest.approx(margins.mean()), pytest.approx(margins.mean() + half, rel=1e-5))
 
 
-def with_hits(run: Run, digits: str) -> Run:
+def with_hits(run: Run, digits: str, nll: float = 1.0) -> Run:
     """At how many severities each image was right, under every corruption."""
     hits = np.array([[int(digit)] * len(CORRUPTIONS) for digit in digits], dtype=np.uint8)
     n, accuracy = len(digits), float(hits.mean() / 5)
-    cells = {name: {s: Cell(n, accuracy, 1.0, 0.1) for s in SEVERITIES} for name in CORRUPTIONS}
-    rows = CorruptionRows(np.arange(n), CORRUPTIONS, hits)
+    cells = {name: {s: Cell(n, accuracy, nll, 0.1, nll, 0.1) for s in SEVERITIES} for name in CORRUPTIONS}
+    scores = np.full(hits.shape, nll, dtype=np.float32)
+    rows = CorruptionRows(np.arange(n), CORRUPTIONS, hits, scores, scores)
     table = CorruptionTable("cifar", "generated", n, cells, seed=0, rows=rows)
     return run._replace(report=replace(run.report, corruptions=table))
 
@@ -166,21 +168,20 @@ def test_corruptions_are_compared_image_by_image() -> None:
     for metric in ("mean19", "no_overlap"):
         found = difference(groups, MACS, CE, metric)
         assert (found.value, found.low, found.high) == pytest.approx((10, 10, 10))
-        assert found.verdict == "win"
+        assert found.verdict == "better"
     uneven = by_setting(with_hits(fake_run(key, 0, 0.5), hits) for key, hits in ((CE, "4400"), (MACS, "5500")))
     half = 100 * 1.96 * np.std([0.2, 0.2, 0, 0], ddof=1) / 2
     found = difference(uneven, MACS, CE, "mean19")
     assert (found.low, found.high) == pytest.approx((10 - half, 10 + half), rel=1e-3)
 
 
-def test_ece_below_the_noise_floor_is_a_tie() -> None:
-    def verdict(floor: float) -> str:
-        runs = [fake_run(CE, s, 0.5, ece=0.020, floor=floor) for s in (0, 1)]
-        runs += [fake_run(MACS, s, 0.5, ece=0.012, floor=floor) for s in (0, 1)]
-        return difference(by_setting(runs), MACS, CE, "ece").verdict
-
-    assert verdict(0.001) == "win"
-    assert verdict(0.011) == "tie"
+def test_nll_under_corruption_is_compared_too() -> None:
+    groups = by_setting(
+        with_hits(fake_run(key, s, 0.5), "4455", nll) for key, nll in ((CE, 2.0), (MACS, 1.5)) for s in (0, 1)
+    )
+    found = difference(groups, MACS, CE, "corrupted_nll")
+    assert (found.value, found.low, found.high) == pytest.approx((-0.5, -0.5, -0.5))
+    assert found.verdict == "better"
 
 
 def test_overhead_is_the_ratio_to_cross_entropy_of_the_same_seed() -> None:
@@ -227,9 +228,9 @@ def test_ledger_derives_differences_changes_and_what_cannot_be() -> None:
 
 
 def test_claims_are_held_only_with_the_whole_interval() -> None:
-    def outcome(values: list[float], bounds: list[float | None], metric: str = "accuracy", floor: float = 0.01) -> str:
-        runs = [fake_run(CE, s, 0.5, ece=0.5, floor=floor) for s in range(len(values))]
-        runs += [fake_run(MACS, s, value, ece=value, floor=floor) for s, value in enumerate(values)]
+    def outcome(values: list[float], bounds: list[float | None], metric: str = "accuracy") -> str:
+        runs = [fake_run(CE, s, 0.5, ece=0.5) for s in range(len(values))]
+        runs += [fake_run(MACS, s, value, ece=value) for s, value in enumerate(values)]
         claim = {"claim": "c", "metric": metric, "method": "macs", "range": bounds}
         (verdict,) = verdicts(fake_grid(claims=(claim,)), by_setting(runs))
         return verdict.outcome
@@ -238,12 +239,29 @@ def test_claims_are_held_only_with_the_whole_interval() -> None:
     assert outcome([0.40, 0.41], [0, None]) == "not held"
     assert outcome([0.40, 0.61], [0, None]) == "not decided"
     assert outcome([0.505, 0.505], [-1, 1]) == "held"
-    assert outcome([0.60], [0, None]) == "not decided"  # one seed, and no rows to resample
+    assert outcome([0.495, 0.495], [-1, None]) == "held"  # not inferior by a point
+    assert outcome([0.60], [0, None]) == "one seed"
     assert outcome([], [0, None]) == "not run"
-    assert outcome([0.40], [None, 0], "nll") == "held, one seed"
     assert outcome([0.51, 0.51], [None, 0], "ece") == "not held"
-    assert outcome([0.51, 0.51], [None, 0], "ece", floor=0.02) == "not decided"
-    assert outcome([0.49, 0.49], [None, 0], "ece", floor=0.02) == "not decided"
+    assert outcome([0.49, 0.49], [None, 0], "ece") == "held"
+
+
+def test_claims_of_a_family_share_their_error_rate() -> None:
+    """Three differences of about p = 0.03 each would hold alone, and do not together."""
+    runs = [fake_run(CE, s, 0.5) for s in range(3)] + [fake_run(MACS, s, v) for s, v in enumerate((0.59, 0.60, 0.65))]
+    claims = [
+        {"claim": str(i), "metric": m, "method": "macs", "range": [0, None]} for i, m in enumerate(("accuracy",) * 3)
+    ]
+    alone = verdicts(fake_grid(claims=tuple(claims)), by_setting(runs))
+    together = verdicts(fake_grid(claims=tuple(c | {"family": "f"} for c in claims)), by_setting(runs))
+    assert [verdict.outcome for verdict in alone] == ["held"] * 3
+    assert [verdict.outcome for verdict in together] == ["not decided"] * 3
+    p = alone[0].p_value
+    differences = np.array([9.0, 10.0, 15.0])
+    exact = 2 * stats.t.sf(differences.mean() / (differences.std(ddof=1) / math.sqrt(3)), 2)
+    assert p == pytest.approx(exact, rel=5e-3) and 0.02 < p < 0.05
+    assert together[0].p_value == pytest.approx(3 * p)
+    assert doctest.testmod(claims_module).failed == 0
 
 
 def test_claims_about_step_time_are_held_against_the_benchmark(
@@ -296,8 +314,8 @@ def test_a_digest_shows_the_means_and_the_claims(tmp_path: Path) -> None:
     assert lines[3].endswith("| - |")  # no mean over 19 corruptions in these reports
     render(grid, by_setting(load_runs(tmp_path)), [], {}, tmp_path / "results")
     summary, _, _, _, row = claims_table(tmp_path / "results").splitlines()[1:6]
-    assert summary == "<summary>Each claim where it was tested: 1 not decided</summary>"
-    assert row == "| better | cifar10, resnet50 | accuracy, %: `macs minus ce` +20.00 [-, -] | **not decided** |"
+    assert summary == "<summary>Each claim where it was tested: 1 one seed</summary>"
+    assert row == "| better | cifar10, resnet50 | accuracy, %: `macs minus ce` +20.00 [-, -] | **one seed** |"
 
 
 def test_the_figure_of_methods_shows_every_seed_and_the_mean() -> None:
@@ -319,7 +337,7 @@ def test_tables_show_bold_paper_difference_and_counts(tmp_path: Path) -> None:
     text = table_markdown(fake_grid(), "main", groups, numbers, {"main": "A note."})
     assert "88.00 ± 1.00 (3); paper 87.63 ± 0.51 (+0.37)" in text
     assert "**91.00 ± 1.00 (3)**" in text
-    assert "+3.00 [+3.00, +3.00] win" in text
+    assert "+3.00 [+3.00, +3.00] better" in text
     assert "1 / 0 / 0" in text
     assert "A note." in text
     written = render(fake_grid(), groups, numbers, {}, tmp_path)

@@ -29,7 +29,7 @@ from macs_hf.report.run import save_run
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PAPER, STUDY = EXAMPLES / "reproduction" / "grid.yaml", EXAMPLES / "configs" / "study.yaml"
+PAPER, STUDY = EXAMPLES / "reproduction" / "grid.yaml", EXAMPLES / "configs" / "few_images.yaml"
 TINY = {
     "name": "little",
     "settings": {

@@ -21,9 +21,9 @@ from macs_hf.report.corruption_table import CORRUPTIONS
 
 
 ROOT = Path(__file__).parents[2]
-STUDY = ROOT / "model_cards" / "study"
+STUDY = ROOT / "model_cards" / "few_images"
 NUMBER = r"[-+]?\d+(?:\.\d+)?"
-GRID = load_grid(ROOT / "examples" / "configs" / "study.yaml")
+GRID = load_grid(ROOT / "examples" / "configs" / "few_images.yaml")
 
 
 def test_runs_are_cells_of_the_grid_with_its_flags() -> None:

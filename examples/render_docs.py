@@ -82,8 +82,8 @@ def demo() -> str:
         ]
         rows.append(f"| `{method}` | " + " | ".join(cells) + " |")
     text = (
-        f"`make demo` on the {report.n} test digits, one seed ([cards](../model_cards)). The task is easy and the test "
-        "set small: it shows what a run reports, not which method is better."
+        f"`make demo` on the {report.n} test digits, one seed ([cards](../model_cards)). The task is easy and the "
+        "test set small: it shows what a run reports, not which method is better."
     )
     return "\n".join([text, "", *rows])
 

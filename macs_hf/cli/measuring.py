@@ -79,7 +79,7 @@ def _measure(options: Namespace, action: str, command: str) -> Measured:
     for role in wanted:
         aligned = align_labels(getattr(splits, role), splits.label_column, splits.label_names, model.config)
         splits = splits._replace(**{role: aligned})
-    datasets = {role: held_out(splits, role, processor) for role in wanted}
+    datasets = {role: held_out(splits, role, processor, options.cache_bytes) for role in wanted}
 
     args = TrainingArguments(
         str(folder), per_device_eval_batch_size=options.batch_size, report_to="none", use_cpu=options.cpu

@@ -25,6 +25,9 @@ def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--corruption_samples", type=positive, help="size of a fixed subset for it (default: all)")
     parser.add_argument("--skip_bad_images", action="store_true", help="leave out images that cannot be read")
     parser.add_argument("--batch_size", type=positive, default=64, help="images in a forward pass (default: 64)")
+    parser.add_argument(
+        "--cache_bytes", type=int, default=2_000_000_000, help="memory for decoded images (default: 2 GB; 0: none)"
+    )
     parser.add_argument("--cpu", action="store_true", help="do not use accelerators")
     parser.add_argument("--output_dir", help=f"where the results go (default: runs/OWNER-MODEL-{action})")
     return parser

@@ -34,7 +34,7 @@ from .train_help import common_help, full_help
 # recipe is another run.
 AFTER_TRAINING = (
     *("corruptions", "corruption_samples", "corruption_design", "license", "skip_bad_images"),
-    *("max_eval_samples", "max_calibration_samples"),
+    *("max_eval_samples", "max_calibration_samples", "cache_bytes"),
 )
 RECIPE = (
     *("seed", "learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
@@ -108,8 +108,8 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments) -> Prepared:
     if script.streaming:
         training = training_stream(splits, augment, args, script.shuffle_buffer)
     else:
-        training = image_dataset(splits, "train", augment)
-    validation, test = (held_out(splits, role, processor) for role in ("validation", "test"))
+        training = image_dataset(splits, "train", augment, script.cache_bytes)
+    validation, test = (held_out(splits, role, processor, script.cache_bytes) for role in ("validation", "test"))
 
     # ---- The trainer, in a folder of its own ----
     identity = _identity(script, args, None if script.streaming else len(training))

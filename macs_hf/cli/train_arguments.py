@@ -51,6 +51,9 @@ class ScriptArguments:
     streaming: bool = field(
         default=False, metadata={"help": "Read training images when they are needed; needs max_steps."}
     )
+    cache_bytes: int = field(
+        default=2_000_000_000, metadata={"help": "Memory for decoded images, in bytes; 0 decodes them at each pass."}
+    )
     shuffle_buffer: int = field(default=2000, metadata={"help": "With streaming: images each worker chooses from."})
     max_eval_samples: int | None = field(
         default=None, metadata={"help": "At most so many validation, and so many test images (5,000 with streaming)."}

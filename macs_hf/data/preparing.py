@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .images import EvalTransform, ImageDataset, TrainTransform, drop_unreadable
+from .images import CACHE_BYTES, EvalTransform, ImageDataset, TrainTransform, drop_unreadable
 from .sources import DatasetSource, source_of
 from .split_plan import ROLES
 from .splits import ImageSplits, class_balanced_subset, load_splits
@@ -57,13 +57,15 @@ def image_datasets(splits: ImageSplits, processor: Any) -> tuple[ImageDataset, I
     return train, held_out(splits, "validation", processor), held_out(splits, "test", processor)
 
 
-def image_dataset(splits: ImageSplits, role: str, transform: Callable) -> ImageDataset:
+def image_dataset(splits: ImageSplits, role: str, transform: Callable, cache_bytes: int = CACHE_BYTES) -> ImageDataset:
+    """One split through a transform; see [`ImageDataset`] for the budget of decoded pixels."""
     origin = splits.validation_name if role == "validation" else role
-    return ImageDataset(getattr(splits, role), splits.image_column, splits.label_column, transform, origin)
+    columns = splits.image_column, splits.label_column
+    return ImageDataset(getattr(splits, role), *columns, transform, origin, cache_bytes)
 
 
-def held_out(splits: ImageSplits, role: str, processor: Any) -> ImageDataset:
-    """Validation or test images for a model, looked at now, since they may be used only when training is over."""
-    dataset = image_dataset(splits, role, EvalTransform(processor))
+def held_out(splits: ImageSplits, role: str, processor: Any, cache_bytes: int = CACHE_BYTES) -> ImageDataset:
+    """Validation or test images for a model, read now, since they may be used only when training is over."""
+    dataset = image_dataset(splits, role, EvalTransform(processor), cache_bytes)
     dataset.check_images()
     return dataset

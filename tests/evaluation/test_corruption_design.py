@@ -11,7 +11,6 @@ from torch import Tensor
 
 from macs_hf.corruptions import SEVERITIES, corrupt
 from macs_hf.evaluation import compare_corruptions, default_design, evaluate_corruptions
-from macs_hf.evaluation.corruption_comparison import paired_difference
 from macs_hf.evaluation.design import spread_assignment
 from macs_hf.evaluation.tally import standard_error
 from macs_hf.metrics import paired_difference

@@ -3,6 +3,7 @@
 python examples/render_docs.py
 """
 
+import csv
 import dataclasses
 import json
 import re
@@ -14,8 +15,9 @@ from typing import Any
 from reproduction.aggregate import RECORD_FILE
 from reproduction.digest import claims_table, main_table
 from reproduction.grid import load_grid
+from reproduction.quantities import METRICS
 
-from macs_hf import METHODS, Objective
+import macs_hf
 from macs_hf.report import EvaluationReport
 from macs_hf.report.corruption_names import STANDARD_15
 from macs_hf.report.evaluation import Measurement
@@ -24,6 +26,7 @@ from macs_hf.report.run import REPORT_FILE
 
 ROOT = Path(__file__).parent.parent
 CARDS = ROOT / "model_cards"
+HEADLINE = ("accuracy", "nll", "ece", "nll_after", "ece_after", "mean15")
 TIMED = {
     "macs": "`macs`",
     "macs_quarter": "`macs`, a quarter of the views",
@@ -36,16 +39,43 @@ TIMED = {
 
 
 def methods() -> str:
-    return ", ".join(f"`{name}`" for name in METHODS) + "."
+    return ", ".join(f"`{name}`" for name in macs_hf.METHODS) + "."
 
 
 def arguments() -> str:
     """One row per field of the objective, from its own help."""
     rows = [
         f"| `{field.name}` | `{field.default}` | {field.metadata['help']} |".replace("||", "\\|\\|")
-        for field in dataclasses.fields(Objective)
+        for field in dataclasses.fields(macs_hf.Objective)
     ]
     return "\n".join(["| argument | default | meaning |", "| --- | --- | --- |", *rows])
+
+
+def headline() -> str:
+    """Picture and short table of the few-image runs."""
+    grid = load_grid(ROOT / "examples" / "configs" / "few_images.yaml")
+    rows = main_table(grid, "core", CARDS / "few_images", HEADLINE, seeds=2).splitlines()
+    text = (
+        "A small network from scratch on 2,000 CIFAR-10 images, five seeds, all 10,000 test images; `after T` is with "
+        "the folded temperature ([docs/study.md](docs/study.md)):"
+    )
+    picture = "![Accuracy, calibration and robustness of each method](model_cards/few_images/methods.png)"
+    return "\n".join([text, "", *rows, "", picture])
+
+
+def findings() -> str:
+    """The decided and undecided differences between MaCS and the others, as a list."""
+    with (CARDS / "few_images" / "claims.csv").open(newline="", encoding="utf-8") as file:
+        claims = [row for row in csv.DictReader(file) if row["model"] == "small" and int(row["n"]) > 2]
+    lines = []
+    for row in claims:
+        metric = METRICS[row["metric"]]
+        numbers = (float(row[name]) for name in ("difference", "low", "high"))
+        value, low, high = (f"{number:+.{metric.decimals}f}" for number in numbers)
+        lines.append(
+            f"- {metric.title}, `{row['pair']}`: {value} [{low}, {high}]; {row['claim']}: **{row['outcome']}**"
+        )
+    return "\n".join(lines)
 
 
 def few_images() -> str:
@@ -132,9 +162,9 @@ def load(name: str) -> dict[str, Any]:
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"methods": methods},
+    "README.md": {"headline": headline, "methods": methods},
     "docs/training.md": {"arguments": arguments},
-    "docs/study.md": {"few_images": few_images},
+    "docs/study.md": {"findings": findings, "few_images": few_images},
     "docs/cost.md": {"cost": cost},
 }
 

@@ -2,6 +2,7 @@
 
 import csv
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from .aggregate import Estimate, by_setting, estimated, load_runs
@@ -12,14 +13,14 @@ from .quantities import METRICS
 COLUMNS = ("accuracy", "ece", "nll", "ece_after", "nll_after", "mean19")
 
 
-def main_table(grid: Grid, table: str, folder: Path) -> str:
-    """Mean ± sample standard deviation over seeds of the runs whose reports are in `folder`."""
+def main_table(grid: Grid, table: str, folder: Path, columns: Sequence[str] = COLUMNS, seeds: int = 1) -> str:
+    """Mean ± sample standard deviation over seeds, of the settings with at least `seeds` runs in `folder`."""
     groups = by_setting(load_runs(folder))
-    lines = ["| method | seeds | " + " | ".join(METRICS[column].title for column in COLUMNS) + " |"]
-    lines.append("| --- | --- |" + " --- |" * len(COLUMNS))
+    lines = ["| method | seeds | " + " | ".join(METRICS[column].title for column in columns) + " |"]
+    lines.append("| --- | --- |" + " --- |" * len(columns))
     for row in settings_of(grid, table):
-        if row in groups:
-            cells = (_cell(estimated(groups, row, column), METRICS[column].decimals) for column in COLUMNS)
+        if len(groups.get(row, ())) >= seeds:
+            cells = (_cell(estimated(groups, row, column), METRICS[column].decimals) for column in columns)
             lines.append(f"| `{row.label}` | {len(groups[row])} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

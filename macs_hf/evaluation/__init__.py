@@ -1,17 +1,37 @@
 """From a model and held-out data to an `EvaluationReport`; comparisons of runs."""
 
-from .byte_images import ByteImages
-from .checkpoint import evaluate_checkpoint, write_report
-from .corruption_benchmark import evaluate_corruptions, forward_of
-from .corruption_comparison import compare_corruptions
-from .design import CorruptionBenchmark, default_design
-from .published import evaluate_published
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+
+# Loaded when used: finished runs are compared without torch.
+_MODULES = {
+    "ByteImages": "byte_images",
+    "CorruptionBenchmark": "design",
+    "compare_corruptions": "corruption_comparison",
+    "compare_runs": "comparison",
+    "default_design": "design",
+    "evaluate_checkpoint": "checkpoint",
+    "evaluate_corruptions": "corruption_benchmark",
+    "evaluate_published": "published",
+    "forward_of": "corruption_benchmark",
+    "write_report": "checkpoint",
+}
+
+if TYPE_CHECKING:
+    from .byte_images import ByteImages
+    from .checkpoint import evaluate_checkpoint, write_report
+    from .comparison import compare_runs
+    from .corruption_benchmark import evaluate_corruptions, forward_of
+    from .corruption_comparison import compare_corruptions
+    from .design import CorruptionBenchmark, default_design
+    from .published import evaluate_published
 
 __all__ = [
     "ByteImages",
     "CorruptionBenchmark",
     "compare_corruptions",
+    "compare_runs",
     "default_design",
     "evaluate_checkpoint",
     "evaluate_corruptions",
@@ -19,3 +39,9 @@ __all__ = [
     "forward_of",
     "write_report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)

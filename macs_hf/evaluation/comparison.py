@@ -1,6 +1,6 @@
 """Two finished runs on the same test images, compared image by image: `macs-hf compare`."""
 
-from transformers.utils import logging
+import logging
 
 from ..metrics import Comparison, compare
 from ..report.corruption_table import CORRUPTIONS, STANDARD_15
@@ -9,7 +9,7 @@ from ..report.run import Run
 from .corruption_comparison import compare_corruptions
 
 
-logger = logging.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 # How a metric is shown: scale, unit, digits.
 SHOWN = {"accuracy": (100, "%", 2), "nll": (1, "", 3), "ece": (100, "%", 2), "brier": (1, "", 3)}

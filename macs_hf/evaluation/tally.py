@@ -13,7 +13,8 @@ from ..metrics.ece import bin_score, reliability_bins
 from ..report.corruption_names import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
 from ..report.corruption_rows import NOT_MEASURED, CorruptionRows
 from ..report.corruption_table import Cell
-from ..report.rows import SampleRows, sample_rows
+from ..report.logits import sample_rows
+from ..report.rows import SampleRows
 
 
 Key = tuple[str, int]

@@ -10,9 +10,11 @@ True
 `evaluate.load(metrics.path("ece"))` loads the module of the same name; nothing here imports `evaluate`.
 """
 
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..report.rows import SampleRows, sample_rows
+from ..report.rows import SampleRows
 from .bootstrap import CalibrationEstimate, estimate_calibration_error, estimate_from_confidences
 from .brier import brier_score
 from .comparison import compare
@@ -24,9 +26,15 @@ from .measurement import measure, wilson
 from .nll import negative_log_likelihood
 from .risk_coverage import risk_coverage
 from .smooth import smooth_calibration_error
-from .stream import CalibrationStream
 from .summary import summarize
 
+
+# These need torch, which saved rows are compared without: loaded when used.
+_NEED_TORCH = {"CalibrationStream": ".stream", "sample_rows": "..report.logits"}
+
+if TYPE_CHECKING:
+    from ..report.logits import sample_rows
+    from .stream import CalibrationStream
 
 NAMES = ("brier", "corruption_accuracy", "ece", "nll")
 
@@ -65,3 +73,9 @@ def path(name: str) -> str:
     if name not in NAMES:
         raise ValueError(f"no metric {name!r}; there are {', '.join(NAMES)}")
     return str(Path(__file__).parent / "modules" / name)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEED_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_NEED_TORCH[name], __name__), name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..report.rows import argmax, check_labels
+from ..report.logits import argmax, check_labels
 from .ece import ReliabilityBins, bin_index, bin_score
 from .options import Norm, check_bins
 

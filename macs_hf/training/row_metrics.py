@@ -7,7 +7,8 @@ from torch import Tensor
 from transformers import EvalPrediction
 
 from ..metrics import summarize
-from ..report.rows import SampleRows, sample_rows
+from ..report.logits import sample_rows
+from ..report.rows import SampleRows
 
 
 def rows_at(temperatures: Sequence[float] = (1.0,)) -> Callable[[Tensor, Tensor | None], Tensor]:

@@ -13,7 +13,8 @@ from macs_hf.metrics import (
     negative_log_likelihood,
     summarize,
 )
-from macs_hf.report.rows import SampleRows, sample_rows
+from macs_hf.report.logits import sample_rows
+from macs_hf.report.rows import SampleRows
 
 
 def random_batch(seed: int, n: int = 64, classes: int = 5, scale: float = 3.0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # Where each public name lives. They load when used: `macs_loss` costs torch and little more, `MaCSTrainer` costs
 # transformers, `--help` costs neither.

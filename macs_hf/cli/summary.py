@@ -1,7 +1,7 @@
 """A report as a few lines of text for a terminal."""
 
 from ..report.corruption_table import CORRUPTIONS, STANDARD_15, CorruptionTable
-from ..report.evaluation import EvaluationReport, Interval, Measurement
+from ..report.evaluation import EvaluationReport, Interval, Measurement, Temperature
 
 
 # Name, scale and unit of each metric.
@@ -10,9 +10,9 @@ SHOWN = (("accuracy", 100.0, "%"), ("ece", 100.0, "%"), ("nll", 1.0, ""), ("brie
 
 def summary_table(report: EvaluationReport) -> str:
     """What was measured, before and after the temperature, with 95 % intervals."""
-    columns: list[tuple[str, Measurement]] = [("as evaluated", report.before)]
-    if report.after is not None:
-        columns = [("before calibration", report.before), ("calibrated", report.after)]
+    columns: list[tuple[str, Measurement]] = [("measured", report.before)]
+    if report.after is not None and report.has_temperature:
+        columns = [("without temperature", report.before), ("with temperature", report.after)]
     method = report.training_arguments.get("method")
     title = f"{report.model} on {report.dataset}, {report.split} (n = {report.n})"
     lines = [f"{title}, method {method}" if method else title, ""]
@@ -23,11 +23,18 @@ def summary_table(report: EvaluationReport) -> str:
     floors = "".join(f"{100 * part.noise_floor:>27.2f}%" for _, part in columns)
     lines.append(f"{'ece noise floor':<22}{floors}")
     if report.temperature is not None:
-        reason = f" ({report.temperature.reason})" if report.temperature.reason else ""
-        lines += ["", f"temperature {report.temperature.value:.4f}{reason}"]
+        lines += ["", _temperature(report.temperature)]
     if report.corruptions is not None:
         lines.append(_corruptions(report.corruptions))
     return "\n".join(lines)
+
+
+def _temperature(temperature: Temperature) -> str:
+    if temperature.reason is not None:
+        return f"not calibrated, the temperature stays 1: {temperature.reason}"
+    error = f" ± {temperature.standard_error:.4f}" if temperature.standard_error is not None else ""
+    where = f", fitted on {temperature.n} held-out images" if temperature.n is not None else ""
+    return f"temperature {temperature.value:.4f}{error}{where}"
 
 
 def _corruptions(table: CorruptionTable) -> str:

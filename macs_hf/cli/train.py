@@ -162,9 +162,8 @@ def finish(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArgume
     trainer.save_model(_internal_call=True)
     if trainer.is_world_process_zero():
         written = write_report(report, rows, args.output_dir)
-        print(
-            f"\n{summary_table(report)}\n\nThe calibrated model is in {args.output_dir}, beside", *written, sep="\n  "
-        )
+        kind = "calibrated model" if report.has_temperature else "model, which has no temperature,"
+        print(f"\n{summary_table(report)}\n\nThe {kind} is in {args.output_dir}, beside", *written, sep="\n  ")
     trainer.create_model_card(license=script.license, report=report)
     if args.push_to_hub:
         commit = trainer.push_to_hub(license=script.license, report=report)

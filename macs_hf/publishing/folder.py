@@ -90,8 +90,7 @@ def files_to_push(folder: str | Path, with_report: bool = True) -> dict[str, Pat
 
 
 def _check_folded(folder: Path, report: EvaluationReport, config: dict[str, Any]) -> None:
-    fitted = report.temperature is not None and report.temperature.reason is None
-    if fitted and config and "calibration_temperature" not in config:
+    if report.has_temperature and config and "calibration_temperature" not in config:
         raise ValueError(
             f"The report is about a model calibrated with temperature {report.temperature.value:.4f}, but the model "
             f"saved in {str(folder)!r} is not. Call trainer.fold_temperature(report.temperature.value, validation) "

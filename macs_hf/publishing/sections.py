@@ -24,7 +24,7 @@ HIDDEN_ARGUMENTS = re.compile(
 def sections(report: EvaluationReport, datasets: Sequence[str]) -> dict[str, Any]:
     """The template's variables about a report; `datasets` are those with a page on the Hub."""
     parts = {"before calibration": report.before, "as published": report.after}
-    if report.after is None:
+    if report.after is None or not report.has_temperature:
         parts = {"as published": report.before}
     rows = [
         (label, [_cell(part.metrics[key], factor, unit, digits) for part in parts.values()])
@@ -37,7 +37,7 @@ def sections(report: EvaluationReport, datasets: Sequence[str]) -> dict[str, Any
         "final": report.published.metrics,
         "final_floor": report.published.noise_floor,
         "calibration": _calibration(report.published),
-        "folded": report.temperature is not None and report.temperature.reason is None,
+        "folded": report.has_temperature,
         "titles": list(parts),
         "rows": rows,
         "n_bins": len(report.published.bins.count),

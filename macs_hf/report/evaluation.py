@@ -175,6 +175,11 @@ class EvaluationReport:
         """The measurement of the model as it is published: with its temperature, if it has one."""
         return self.after or self.before
 
+    @property
+    def has_temperature(self) -> bool:
+        """Whether a temperature was fitted; it stays 1, with a reason, where none could be."""
+        return self.temperature is not None and self.temperature.reason is None
+
     def to_json(self) -> str:
         text = json.dumps({"schema_version": SCHEMA_VERSION} | to_plain(self), indent=2, allow_nan=False)
         # An object or a list of numbers on one line. JSON has line breaks between its words only, never inside.

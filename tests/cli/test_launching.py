@@ -32,8 +32,8 @@ def test_two_processes(program: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "digits-tiny-macs"
     # 64 images, 2 processes of 32: one step.
     assert json.loads((folder / "trainer_state.json").read_text())["global_step"] == 1
-    assert json.loads((folder / "digits-tiny-macs.json").read_text())["n"] == 450
-    assert done.stdout.count("The calibrated model is in") == 1
+    assert json.loads((folder / "evaluation.json").read_text())["n"] == 450
+    assert done.stdout.count(" is in runs/digits-tiny-macs") == 1
     AutoModelForImageClassification.from_pretrained(folder)
 
 

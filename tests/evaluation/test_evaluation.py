@@ -1,5 +1,6 @@
 """From a trained model to its report: metrics by default, temperature fitted and folded, rows and pictures written."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from macs_hf.evaluation.checkpoint import evaluate_checkpoint, recorded_argument
 from macs_hf.evaluation.margins import spectral_complexity
 from macs_hf.metrics import brier_score, expected_calibration_error, negative_log_likelihood, summarize
 from macs_hf.report.corruption_table import CORRUPTIONS
+from macs_hf.report.evaluation import Temperature
 from macs_hf.report.run import load_run
 
 
@@ -146,7 +148,10 @@ def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCS
     assert corrupted.hits.mean() / 5 == pytest.approx(report.corruptions.mean(CORRUPTIONS))
     table = summary_table(report)
     assert f"{100 * report.after.metrics['ece'].value:.2f}%" in table
-    assert f"temperature {report.temperature.value:.4f}" in table
+    assert "without temperature" in table and f"\ntemperature {report.temperature.value:.4f} ± " in table
+    stayed = replace(report, temperature=Temperature(1.0, "60 samples are fewer than the 100 a fit needs"))
+    table = summary_table(stayed)
+    assert "not calibrated, the temperature stays 1: 60 samples are fewer" in table and "with temperature" not in table
 
 
 class SortedImages(Images):

@@ -27,6 +27,15 @@ from macs_hf.report.run import REPORT_FILE
 ROOT = Path(__file__).parent.parent
 CARDS = ROOT / "model_cards"
 HEADLINE = ("accuracy", "nll", "ece", "nll_after", "ece_after", "mean15")
+DATA = {
+    "train_32_later_pass": "training at 32 pixels, from the second pass on, over transformers' example",
+    "train_32_first_pass": "the same, first pass",
+    "train_photo": "training, 500x375 JPEG to 224 pixels, over transformers' example",
+    "train_12_megapixels": "training, 12-megapixel JPEG to 224 pixels, over transformers' example",
+    "evaluate_32_first_pass": "evaluation at 32 pixels, first pass, over one image at a time",
+    "evaluate_32_later_pass": "the same, from the second pass on",
+    "augmix_32": "AugMix views at 32 pixels, over torchvision's",
+}
 TIMED = {
     "macs": "`macs`",
     "macs_quarter": "`macs`, a quarter of the views",
@@ -124,7 +133,7 @@ def percent(part: Measurement, name: str) -> str:
 
 
 def cost() -> str:
-    return "\n\n".join(part() for part in (training_cost, demo, speed))
+    return "\n\n".join(part() for part in (training_cost, data, designs, speed, demo))
 
 
 def training_cost() -> str:
@@ -141,9 +150,47 @@ def training_cost() -> str:
     return "\n".join([text, "", *rows])
 
 
+def data() -> str:
+    """Images per second of the data path over the usual ways, as measured."""
+    found = {name: value for part in load("data")["scenarios"].values() for name, value in part["ratio"].items()}
+    ranges = {
+        name: value for part in load("data")["scenarios"].values() for name, value in part["ratio_range"].items()
+    }
+    memory = load("data")["memory"]
+    rows = ["| images through torch's `DataLoader`, per CPU second | times faster [smallest, largest of 15 rounds] |"]
+    rows += ["| --- | --- |"]
+    for name, text in DATA.items():
+        low, high = ranges[name]
+        rows.append(f"| {text} | {found[name]:.1f} [{low:.1f}, {high:.1f}] |")
+    text = (
+        "The data path of `ImageDataset`, on one thread ([data.json](../model_cards/benchmarks/data.json)). Decoded "
+        f"pixels of {memory['images']:,} images of 32 pixels take {memory['cached_pixels_megabytes']:.0f} MB:"
+    )
+    return "\n".join([text, "", *rows])
+
+
+def designs() -> str:
+    """What the spread design gains, as measured."""
+    found = load("spread_design")
+    rows = ["| standard error, points | crossed, 500 images | spread, 9,500 images |", "| --- | --- | --- |"]
+    for name, title in (
+        ("accuracy, mean15", "`mean15`"),
+        ("accuracy, mean15, paired difference", "difference of two models"),
+    ):
+        cells = (f"{found[design][name]['standard_error_over_draws']:.2f}" for design in ("crossed", "spread"))
+        rows.append(f"| {title} | " + " | ".join(cells) + " |")
+    text = (
+        "The two designs of the corruption benchmark at equal forward passes, on a "
+        f"{found['model'].partition(';')[0]}, over {found['draws']:,} drawn test sets "
+        "([spread_design.json](../model_cards/benchmarks/spread_design.json)):"
+    )
+    return "\n".join([text, "", *rows])
+
+
 def speed() -> str:
     corruptions, metrics, evaluation = load("corruptions"), load("metrics"), load("evaluation")
     full = corruptions["32_full_benchmark"]
+    (benchmark,) = evaluation["corruptions"].values()
     slower = metrics["stream"]["times_slower_than_ours"]
     lines = [
         f"- all 19 x 5 corruptions of 10,000 images of 32 pixels: {full['seconds']:.0f} s on one thread, "
@@ -152,7 +199,8 @@ def speed() -> str:
         f"{100 * corruptions['224_beside_a_network']['share']:.1f} % of a ResNet-50 forward pass",
         f"- ECE of 1,000,000 x 100 logits: {slower['torchmetrics']:.1f} times faster than torchmetrics, "
         f"{slower['netcal']:.1f} times faster than netcal",
-        f"- evaluation with all default metrics: {evaluation['worst_ratio']:.2f} times the bare forward passes",
+        f"- evaluation with all default metrics: {evaluation['worst_ratio']:.2f} times the bare forward passes; with "
+        f"corruptions, EfficientNet-Lite0 at 64 pixels: {benchmark['ratio']:.2f} times",
     ]
     return "\n".join(["Speed, from [model_cards/benchmarks](../model_cards/benchmarks):", "", *lines])
 

@@ -22,7 +22,7 @@ from ..models.loading import FROM_SCRATCH, load_classifier
 from ..objective import objective_of
 from ..publishing.access import open_repo
 from ..training.arguments import MaCSTrainingArguments
-from ..training.checkpoints import claim_output_dir
+from ..training.checkpoints import claim_output_dir, last_complete_checkpoint
 from ..training.trainer import MaCSTrainer
 from .errors import plain_errors
 from .summary import summary_table
@@ -131,10 +131,17 @@ def train(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArgumen
     result = trainer.train(resume_from_checkpoint=prepared.checkpoint)
     trainer.save_metrics("train", result.metrics)
     trainer.save_state()
-    trainer.save_model(_internal_call=True)  # before anything else can go wrong, and without pushing yet
+    if not trainer.is_whole_model() or not _has_last_step(trainer):
+        trainer.save_model(_internal_call=True)  # before anything else can go wrong, and without pushing yet
     if not trainer.is_whole_model():
         print(f"Trained in shards, which take no temperature: run `macs-hf calibrate {args.output_dir}`.")
     return trainer.is_whole_model()
+
+
+def _has_last_step(trainer: MaCSTrainer) -> bool:
+    """Whether a checkpoint holds what training ended with: the same command then measures it, whatever happens now."""
+    checkpoint = last_complete_checkpoint(trainer.args.output_dir)
+    return checkpoint is not None and checkpoint.name.endswith(f"-{trainer.state.global_step}")
 
 
 def finish(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArguments, command: str) -> None:
@@ -159,16 +166,21 @@ def finish(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArgume
         seeds={"seed": args.seed},
     )
     trainer.fold_temperature(report.temperature.value, validation)
-    trainer.save_model(_internal_call=True)
+    written = []
     if trainer.is_world_process_zero():
         written = write_report(report, rows, args.output_dir)
-        kind = "calibrated model" if report.has_temperature else "model, which has no temperature,"
-        print(f"\n{summary_table(report)}\n\nThe {kind} is in {args.output_dir}, beside", *written, sep="\n  ")
-    trainer.create_model_card(license=script.license, report=report)
+        print(f"\n{summary_table(report)}")
+    commit = None
     if args.push_to_hub:
-        commit = trainer.push_to_hub(license=script.license, report=report)
-        if commit is not None:
-            print(f"\nPushed: {commit.repo_url}")
+        commit = trainer.push_to_hub(license=script.license, report=report)  # saves the model, writes the card, pushes
+    else:
+        trainer.save_model(_internal_call=True)
+        trainer.create_model_card(license=script.license, report=report)
+    if trainer.is_world_process_zero():
+        kind = "calibrated model" if report.has_temperature else "model, which has no temperature,"
+        print(f"\nThe {kind} is in {args.output_dir}, beside", *written, sep="\n  ")
+    if commit is not None:
+        print(f"\nPushed: {commit.repo_url}")
 
 
 def _reduced(splits: ImageSplits, script: ScriptArguments, seed: int) -> ImageSplits:

@@ -116,8 +116,8 @@ def cards() -> dict[str, Any]:
         model_name="card", pipeline_tag="image-classification", tags=["calibration"], datasets=["alice/digits"],
     )  # fmt: skip
     card = ModelCard(f"---\n{data.to_yaml()}\n---\n# Card\n")
-    card.validate()
-    card.push_to_hub("alice/card")
+    # Not `card.push_to_hub`: older versions have its metadata checked by huggingface.co, whatever the endpoint.
+    api.upload_file(repo_id="alice/card", path_or_fileobj=str(card).encode(), path_in_repo="README.md")
     info = api.model_info("alice/card")
     refused = []
     for line in ("license: beer", "tags: 3", "x: !!python/object:os.PathLike {}"):

@@ -4,7 +4,7 @@ from .abstention import AbstentionFit, abstention_report, abstention_threshold
 from .conformal_sets import label_scores, prediction_set_threshold, prediction_sets
 from .folding import fold_temperature, folded_temperature, unfold_temperature
 from .guarantees import make_guarantees, split_held_out
-from .stored_thresholds import forget_guarantees, store_guarantees, stored_abstention_threshold
+from .stored_thresholds import store_guarantees, stored_abstention_threshold
 from .temperature import TemperatureFit, fit_temperature, fit_temperature_report, temperature_helped
 
 
@@ -17,7 +17,6 @@ __all__ = [
     "fit_temperature_report",
     "fold_temperature",
     "folded_temperature",
-    "forget_guarantees",
     "label_scores",
     "make_guarantees",
     "prediction_set_threshold",

@@ -14,7 +14,7 @@ from accelerate.utils import extract_model_from_parallel
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from .stored_thresholds import forget_guarantees
+from ..report.config_fields import forget_guarantees
 
 
 logger = logging.getLogger(__name__)

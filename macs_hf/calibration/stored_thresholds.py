@@ -13,11 +13,9 @@ and one decides whether to answer: `probabilities.amax(-1) >= model.config.abste
 
 from typing import Any
 
+from ..report.config_fields import forget_guarantees
 from ..report.guarantees import Guarantees
 from .conformal_sets import RAPS_K_REG, RAPS_LAMBDA
-
-
-FIELDS = ("prediction_set_thresholds", "abstention_thresholds")
 
 
 def store_guarantees(config: Any, guarantees: Guarantees) -> None:
@@ -61,13 +59,6 @@ def stored_abstention_threshold(config: Any, accuracy: float) -> float | None:
     stored = vars(config).get("abstention_thresholds", {})
     enough = {float(key): threshold for key, threshold in stored.items() if key != "delta" and float(key) >= accuracy}
     return enough[min(enough)] if enough else None
-
-
-def forget_guarantees(config: Any) -> None:
-    """Remove the thresholds from a config, as whatever changes the model's logits must do."""
-    for name in FIELDS:
-        if name in vars(config):
-            delattr(config, name)
 
 
 def _key(level: float) -> str:

@@ -16,6 +16,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 from transformers.utils import logging
 
+from ..calibration.guarantees import split_held_out
+from ..calibration.temperature import fit_temperature_report
 from ..data.images import ImageDataset, input_size
 from ..metrics import measure
 from ..objective.supervision import logits_of
@@ -63,7 +65,8 @@ def evaluate_checkpoint(
 
     Args:
         trainer ([`MaCSTrainer`]): Holds the model and runs it, on as many processes as there are.
-        test, calibration (`Dataset`): Of `pixel_values` and `labels`. Without `calibration` no temperature is fitted.
+        test, calibration (`Dataset`): Of `pixel_values` and `labels`. Without `calibration` no temperature is fitted;
+            from 400 samples on, half of them fit it, and the others are left for guarantees.
         corruptions (`str`, *optional*): Parameter set of the corruption benchmark, `auto`, `cifar` or `imagenet`.
         corruption_samples (`int`, *optional*): A fixed subset of `test` for it; all, if not given.
         corruption_design (`str`, *optional*, defaults to `"auto"`): See [`CorruptionBenchmark`].
@@ -81,7 +84,9 @@ def evaluate_checkpoint(
     facts = _default_facts(trainer, test) | facts
     temperature = None
     if calibration is not None:
-        fit = trainer.fit_temperature(calibration)
+        logits, labels = trainer.predict_logits(calibration)
+        fitting, _ = split_held_out(len(labels))
+        fit = fit_temperature_report(logits[fitting], labels[fitting])
         temperature = Temperature(
             fit.temperature,
             fit.reason,

@@ -22,6 +22,7 @@ from transformers import (
 )
 
 from ..hub.reach import hub_needed, is_local
+from ..report.config_fields import forget_calibration
 from .processor_size import resized_processor
 from .timm_size import changes_for_size
 
@@ -84,10 +85,8 @@ def load_classifier(
     odd = [key for key, _, shape in info["mismatched_keys"] if shape[:1] != (len(labels),)]
     if odd:
         raise ValueError(_other_shapes(name, odd))
-    fresh_head = info["missing_keys"] or info["mismatched_keys"]
-    if fresh_head and hasattr(model.config, "calibration_temperature"):
-        # It was fitted to, and folded into, the head that is gone.
-        del model.config.calibration_temperature
+    if info["missing_keys"] or info["mismatched_keys"]:
+        forget_calibration(model.config)  # it was that of the head that is gone
     return model, processor
 
 

@@ -26,6 +26,7 @@ from ..objective.supervision import logits_of, supervise
 from ..pixels import PixelStats
 from ..publishing.access import open_repo, refuse_hub_token
 from ..randomness import global_rng_preserved, mix_seed
+from ..report.config_fields import forget_calibration
 from ..report.rows import SampleRows
 from . import checks
 from .averaging import WeightAverage, averaging, ema_decay_of
@@ -116,13 +117,12 @@ class MaCSTrainer(Trainer):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """As in `Trainer`; `resume_from_checkpoint` may also be a Hub id, whose `last-checkpoint` is then taken."""
-        # Objective() validates; a search may have set values that the arguments' own check has not seen.
+        # Also checks values that a search may have set.
         logger.info(f"Training with {self.training_objective}")
         checks.check_label_columns(self.train_dataset, self.label_names, checks.num_labels_of(self.model))
         checkpoint = checkpoint_to_resume(resume_from_checkpoint, self.args.output_dir)
-        if hasattr(getattr(self.model, "config", None), "calibration_temperature"):
-            # Folded into the weights that training starts from; it says nothing of those it ends with.
-            del self.model.config.calibration_temperature
+        # What was folded into the weights that training starts from says nothing of those it ends with.
+        forget_calibration(getattr(self.model, "config", self.model))
         self._loss_log = LossLog()
         with averaging(self.callback_handler, checkpoint) as self._average:
             return super().train(checkpoint, *args, **kwargs)
@@ -145,7 +145,6 @@ class MaCSTrainer(Trainer):
     def _load_best_model(self) -> None:
         if not self.is_whole_model():
             return super()._load_best_model()
-        logger.info(f"Loading best model from {self.state.best_model_checkpoint} (score: {self.state.best_metric}).")
         with global_rng_preserved():
             restore_weights(self.model, self.state.best_model_checkpoint)
         self._average.discard()  # the checkpoint's model is the average of its own step
@@ -242,15 +241,16 @@ class MaCSTrainer(Trainer):
 
     def fit_temperature(self, dataset: Any) -> TemperatureFit:
         """Fit a temperature on labelled samples that neither train the model nor test it; the model stays as it is."""
+        return fit_temperature_report(*self.predict_logits(dataset))
+
+    def predict_logits(self, dataset: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Logits and labels of samples that neither train the model nor test it."""
         checks.check_held_out(dataset, self.train_dataset)
         prediction = self._predict_labelled(dataset, None)
-        return fit_temperature_report(prediction.predictions, prediction.label_ids)
+        return prediction.predictions, prediction.label_ids
 
     def calibrate(self, dataset: Any) -> TemperatureFit:
-        """
-        Fit a temperature on held-out data and fold it into the classifier head, once training is over. Whoever loads
-        the saved model then gets calibrated probabilities without any code of this package.
-        """
+        """Fit a temperature on held-out data and fold it into the head: whoever loads the model needs no code."""
         fit = self.fit_temperature(dataset)
         self.fold_temperature(fit.temperature, dataset)
         return fit

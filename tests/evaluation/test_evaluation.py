@@ -12,7 +12,8 @@ from PIL import Image
 from tiny import NUM_LABELS, Images, arguments, build, trainer
 from transformers import AutoModelForImageClassification, EvalPrediction, ViTImageProcessor
 
-from macs_hf import MaCSTrainer, PixelStats
+from macs_hf import MaCSTrainer, PixelStats, fit_temperature
+from macs_hf.calibration import split_held_out
 from macs_hf.cli.summary import summary_table
 from macs_hf.data.images import EvalTransform, ImageDataset
 from macs_hf.evaluation.checkpoint import evaluate_checkpoint, recorded_arguments, write_report
@@ -96,9 +97,10 @@ def test_calibrate_divides_the_logits_and_lowers_the_nll(trained: MaCSTrainer, t
 
 def test_training_forgets_the_temperature_of_its_start(trained: MaCSTrainer, tmp_path: Path) -> None:
     trained.calibrate(Images(200, seed=2))
+    trained.model.config.prediction_set_thresholds = {"lac": {"0.9": 0.4}}
     again = trainer(tmp_path / "again", trained.model, max_steps=1)
     again.train()
-    assert not hasattr(again.model.config, "calibration_temperature")
+    assert not {"calibration_temperature", "prediction_set_thresholds"} & again.model.config.to_dict().keys()
 
 
 def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCSTrainer, tmp_path: Path) -> None:
@@ -181,6 +183,17 @@ def test_few_samples_leave_the_temperature_alone_and_say_why(trained: MaCSTraine
     assert report.temperature.value == 1.0
     assert "99 samples" in report.temperature.reason
     assert report.after.metrics["nll"].value == report.before.metrics["nll"].value
+
+
+def test_from_400_samples_on_half_of_them_fit_the_temperature(trained: MaCSTrainer) -> None:
+    held_out = Images(400, seed=2)
+    report, _ = evaluate_checkpoint(trained, Images(20, seed=3), held_out, margin_samples=4)
+    fitting, promising = split_held_out(400)
+    assert report.temperature.n == len(fitting) == 200
+    logits = logits_of(trained, held_out)
+    assert report.temperature.value == pytest.approx(fit_temperature(logits[fitting], held_out.labels[fitting]))
+    # What the others would give, by which the test could tell them apart.
+    assert report.temperature.value != pytest.approx(fit_temperature(logits[promising], held_out.labels[promising]))
 
 
 def test_recorded_arguments_are_the_main_ones_and_those_that_differ(tmp_path: Path) -> None:

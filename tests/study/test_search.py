@@ -56,7 +56,7 @@ def test_a_tiny_search_ends_with_one_setting_and_continues_where_it_was(
     settings = {"dataset": "digits", "model": "tiny", "method": "macs", "max_train_samples": 64, "ema_decay": 0.9}
     settings |= {"max_eval_samples": 120, "eval_strategy": "no", "corruptions": "none", "disable_tqdm": True}
     choices = {"lambda_consistency": [0.5], "noise": ["0.1 pixel"], "lambda_margin": [0.0, 0.1], "mixup_alpha": [0.0]}
-    rounds = [{"epochs": 1, "seeds": [1, 2], "keep": 1}]
+    rounds = [{"epochs": 3, "seeds": [1, 2], "keep": 1}]
     study = {"settings": settings, "choices": choices, "rounds": rounds}
     (tmp_path / "search.yaml").write_text(yaml.safe_dump(study))
     words = [

@@ -5,7 +5,8 @@
 
 `loader` is how many images per second the workers prepare, `launch` the shortest possible step (small images leave a
 GPU waiting for its next kernel). Evaluation is forward passes, three times as fast as training: the test set, the
-noise draws of the sensitivity estimate, and 95 corrupted copies, which also have to be made.
+noise draws of the sensitivity estimate, and corrupted copies, which also have to be made: 95 of each image, or 5 if
+each is seen under one corruption.
 """
 
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from .grid import DEFAULTS, METHODS, Cell
 
 
 CORRUPTED_COPIES = 95
+SEVERITIES = 5
 MARGIN_FORWARDS = 256 * 11
 
 
@@ -32,6 +34,7 @@ def passes(cell: Cell) -> float:
 def seconds(cell: Cell, cost: dict[str, Any]) -> float:
     """Estimated time of one cell on the device that `cost` describes."""
     flags, data = cell.flags, cost["images"][cell.setting.dataset]
+    again = cell.trained != cell  # nothing is trained, and clean images are not measured
     size = flags.get("image_size") or 224
     rate = cost["images_per_second"][cell.setting.model] * (224 / size) ** 2
     images = data["train"] * flags.get("data_fraction", 1.0)
@@ -43,9 +46,12 @@ def seconds(cell: Cell, cost: dict[str, Any]) -> float:
     step = max(batch * passes(cell) / rate, batch / data["loader"], cost["launch"])
     tested = max((data["test"] + MARGIN_FORWARDS) / (3 * rate), data["test"] / data["loader"])
     if flags.get("corruptions", "auto") != "none":
-        corrupted = CORRUPTED_COPIES * min(data["test"], flags.get("corruption_samples", 2000) or data["test"])
-        tested += corrupted * (1 / cost["corrupted_per_second"] + 1 / (3 * rate))
-    return steps * step + tested + cost["start"]
+        images = min(data["test"], flags.get("corruption_samples") or data["test"])
+        spread = flags.get("corruption_design", "auto") == "spread"
+        corrupted = images * (SEVERITIES if spread else CORRUPTED_COPIES)
+        seen = corrupted * (1 / cost["corrupted_per_second"] + 1 / (3 * rate))
+        tested = seen if again else tested + seen
+    return (0 if again else steps * step) + tested + cost["start"]
 
 
 def total(cells: Iterable[Cell], cost: dict[str, Any]) -> float:

@@ -22,7 +22,10 @@ from macs_hf.objective.objective import Objective
 AXES = ("dataset", "model", "method")
 DEFAULTS = {f.name: f.default for f in dataclasses.fields(Objective)} | {"data_fraction": 1.0}
 # Changes that two settings share when they are compared: they are about the data, not about the method.
-SHARED = ("data_fraction", "max_train_samples", "variant")
+SHARED = ("data_fraction", "max_train_samples", "num_train_epochs", "variant", "corrupted")
+# A cell with this change is a trained cell that is measured again: see `original_size.py`.
+MEASURED_AGAIN = ("corrupted", "at_original_size")
+NO_FLAGS = ("variant", MEASURED_AGAIN[0])
 FIELDS = {"title", "columns", "cells", "versus"}
 
 
@@ -67,6 +70,12 @@ class Cell:
     @property
     def name(self) -> str:
         return f"{self.setting.name}-seed{self.seed}"
+
+    @property
+    def trained(self) -> "Cell":
+        """The cell whose weights this one has: itself, unless it is measured again."""
+        changes = tuple(change for change in self.setting.changes if change != MEASURED_AGAIN)
+        return dataclasses.replace(self, setting=self.setting._replace(changes=changes))
 
 
 @dataclass(frozen=True)
@@ -130,7 +139,10 @@ def load_grid(path: str | Path) -> Grid:
 
 
 def cells_of(grid: Grid, names: list[str] | None = None, seeds: list[int] | None = None) -> list[Cell]:
-    """The cells of some tables and figures (all, if not given), each once, seed by seed so that early ones compare."""
+    """
+    The cells of some tables and figures (all, if not given), each once, seed by seed so that early ones compare, and
+    what is measured again after what is trained.
+    """
     unknown = [name for name in names or () if name not in grid.selections]
     if unknown:
         raise ValueError(f"There is no table {unknown[0]!r} in grid {grid.name!r}, only {', '.join(grid.selections)}.")
@@ -139,7 +151,7 @@ def cells_of(grid: Grid, names: list[str] | None = None, seeds: list[int] | None
     for name in tables or grid.tables:
         for block in grid.tables[name].cells:
             found |= {cell.name: cell for cell in _product(grid, name, block, seeds)}
-    return sorted(found.values(), key=lambda cell: cell.seed)
+    return sorted(found.values(), key=lambda cell: (cell.seed, cell.trained != cell))
 
 
 def settings_of(grid: Grid, table: str) -> list[Setting]:
@@ -165,7 +177,7 @@ def _product(grid: Grid, table: str, block: dict[str, Any], seeds: list[int] | N
         flags = grid.settings | grid.datasets[point["dataset"]] | grid.models[point["model"]] | variant
         usual = {name for name in point.keys() - AXES if name in flags and flags[name] == point[name]}
         key = setting(**{name: value for name, value in point.items() if name not in usual})
-        flags |= {name: value for name, value in key.changes if name != "variant"} | {"method": key.method}
+        flags |= {name: value for name, value in key.changes if name not in NO_FLAGS} | {"method": key.method}
         cells += [Cell(key, seed, flags | {"seed": seed}) for seed in chosen]
     return cells
 

@@ -27,6 +27,7 @@ from .grid import Cell, expand
 
 
 TRAIN = Path(__file__).parent.parent / "train.py"
+MEASURE = Path(__file__).parent / "original_size.py"
 ASSETS = "MACS_HF_ASSETS"
 
 
@@ -90,6 +91,10 @@ def run_cells(cells: list[Cell], root: Path, cost: dict[str, Any], processes: in
 
 def command(cell: Cell, root: Path, processes: int) -> list[str]:
     """The cell as a command line, to be run in `root`: all paths in it, and in the report, are relative."""
+    if cell.trained != cell:
+        if not is_finished(cell.trained, root):
+            raise ValueError(f"{cell.trained.name}, which it measures again, is not finished")
+        return [sys.executable, str(MEASURE), cell.trained.name, "--output_dir", cell.name]
     flags = {name: _relative(expand(value), root) for name, value in cell.flags.items()}
     flags = {name: value for name, value in flags.items() if value is not None}
     words = [part for name, value in flags.items() for part in (f"--{name}", _text(value))]

@@ -162,6 +162,7 @@ def _corrupted(
     }
     if benchmark.when == "after_resize":
         return corrupt(sized, *key, indices=positions, **options)
-    # One by one, since originals differ in size.
+    if len({image.shape for image in originals}) == 1:
+        return images.sized(list(corrupt(torch.stack(originals), *key, indices=positions, **options)))
     singles = zip(originals, positions.tolist(), strict=True)
     return images.sized([corrupt(image[None], *key, indices=[place], **options)[0] for image, place in singles])

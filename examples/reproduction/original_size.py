@@ -1,0 +1,60 @@
+"""Measure a finished cell again on images that are corrupted at their own size and then resized, as CIFAR-10-C is.
+
+python examples/reproduction/original_size.py TRAINED_FOLDER --output_dir FOLDER
+
+The report in FOLDER is that of the trained cell with another corruption table.
+"""
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+
+from torch import Tensor
+from torchvision.transforms.v2.functional import to_pil_image
+
+from macs_hf.calibration import unfold_temperature
+from macs_hf.data.images import EvalTransform
+from macs_hf.data.preparing import load_data
+from macs_hf.data.sources import source_of
+from macs_hf.evaluation.byte_images import ByteImages
+from macs_hf.evaluation.corruption_benchmark import evaluate_corruptions, forward_of
+from macs_hf.models.loading import load_pretrained
+from macs_hf.pixels import PixelStats
+from macs_hf.report.run import load_run, save_run
+
+
+def measure_again(trained: Path, folder: Path, samples: int | None) -> None:
+    """Write the run of `trained` to `folder`, its test images corrupted before they are resized."""
+    run = load_run(trained)
+    model, processor = load_pretrained(str(trained))
+    temperature = unfold_temperature(model)
+    source = source_of(run.report.dataset, run.report.dataset_config, test_split=run.report.split)
+    splits = load_data(source, ("test",))
+    prepare = EvalTransform(processor)
+
+    def resize(image: Tensor) -> Tensor:
+        return prepare.to_pixels([to_pil_image(image)])[0]
+
+    table = evaluate_corruptions(
+        forward_of(model.eval(), PixelStats.from_processor(processor)),
+        ByteImages(splits.test, (splits.image_column, splits.label_column), resize=resize),
+        temperature=temperature,
+        clean_rows=[run.rows if run.rows_before is None else run.rows_before, run.rows],
+        params="cifar",
+        when="before_resize",
+        samples=samples,
+        design="spread",
+        progress=False,
+    )
+    rows = [run.rows] if run.rows_before is None else [run.rows_before, run.rows]
+    save_run(dataclasses.replace(run.report, corruptions=table), rows, folder)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trained", type=Path, help="The folder of a finished cell.")
+    parser.add_argument("--output_dir", type=Path, required=True, help="Where to write the report.")
+    parser.add_argument("--samples", type=int, help="A fixed subset of the test images; all, if not given.")
+    options = parser.parse_args(sys.argv[1:])
+    measure_again(options.trained, options.output_dir, options.samples)

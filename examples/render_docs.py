@@ -36,6 +36,27 @@ DATA = {
     "evaluate_32_later_pass": "the same, from the second pass on",
     "augmix_32": "AugMix views at 32 pixels, over torchvision's",
 }
+MORE = {
+    "Under corruption and after the temperature, MaCS is better calibrated than cross-entropy.": [
+        ("macs", "ce", "corrupted_ece"),
+        ("macs", "ce", "corrupted_nll"),
+    ],
+    "Under corruption it is more accurate than label smoothing.": [("macs", "label_smoothing", "mean15")],
+    "On clean images it is worse than MixUp in likelihood, after the temperature; under corruption it is better.": [
+        ("macs", "mixup", "nll_after"),
+        ("macs", "mixup", "corrupted_nll"),
+    ],
+    "After the temperature, the margin term adds nothing to consistency that these runs could show.": [
+        ("macs", "consistency_only", "nll_after"),
+        ("macs", "consistency_only", "corrupted_nll"),
+        ("macs", "consistency_only", "mean15"),
+    ],
+    "What the margin term does is lower the confidence.": [
+        ("macs", "ce", "confidence"),
+        ("macs", "consistency_only", "confidence"),
+    ],
+    "Logits shrink, where the paper says that they grow.": [("macs", "ce", "logit_norm")],
+}
 TIMED = {
     "macs": "`macs`",
     "macs_quarter": "`macs`, a quarter of the views",
@@ -84,6 +105,26 @@ def findings() -> str:
         lines.append(
             f"- {metric.title}, `{row['pair']}`: {value} [{low}, {high}]; {row['claim']}: **{row['outcome']}**"
         )
+    return "\n".join(lines)
+
+
+def more() -> str:
+    """What the rows say beyond the claims, each sentence with the differences that it rests on."""
+    with (CARDS / "few_images" / "comparisons.csv").open(newline="", encoding="utf-8") as file:
+        found = {
+            (row["setting"], row["minus"], row["metric"]): row
+            for row in csv.DictReader(file)
+            if row["table"] == "more"
+        }
+    lines = []
+    for sentence, pairs in MORE.items():
+        shown = []
+        for pair in pairs:
+            row, metric = found[pair], METRICS[pair[2]]
+            numbers = (f"{float(row[name]):+.{metric.decimals}f}" for name in ("value", "low", "high"))
+            value, low, high = numbers
+            shown.append(f"{metric.title}, `{pair[0]} minus {pair[1]}`: {value} [{low}, {high}]")
+        lines.append(f"- {sentence} {'; '.join(shown)}.")
     return "\n".join(lines)
 
 
@@ -212,7 +253,7 @@ def load(name: str) -> dict[str, Any]:
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"headline": headline, "methods": methods},
     "docs/training.md": {"arguments": arguments},
-    "docs/study.md": {"findings": findings, "few_images": few_images},
+    "docs/study.md": {"findings": findings, "more": more, "few_images": few_images},
     "docs/cost.md": {"cost": cost},
 }
 

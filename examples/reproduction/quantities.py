@@ -73,6 +73,16 @@ def _corrupted(title: str, *names: str, score: ImageScore = "accuracy") -> Metri
     return Metric(title, 3, True, find, corruptions=wanted, score=score)
 
 
+def _corrupted_ece(run: Run) -> float | None:
+    """Mean ECE after the temperature over the cells of the standard 15: of small cells, so it is biased upwards."""
+    table = run.report.corruptions
+    return None if table is None else table.mean(STANDARD_15, "scaled_ece")
+
+
+def _confidence(run: Run) -> float | None:
+    return None if run.rows_before is None else float(run.rows_before.confidence.mean())
+
+
 def _analysed(name: str) -> Callable[[Run], float | None]:
     return lambda run: None if run.report.margins is None else getattr(run.report.margins, name)
 
@@ -97,6 +107,8 @@ METRICS: dict[str, Metric] = {
     "mean15": _corrupted("mean of 15 corruptions, %", "mean15"),
     "mean19": _corrupted("mean of 19 corruptions, %", "mean19"),
     "corrupted_nll": _corrupted("NLL under 15 corruptions, after T", "mean15", score="scaled_nll"),
+    "corrupted_ece": Metric("ECE under 15 corruptions, after T, %", 2, True, _corrupted_ece, 100),
+    "confidence": Metric("mean confidence, %", 2, None, _confidence, 100, column="confidence", before=True),
     "noise": _corrupted("noise, %", "noise"),
     "blur": _corrupted("blur, %", "blur"),
     "weather": _corrupted("weather, %", "weather"),

@@ -19,5 +19,5 @@ def forget_calibration(config: Any) -> None:
 
 def _remove(config: Any, names: tuple[str, ...]) -> None:
     for name in names:
-        if name in vars(config):
+        if hasattr(config, name):
             delattr(config, name)

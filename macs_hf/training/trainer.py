@@ -122,7 +122,7 @@ class MaCSTrainer(Trainer):
         checks.check_label_columns(self.train_dataset, self.label_names, checks.num_labels_of(self.model))
         checkpoint = checkpoint_to_resume(resume_from_checkpoint, self.args.output_dir)
         # What was folded into the weights that training starts from says nothing of those it ends with.
-        forget_calibration(getattr(self.model, "config", self.model))
+        forget_calibration(getattr(self.model, "config", None) or self.model)
         self._loss_log = LossLog()
         with averaging(self.callback_handler, checkpoint) as self._average:
             return super().train(checkpoint, *args, **kwargs)

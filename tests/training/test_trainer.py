@@ -263,6 +263,26 @@ def test_peft_model_trains_only_its_adapter_and_reports_metrics(tmp_path: Path) 
     assert same_weights(run.model, resumed.model)
 
 
+@pytest.mark.parametrize("config", [True, False])
+def test_a_network_of_ones_own_trains_with_or_without_a_config(config: bool, tmp_path: Path) -> None:
+    class Own(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.classifier = torch.nn.Linear(3 * 32 * 32, NUM_LABELS)
+            if config:
+                self.config = None
+
+        def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+            return self.classifier(pixel_values.flatten(1))
+
+    model = Own()
+    model.calibration_temperature = 2.0  # where folding leaves it in a model without a config
+    before = model.classifier.weight.clone()
+    MaCSTrainer(model=model, args=arguments(tmp_path, max_steps=2), train_dataset=Images(16)).train()
+    assert not torch.equal(model.classifier.weight, before)
+    assert not hasattr(model, "calibration_temperature")
+
+
 def test_hyperparameter_search_reaches_the_objective(tmp_path: Path) -> None:
     seen: list[float] = []
 

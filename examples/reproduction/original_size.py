@@ -1,6 +1,6 @@
 """Measure a finished cell again on images that are corrupted at their own size and then resized, as CIFAR-10-C is.
 
-python examples/reproduction/original_size.py TRAINED_FOLDER --output_dir FOLDER
+python examples/reproduction/original_size.py TRAINED_FOLDER --dataset DATASET --output_dir FOLDER
 
 The report in FOLDER is that of the trained cell with another corruption table.
 """
@@ -24,12 +24,12 @@ from macs_hf.pixels import PixelStats
 from macs_hf.report.run import load_run, save_run
 
 
-def measure_again(trained: Path, folder: Path, samples: int | None) -> None:
+def measure_again(trained: Path, dataset: str, folder: Path, samples: int | None) -> None:
     """Write the run of `trained` to `folder`, its test images corrupted before they are resized."""
     run = load_run(trained)
     model, processor = load_pretrained(str(trained))
     temperature = unfold_temperature(model)
-    source = source_of(run.report.dataset, run.report.dataset_config, test_split=run.report.split)
+    source = source_of(dataset, run.report.dataset_config, test_split=run.report.split)
     splits = load_data(source, ("test",))
     prepare = EvalTransform(processor)
 
@@ -54,7 +54,8 @@ def measure_again(trained: Path, folder: Path, samples: int | None) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trained", type=Path, help="The folder of a finished cell.")
+    parser.add_argument("--dataset", required=True, help="The dataset that it was tested on.")
     parser.add_argument("--output_dir", type=Path, required=True, help="Where to write the report.")
     parser.add_argument("--samples", type=int, help="A fixed subset of the test images; all, if not given.")
     options = parser.parse_args(sys.argv[1:])
-    measure_again(options.trained, options.output_dir, options.samples)
+    measure_again(options.trained, options.dataset, options.output_dir, options.samples)

@@ -94,7 +94,8 @@ def command(cell: Cell, root: Path, processes: int) -> list[str]:
     if cell.trained != cell:
         if not is_finished(cell.trained, root):
             raise ValueError(f"{cell.trained.name}, which it measures again, is not finished")
-        return [sys.executable, str(MEASURE), cell.trained.name, "--output_dir", cell.name]
+        dataset = _relative(expand(cell.flags["dataset"]), root)
+        return [sys.executable, str(MEASURE), cell.trained.name, "--dataset", dataset, "--output_dir", cell.name]
     flags = {name: _relative(expand(value), root) for name, value in cell.flags.items()}
     flags = {name: value for name, value in flags.items() if value is not None}
     words = [part for name, value in flags.items() for part in (f"--{name}", _text(value))]

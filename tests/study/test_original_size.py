@@ -43,7 +43,7 @@ def test_a_cell_that_is_measured_again_follows_the_cell_that_is_trained(tmp_path
     save_run(REPORT, [ROWS], tmp_path / trained.name)
     (tmp_path / trained.name / "cell.json").write_text(json.dumps({"flags": trained.flags}))
     words = runner.command(again, tmp_path, processes=1)
-    assert words[1:] == [str(runner.MEASURE), trained.name, "--output_dir", again.name]
+    assert words[1:] == [str(runner.MEASURE), trained.name, "--dataset", "digits", "--output_dir", again.name]
     # 5 of 450 images at 400 trained images a second, three times as fast, nothing else but the start.
     corrupting = {"corruptions": "cifar", "corruption_design": "spread", "image_size": 112}
     cell = type(again)(again.setting, 0, corrupting)

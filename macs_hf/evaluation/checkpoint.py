@@ -45,7 +45,7 @@ ALWAYS_RECORDED |= {"per_device_train_batch_size"}
 # Not about what was learned, or about one machine only.
 NEVER_RECORDED = {"output_dir", "run_name", "hub_token", "local_rank", "logging_dir", "resume_from_checkpoint"}
 # Fields of the report that are measured, so that a caller cannot state them.
-MEASURED = {"n", "before", "after", "temperature", "corruptions", "margins", "versions"}
+MEASURED = {"n", "before", "after", "temperature", "corruptions", "margins", "versions", "guarantees", "risk_coverage"}
 
 
 def evaluate_checkpoint(

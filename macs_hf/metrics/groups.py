@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import hypergeom
 
-from ..report.evaluation import Interval
+from ..report.interval import Interval
 from ..report.groups import ConfusionMatrix, GroupMeasures, GroupTable
 from ..report.rows import SampleRows
 from .bootstrap import noise_scores

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..report.evaluation import Interval
+from ..report.interval import Interval
 from ..report.risk_coverage import RiskCoverage
 from ..report.rows import SampleRows
 from .options import check_level, check_resamples

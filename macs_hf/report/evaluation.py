@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
-from .checks import ROUNDING, check_count, check_range, check_share
+from .checks import check_count, check_range, check_share
 from .corruption_table import CorruptionTable
+from .guarantees import Guarantees
+from .interval import Interval
 from .margins import MarginAnalysis
 from .plain import from_plain, to_plain
+from .risk_coverage import RiskCoverage
 
 
 SCHEMA_VERSION = 2
@@ -22,22 +25,6 @@ METRIC_BOUNDS = {"accuracy": (0.0, 1.0), "nll": (0.0, float("inf")), "ece": (0.0
 INNERMOST = re.compile(r"[\[{][^\[\]{}]*[\]}]")
 
 PlainValue = bool | int | float | str | None
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A value and its bootstrap confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        for name in ("value", "low", "high"):
-            check_range(name, getattr(self, name))
-        slack = ROUNDING * max(1.0, abs(self.value))
-        if not self.low - slack <= self.value <= self.high + slack:
-            raise ValueError(f"value must lie between low and high, got {self.low} <= {self.value} <= {self.high}")
 
 
 @dataclass(frozen=True)
@@ -104,6 +91,7 @@ class Temperature:
         confidence_shift (`float`, *optional*): By how much the mean confidence changes if the temperature moves by one
             standard error.
         nll_before, nll_after (`float`, *optional*): Of these samples, without and with the temperature.
+        nll_gain ([`Interval`], *optional*): By how much it lowered the NLL of the test samples, which did not fit it.
     """
 
     value: float
@@ -114,6 +102,7 @@ class Temperature:
     confidence_shift: float | None = None
     nll_before: float | None = None
     nll_after: float | None = None
+    nll_gain: Interval | None = None
 
     def __post_init__(self) -> None:
         check_range("value", self.value, MIN_TEMPERATURE, MAX_TEMPERATURE)
@@ -140,6 +129,8 @@ class EvaluationReport:
         corruptions ([`CorruptionTable`], *optional*): Scores under corruption; its per-image `rows` are columns of the
             file of samples, not of this one.
         margins ([`MarginAnalysis`], *optional*): Margins and sensitivity.
+        guarantees ([`Guarantees`], *optional*): What the published model promises on new images, and what came true.
+        risk_coverage ([`RiskCoverage`], *optional*): How well confidence ranks the answers of the published model.
         training_arguments (`dict`, *optional*): Arguments of the training run, as plain values or lists of them.
         command (`str`, *optional*): The command that made the report.
         seeds (`dict[str, int]`), versions (`dict[str, str]`): Seeds and versions of the libraries.
@@ -157,6 +148,8 @@ class EvaluationReport:
     dataset_config: str | None = None
     corruptions: CorruptionTable | None = None
     margins: MarginAnalysis | None = None
+    guarantees: Guarantees | None = None
+    risk_coverage: RiskCoverage | None = None
     training_arguments: dict[str, PlainValue | list[PlainValue]] = field(default_factory=dict)
     command: str | None = None
     seeds: dict[str, int] = field(default_factory=dict)

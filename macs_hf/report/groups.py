@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .evaluation import Interval
+from .interval import Interval
 
 
 @dataclass(frozen=True)

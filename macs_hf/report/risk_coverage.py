@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .evaluation import Interval
+from .interval import Interval
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from ..data.preparing import held_out, image_dataset, load_data
 from ..data.sources import DatasetSource, source_of
 from ..data.splits import ImageSplits, class_balanced_subset
 from ..data.streaming import check_streaming, training_stream
-from ..evaluation.checkpoint import default_corruptions, evaluate_checkpoint, recorded_arguments, write_report
+from ..evaluation.checkpoint import default_corruptions, evaluate_checkpoint, write_report
+from ..evaluation.recorded import recorded_arguments
 from ..models.loading import FROM_SCRATCH, load_classifier
 from ..objective import objective_of
 from ..publishing.access import open_repo

@@ -2,10 +2,7 @@
 
 import dataclasses
 import os
-import shlex
-import sys
 from collections.abc import Sequence
-from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -39,11 +36,6 @@ logger = logging.get_logger(__name__)
 
 PACKAGES = ("macs-hf", "torch", "torchvision", "transformers", "accelerate", "datasets", "timm")
 SMALLEST_CORRUPTED = 32
-# What identifies a training run is recorded even where it is the default.
-ALWAYS_RECORDED = {"method", "model", "dataset", "seed", "num_train_epochs", "learning_rate"}
-ALWAYS_RECORDED |= {"per_device_train_batch_size"}
-# Not about what was learned, or about one machine only.
-NEVER_RECORDED = {"output_dir", "run_name", "hub_token", "local_rank", "logging_dir", "resume_from_checkpoint"}
 # Fields of the report that are measured, so that a caller cannot state them.
 MEASURED = {"n", "before", "after", "temperature", "corruptions", "margins", "versions", "guarantees", "risk_coverage"}
 
@@ -149,31 +141,6 @@ def default_corruptions(processor: Any) -> str | None:
         logger.warning(f"No corruption benchmark: the network takes {size} pixels, fewer than {SMALLEST_CORRUPTED}.")
         return None
     return "cifar" if size <= 64 else "imagenet"
-
-
-def recorded_arguments(arguments: Any) -> dict[str, Any]:
-    """Arguments (a dataclass) as a report has them: the main ones, and others that differ from their defaults."""
-    recorded = {}
-    for field in dataclasses.fields(arguments):
-        value = getattr(arguments, field.name)
-        default = field.default_factory() if field.default is dataclasses.MISSING else field.default
-        wanted = field.name in ALWAYS_RECORDED or value != default
-        if wanted and field.init and field.name not in NEVER_RECORDED:
-            recorded[field.name] = _plain(value)
-    return recorded
-
-
-def command_line(script: str) -> str:
-    """How this process was started, without the machine's own paths."""
-    return shlex.join([*script.split(), *sys.argv[1:]])
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Enum):
-        value = value.value
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
 def _default_facts(trainer: MaCSTrainer, test: Dataset) -> dict[str, str]:

@@ -1,0 +1,32 @@
+"""What a report records of how a run was made."""
+
+import dataclasses
+from enum import Enum
+from typing import Any
+
+
+# What identifies a training run is recorded even where it is the default.
+ALWAYS_RECORDED = {"method", "model", "dataset", "seed", "num_train_epochs", "learning_rate"}
+ALWAYS_RECORDED |= {"per_device_train_batch_size"}
+# Not about what was learned, or about one machine only.
+NEVER_RECORDED = {"output_dir", "run_name", "hub_token", "local_rank", "logging_dir", "resume_from_checkpoint"}
+
+
+def recorded_arguments(arguments: Any) -> dict[str, Any]:
+    """Arguments (a dataclass) as a report has them: the main ones, and others that differ from their defaults."""
+    recorded = {}
+    for field in dataclasses.fields(arguments):
+        value = getattr(arguments, field.name)
+        default = field.default_factory() if field.default is dataclasses.MISSING else field.default
+        wanted = field.name in ALWAYS_RECORDED or value != default
+        if wanted and field.init and field.name not in NEVER_RECORDED:
+            recorded[field.name] = _plain(value)
+    return recorded
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, bool | int | float | str | None) else str(value)

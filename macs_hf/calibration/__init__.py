@@ -3,7 +3,7 @@
 from .abstention import AbstentionFit, abstention_report, abstention_threshold
 from .conformal_sets import label_scores, prediction_set_threshold, prediction_sets
 from .folding import fold_temperature, folded_temperature, unfold_temperature
-from .guarantees import make_guarantees, split_held_out
+from .guarantees import calibrate_logits, make_guarantees, measure_guarantees, split_held_out
 from .stored_thresholds import store_guarantees, stored_abstention_threshold
 from .temperature import TemperatureFit, fit_temperature, fit_temperature_report, temperature_helped
 
@@ -13,12 +13,14 @@ __all__ = [
     "TemperatureFit",
     "abstention_report",
     "abstention_threshold",
+    "calibrate_logits",
     "fit_temperature",
     "fit_temperature_report",
     "fold_temperature",
     "folded_temperature",
     "label_scores",
     "make_guarantees",
+    "measure_guarantees",
     "prediction_set_threshold",
     "prediction_sets",
     "split_held_out",

@@ -139,7 +139,7 @@ def class_scores(logits: Tensor, method: Method) -> Tensor:
         raise ValueError(f"there is no method {method!r}: choose one of {', '.join(get_args(Method))}.")
     # Stable, so that of equally probable classes the first is taken for the most probable, as argmax does.
     ordered, classes = probabilities.sort(dim=1, descending=True, stable=True)
-    rank = torch.arange(1, logits.shape[1] + 1, dtype=logits.dtype)
+    rank = torch.arange(1, logits.shape[1] + 1, dtype=logits.dtype, device=logits.device)
     scores = ordered.cumsum(1) - ordered / 2 + RAPS_LAMBDA * (rank - RAPS_K_REG).clamp(min=0)
     return torch.empty_like(scores).scatter_(1, classes, scores)
 

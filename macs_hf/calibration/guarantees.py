@@ -1,18 +1,27 @@
-"""All promises of a model in one call: from held-out samples that fitted nothing else, and checked on test samples."""
+"""All promises of a model: made from held-out samples that fitted nothing else, then compared with test samples.
 
+fit, guarantees = calibrate_logits(held_out_logits, held_out_labels)
+guarantees = measure_guarantees(guarantees, test_logits, test_labels)  # what came true; it decides nothing
+fold_temperature(model, fit.temperature)
+store_guarantees(model.config, guarantees)
+"""
+
+import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import get_args
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 
+from ..metrics.measurement import wilson
 from ..report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share
+from ..report.rows import SampleRows
 from .abstention import abstention_report
 from .conformal_sets import Method, class_scores, label_scores, threshold_of_scores
 from .inputs import ArrayLike, checked_samples, chunks, on_cpu
+from .temperature import TemperatureFit, fit_temperature_report
 
 
 logger = logging.getLogger(__name__)
@@ -49,11 +58,28 @@ def split_held_out(samples: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]
     return np.sort(order[samples // 2 :]), np.sort(order[: samples // 2])
 
 
+def calibrate_logits(logits: ArrayLike, labels: ArrayLike, *, exact: bool = True) -> tuple[TemperatureFit, Guarantees]:
+    """
+    A temperature from one part of the held-out samples, and promises from the other; see [`split_held_out`].
+
+    Args:
+        logits (`torch.Tensor`, `np.ndarray` or nested list of shape `(samples, classes)`):
+            Logits of samples that neither trained the model nor test it.
+        labels (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`):
+            Class indices.
+        exact (`bool`, *optional*, defaults to `True`):
+            `False` if these samples also chose the checkpoint.
+    """
+    logits, labels = on_cpu(logits), on_cpu(labels)
+    fitting, promising = split_held_out(len(labels))
+    fit = fit_temperature_report(logits[fitting], labels[fitting])
+    promised = logits[promising], labels[promising]
+    return fit, make_guarantees(*promised, fit.temperature, num_temperature=fit.num_samples, exact=exact)
+
+
 def make_guarantees(
-    held_out_logits: ArrayLike,
-    held_out_labels: ArrayLike,
-    test_logits: ArrayLike,
-    test_labels: ArrayLike,
+    logits: ArrayLike,
+    labels: ArrayLike,
     temperature: float = 1.0,
     *,
     num_temperature: int = 0,
@@ -61,126 +87,141 @@ def make_guarantees(
     coverages: Sequence[float] = COVERAGES,
     accuracies: Sequence[float] = ACCURACIES,
     delta: float = 0.05,
-    severities: Mapping[int, tuple[ArrayLike, ArrayLike]] | None = None,
 ) -> Guarantees:
     """
     Prediction sets by both methods at each coverage, and a threshold of the confidence for each accuracy.
 
     Args:
-        held_out_logits, held_out_labels: The second part of [`split_held_out`]: samples that fitted nothing else. With
-            no samples nothing is promised, and the reason is part of the outcome.
-        test_logits, test_labels: Samples on which the outcome is measured; they decide nothing.
-        temperature (`float`, *optional*, defaults to 1.0): Divides all logits that are given.
-        num_temperature (`int`, *optional*, defaults to 0): How many held-out samples fitted it.
+        logits, labels: The second part of [`split_held_out`]: samples that fitted nothing else. With no samples
+            nothing is promised, and the reason is part of the outcome.
+        temperature (`float`, *optional*, defaults to 1.0): Divides the logits.
+        num_temperature (`int`, *optional*, defaults to 0): How many other held-out samples fitted it.
         exact (`bool`, *optional*, defaults to `True`): `False` if the held-out samples also chose the checkpoint.
         coverages, accuracies (`Sequence[float]`, *optional*): What to promise.
         delta (`float`, *optional*, defaults to 0.05): With which probability the promise of an accuracy may be broken.
-        severities (`Mapping[int, tuple]`, *optional*): Logits and labels of corrupted test images by severity.
+
+    Returns:
+        [`Guarantees`]: Without anything about test samples; [`measure_guarantees`] adds it.
     """
-    held_out_logits, held_out_labels = on_cpu(held_out_logits), on_cpu(held_out_labels)
-    sizes = {"num_temperature": num_temperature, "num_guarantee": len(held_out_labels)}
-    facts = sizes | {"num_test": len(test_labels), "temperature": float(temperature), "exact": exact}
-    if not len(held_out_labels):
+    n = len(labels)
+    facts = {"num_temperature": num_temperature, "num_guarantee": n, "num_test": 0, "exact": exact}
+    facts["temperature"] = float(temperature)
+    if not n:
         reason = (
             f"all {num_temperature} held-out samples fitted the temperature: promises take at least {MIN_HELD_OUT}, "
             "of which half are for them"
         )
         logger.warning("no guarantees: %s", reason)
         return Guarantees(**facts, reason=reason)
+    logits, labels = _scaled(logits, labels, temperature)
+    _warn_of_missing_classes(labels, logits.shape[1])
+    sets = []
+    for method in get_args(Method):
+        scores = label_scores(logits, labels, method)
+        for coverage in coverages:
+            sets.append(PredictionSetGuarantee(method, coverage, threshold_of_scores(scores, coverage), n))
+    confidence = torch.cat([part.softmax(1).amax(1) for (part,) in chunks(logits)])
+    right = logits.argmax(1) == labels
+    abstentions = []
+    for accuracy in accuracies:
+        fit = abstention_report(confidence, right, accuracy, delta)
+        abstentions.append(AbstentionGuarantee(accuracy, delta, n, fit.threshold, fit.reason))
+    return Guarantees(**facts, prediction_sets=tuple(sets), abstentions=tuple(abstentions))
 
-    held_out, labels = _scaled(held_out_logits, held_out_labels, temperature)
-    _warn_of_missing_classes(labels, held_out.shape[1])
-    scores = {method: label_scores(held_out, labels, method) for method in get_args(Method)}
-    thresholds = {
-        (method, coverage): threshold_of_scores(own, coverage)
-        for method, own in scores.items()
-        for coverage in coverages
-    }
-    test, test_labels = _scaled(test_logits, test_labels, temperature)
-    class_counts = test_labels.bincount(minlength=test.shape[1])
-    covered, sizes = _outcome(test, test_labels, thresholds)
-    shifted = {severity: _scaled(*samples, temperature) for severity, samples in (severities or {}).items()}
-    shifted_covered = {severity: _outcome(*samples, thresholds)[0] for severity, samples in shifted.items()}
-    return Guarantees(
-        **facts,
-        class_counts=tuple(class_counts.tolist()),
-        prediction_sets=tuple(
-            PredictionSetGuarantee(
-                method=method,
-                coverage=coverage,
-                threshold=threshold,
-                num_samples=len(labels),
-                test_coverage=_share(covered[place]),
-                mean_size=sizes[place].double().mean().item(),
-                class_covered=tuple(test_labels[covered[place]].bincount(minlength=test.shape[1]).tolist()),
-                severity_coverage={severity: _share(found[place]) for severity, found in shifted_covered.items()},
+
+def measure_guarantees(guarantees: Guarantees, logits: ArrayLike, labels: ArrayLike) -> Guarantees:
+    """
+    What became of the promises on test samples, which must not be those that the promises come from.
+
+    Args:
+        guarantees ([`Guarantees`]): From [`make_guarantees`] or [`calibrate_logits`].
+        logits, labels: Of the test samples; the logits without the temperature of the guarantees.
+    """
+    logits, labels = _scaled(logits, labels, guarantees.temperature)
+    rows = SampleRows.from_logits(logits, labels)
+    outcome = torch.cat([set_outcome(part, own, guarantees) for part, own in chunks(logits, labels)])
+    return with_test_outcome(guarantees, rows, outcome.numpy(), logits.shape[1])
+
+
+def set_outcome(logits: Tensor, labels: Tensor, guarantees: Guarantees) -> Tensor:
+    """
+    Whether the prediction set of each sample holds its class, and how large it is, on the device of the logits.
+
+    Args:
+        logits (`torch.Tensor` of shape `(n, classes)`): With their temperature.
+        labels (`torch.Tensor` of shape `(n,)`): Class indices.
+        guarantees ([`Guarantees`]): With the thresholds.
+
+    Returns:
+        `torch.Tensor` of shape `(n, 2 * sets)`, float32: a column of 0 and 1 for each of `guarantees.prediction_sets`,
+        then a column of sizes for each.
+    """
+    device, sets = logits.device, guarantees.prediction_sets
+    logits = (logits.cpu() if device.type == "mps" else logits).double()  # MPS has no float64
+    labels = labels.to(logits.device)[:, None]
+    scores = {method: class_scores(logits, method) for method in {promise.method for promise in sets}}
+    own = {method: scores[method].gather(1, labels)[:, 0] for method in scores}
+    # The most probable class has the lowest score: in every set that is not empty, and added to those that are.
+    right = logits.argmax(1) == labels[:, 0]
+    columns = [(own[promise.method] <= promise.threshold) | right for promise in sets]
+    columns += [(scores[promise.method] <= promise.threshold).sum(1).clamp(min=1) for promise in sets]
+    if not columns:
+        return logits.new_zeros((len(logits), 0), dtype=torch.float32, device=device)
+    return torch.stack(columns, dim=1).to(device, torch.float32)
+
+
+def with_test_outcome(guarantees: Guarantees, rows: SampleRows, outcome: np.ndarray, num_classes: int) -> Guarantees:
+    """
+    The guarantees with what came true.
+
+    Args:
+        guarantees ([`Guarantees`]): As [`make_guarantees`] returns them.
+        rows ([`SampleRows`]): Of the test samples, with the temperature.
+        outcome (`np.ndarray` of shape `(n, 2 * sets)`): That of [`set_outcome`] for the same samples.
+        num_classes (`int`): How many classes there are.
+    """
+    covered, sizes = np.split(outcome.astype(np.float64), 2, axis=1)
+    sets = [
+        dataclasses.replace(
+            promise,
+            test_coverage=share(float(held.sum()), len(rows)),
+            mean_size=float(size.mean()),
+            class_covered=_counts(rows.label[held > 0], num_classes),
+        )
+        for promise, held, size in zip(guarantees.prediction_sets, covered.T, sizes.T, strict=True)
+    ]
+    abstentions = []
+    for promise in guarantees.abstentions:
+        if promise.threshold is not None:
+            right = rows.correct[rows.confidence >= promise.threshold]
+            promise = dataclasses.replace(
+                promise,
+                test_answered=share(len(right), len(rows)),
+                test_accuracy=share(float(right.sum()), len(right)) if len(right) else None,
             )
-            for place, ((method, coverage), threshold) in enumerate(thresholds.items())
-        ),
-        abstentions=_abstentions((held_out, labels), (test, test_labels), shifted, accuracies, delta),
+        abstentions.append(promise)
+    return dataclasses.replace(
+        guarantees,
+        num_test=len(rows),
+        class_counts=_counts(rows.label, num_classes),
+        prediction_sets=tuple(sets),
+        abstentions=tuple(abstentions),
     )
 
 
-def _abstentions(
-    held_out: tuple[Tensor, Tensor],
-    test: tuple[Tensor, Tensor],
-    shifted: Mapping[int, tuple[Tensor, Tensor]],
-    accuracies: Sequence[float],
-    delta: float,
-) -> tuple[AbstentionGuarantee, ...]:
-    found = []
-    held_out, test = _confidence(*held_out), _confidence(*test)
-    shifted = {severity: _confidence(*samples) for severity, samples in shifted.items()}
-    for accuracy in accuracies:
-        fit = abstention_report(*held_out, accuracy, delta)
-        promise = {"accuracy": accuracy, "delta": delta, "num_samples": fit.num_samples}
-        if fit.threshold is None:
-            found.append(AbstentionGuarantee(**promise, reason=fit.reason))
-            continue
-        answered = test[0] >= fit.threshold
-        by_severity = {severity: right[sure >= fit.threshold] for severity, (sure, right) in shifted.items()}
-        found.append(
-            AbstentionGuarantee(
-                **promise,
-                threshold=fit.threshold,
-                test_answered=_share(answered),
-                test_accuracy=_share(test[1][answered]) if answered.any() else None,
-                severity_accuracy={severity: _share(right) for severity, right in by_severity.items() if len(right)},
-            )
-        )
-    return tuple(found)
+def share(hits: float, n: int) -> Share:
+    """`hits` of `n` images; a fraction if images count for several outcomes, of which the mean is taken."""
+    low, high = wilson(round(hits), n)
+    return Share(hits / n, min(low, hits / n), max(high, hits / n), n)
 
 
-def _outcome(
-    logits: Tensor, labels: Tensor, thresholds: Mapping[tuple[Method, float], float]
-) -> tuple[Tensor, Tensor]:
-    """Whether each sample is covered, and the size of its set: one row for each threshold."""
-    covered, sizes = [], []
-    for part, own in chunks(logits, labels):
-        scores = {method: class_scores(part, method) for method in get_args(Method)}
-        limits = [(scores[method], threshold) for (method, _), threshold in thresholds.items()]
-        # The most probable class has the lowest score: in every set that is not empty, and added to those that are.
-        right = part.argmax(1) == own
-        covered.append(torch.stack([(rows.gather(1, own[:, None])[:, 0] <= limit) | right for rows, limit in limits]))
-        sizes.append(torch.stack([(rows <= limit).sum(1).clamp(min=1) for rows, limit in limits]))
-    return torch.cat(covered, dim=1), torch.cat(sizes, dim=1)
-
-
-def _confidence(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The confidence of each sample, and whether its prediction is right."""
-    confidence = torch.cat([part.softmax(1).amax(1) for (part,) in chunks(logits)])
-    return confidence, logits.argmax(1) == labels
+def _counts(labels: np.ndarray, num_classes: int) -> tuple[int, ...]:
+    return tuple(np.bincount(labels, minlength=num_classes).tolist())
 
 
 def _scaled(logits: ArrayLike, labels: ArrayLike, temperature: float) -> tuple[Tensor, Tensor]:
     logits, labels = checked_samples(logits, labels)
     return (logits if logits.dtype == torch.float64 else logits.float()) / temperature, labels
-
-
-def _share(hits: Tensor) -> Share:
-    right, n = int(hits.sum()), len(hits)
-    interval = stats.binomtest(right, n).proportion_ci(method="wilson")
-    return Share(right / n, min(interval.low, right / n), max(interval.high, right / n), n)
 
 
 def _warn_of_missing_classes(labels: Tensor, classes: int) -> None:

@@ -23,6 +23,7 @@ from .inputs import ArrayLike, checked_samples, chunks
 logger = logging.getLogger(__name__)
 
 MIN_SAMPLES = 100
+LARGE_SHIFT = 0.01  # of the mean confidence by one standard error of the temperature: a point
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,13 @@ def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> TemperatureF
     best = at(log_temperature)
     temperature = math.exp(log_temperature)
     error = math.sqrt(best.squared_slope / num_samples) / best.curvature
+    shift = abs(best.confidence_slope) * error
+    if shift >= LARGE_SHIFT:
+        logger.warning(
+            "temperature %.3f is uncertain: its standard error with %d samples, %.3f, moves the mean confidence by "
+            "%.1f points. About %d samples would keep that below one point.",
+            *(temperature, num_samples, temperature * error, 100 * shift, samples_wanted(num_samples, shift)),
+        )
     return TemperatureFit(
         temperature=temperature,
         reason=None,
@@ -121,8 +129,13 @@ def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> TemperatureF
         nll_before=nll_before,
         nll_after=best.nll,
         standard_error=temperature * error,
-        confidence_shift=abs(best.confidence_slope) * error,
+        confidence_shift=shift,
     )
+
+
+def samples_wanted(num_samples: int, confidence_shift: float) -> int:
+    """How many samples would make the shift less than a point, rounded up to a hundred: it falls with their root."""
+    return math.ceil(num_samples * (confidence_shift / LARGE_SHIFT) ** 2 / 100) * 100
 
 
 def temperature_helped(before: SampleRows, after: SampleRows) -> Interval:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from transformers import TrainingArguments
 
+from ..calibration import store_guarantees
 from ..data.columns import align_labels
 from ..data.images import ImageDataset
 from ..data.preparing import held_out, load_data
@@ -20,7 +21,7 @@ from ..report.evaluation import EvaluationReport
 from ..report.rows import SampleRows
 from ..training.trainer import MaCSTrainer
 from .folders import folder_name, run_name
-from .summary import summary_table
+from .summary import kind_of_model, summary_table
 
 
 class Measured(NamedTuple):
@@ -49,13 +50,15 @@ def calibrate(options: Namespace, command: str) -> None:
     measured = _measure(options, "calibrate", command)
     trainer, folder = measured.trainer, measured.folder
     trainer.fold_temperature(measured.report.temperature.value, measured.test)
+    store_guarantees(trainer.model.config, measured.report.guarantees)
     if not trainer.is_world_process_zero():
         return
     save_classifier(trainer.model, trainer.processing_class, folder)
     written = write_report(measured.report, measured.rows, folder)
     write_card(folder, repo_id or run_name(folder), measured.report, base_model=model_id(options.model))
     print(summary_table(measured.report))
-    print("\nwritten:", *written, folder / "README.md", folder / "model.safetensors", sep="\n  ")
+    written = [*written, folder / "README.md", folder / "model.safetensors"]
+    print(f"\nThe {kind_of_model(measured.report)} is in {folder}:", *written, sep="\n  ")
     if repo_id:
         print("pushed:", push_folder(folder, repo_id, private=options.private).repo_url)
 

@@ -1,7 +1,12 @@
 """A report as a few lines of text for a terminal."""
 
+from collections.abc import Mapping
+
 from ..report.corruption_table import CORRUPTIONS, STANDARD_15, CorruptionTable
-from ..report.evaluation import EvaluationReport, Interval, Measurement, Temperature
+from ..report.evaluation import EvaluationReport, Measurement, Temperature
+from ..report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share
+from ..report.interval import Interval
+from ..report.risk_coverage import RiskCoverage
 
 
 # Name, scale and unit of each metric.
@@ -9,7 +14,7 @@ SHOWN = (("accuracy", 100.0, "%"), ("ece", 100.0, "%"), ("nll", 1.0, ""), ("brie
 
 
 def summary_table(report: EvaluationReport) -> str:
-    """What was measured, before and after the temperature, with 95 % intervals."""
+    """What was measured, before and after the temperature, with 95 % intervals, and what is promised."""
     columns: list[tuple[str, Measurement]] = [("measured", report.before)]
     if report.after is not None and report.has_temperature:
         columns = [("without temperature", report.before), ("with temperature", report.after)]
@@ -24,9 +29,22 @@ def summary_table(report: EvaluationReport) -> str:
     lines.append(f"{'ece noise floor':<22}{floors}")
     if report.temperature is not None:
         lines += ["", _temperature(report.temperature)]
+    if report.risk_coverage is not None:
+        lines.append(_risk_coverage(report.risk_coverage))
     if report.corruptions is not None:
         lines.append(_corruptions(report.corruptions))
+    if report.guarantees is not None:
+        lines += ["", *_guarantees(report.guarantees)]
     return "\n".join(lines)
+
+
+def kind_of_model(report: EvaluationReport) -> str:
+    """What to call the model in a sentence: calibrated only if the temperature helped."""
+    if report.is_calibrated:
+        return "calibrated model"
+    if report.has_temperature:
+        return "model, whose temperature did not help beyond chance,"
+    return "model, which has no temperature,"
 
 
 def _temperature(temperature: Temperature) -> str:
@@ -34,7 +52,20 @@ def _temperature(temperature: Temperature) -> str:
         return f"not calibrated, the temperature stays 1: {temperature.reason}"
     error = f" ± {temperature.standard_error:.4f}" if temperature.standard_error is not None else ""
     where = f", fitted on {temperature.n} held-out images" if temperature.n is not None else ""
-    return f"temperature {temperature.value:.4f}{error}{where}"
+    line = f"temperature {temperature.value:.4f}{error}{where}"
+    if temperature.nll_gain is None:
+        return line
+    gain = _interval(temperature.nll_gain, 1.0, "")
+    if temperature.helped:
+        return f"{line}; it lowered the NLL of the test images by {gain}"
+    harmed = temperature.nll_gain.high < 0
+    verdict = "it raised the NLL of the test images" if harmed else "no lower NLL of the test images beyond chance"
+    return f"{line}; not calibrated: {verdict} (gain {gain})"
+
+
+def _risk_coverage(found: RiskCoverage) -> str:
+    answered = ", ".join(f"{100 * part.value:.1f}% at {risk}" for risk, part in found.coverage_at_risk.items())
+    return f"AURC {_interval(found.aurc, 1.0, '', 4)}; images that can be answered with so many errors: {answered}"
 
 
 def _corruptions(table: CorruptionTable) -> str:
@@ -44,7 +75,49 @@ def _corruptions(table: CorruptionTable) -> str:
     return f"accuracy under corruption ({table.params} parameters, n = {table.n}): {', '.join(shown)}{clean}"
 
 
-def _interval(interval: Interval, scale: float, unit: str) -> str:
+def _guarantees(guarantees: Guarantees) -> list[str]:
+    if guarantees.reason is not None:
+        return [f"nothing is promised: {guarantees.reason}"]
+    kind = "" if guarantees.exact else ", approximate, since the held-out images also chose the checkpoint"
+    sets = [promise for promise in guarantees.prediction_sets if promise.method == "lac"]
+    return [
+        f"promises for images like the {guarantees.num_guarantee} held-out ones{kind}, and what came true on test:",
+        *map(_set, sets),
+        *map(_abstention, guarantees.abstentions),
+    ]
+
+
+def _set(promise: PredictionSetGuarantee) -> str:
+    found = f"{_share(promise.test_coverage)}, {promise.mean_size:.2f} classes"
+    return f"  sets with the right class, {_level(promise.coverage)}: {found}{_shifted(promise.severity_coverage)}"
+
+
+def _abstention(promise: AbstentionGuarantee) -> str:
+    line = f"  answers {_level(promise.accuracy)} right"
+    if promise.threshold is None:
+        return f"{line}: not promised, {promise.reason}"
+    line += f", from a confidence of {promise.threshold:.4g} on: "
+    if promise.test_accuracy is None:
+        return line + "no test image is answered"
+    answered = f"{100 * promise.test_answered.value:.1f}% of images answered"
+    return f"{line}{_share(promise.test_accuracy)}, {answered}{_shifted(promise.severity_accuracy)}"
+
+
+def _shifted(by_severity: Mapping[int, Share]) -> str:
+    if not by_severity:
+        return ""
+    return "; corrupted: " + ", ".join(f"{100 * share.value:.0f}" for share in by_severity.values()) + "%"
+
+
+def _share(share: Share) -> str:
+    return _interval(Interval(share.value, share.low, share.high), 100.0, "%", 1)
+
+
+def _level(level: float) -> str:
+    return f"{100 * level:g}%"
+
+
+def _interval(interval: Interval, scale: float, unit: str, digits: int | None = None) -> str:
     value, low, high = (scale * number for number in (interval.value, interval.low, interval.high))
-    digits = 2 if unit else 3
+    digits = (2 if unit else 3) if digits is None else digits
     return f"{value:.{digits}f}{unit} [{low:.{digits}f}, {high:.{digits}f}]"

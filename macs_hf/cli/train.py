@@ -12,6 +12,7 @@ import torch
 from transformers import set_seed
 from transformers.utils import logging
 
+from ..calibration import store_guarantees
 from ..data.images import ImageDataset, TrainTransform
 from ..data.preparing import held_out, image_dataset, load_data
 from ..data.sources import DatasetSource, source_of
@@ -26,7 +27,7 @@ from ..training.arguments import MaCSTrainingArguments
 from ..training.checkpoints import claim_output_dir, last_complete_checkpoint
 from ..training.trainer import MaCSTrainer
 from .errors import plain_errors
-from .summary import summary_table
+from .summary import kind_of_model, summary_table
 from .train_arguments import ARGUMENTS, PROGRAM, ScriptArguments, parse
 from .train_help import common_help, full_help
 
@@ -167,6 +168,7 @@ def finish(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArgume
         seeds={"seed": args.seed},
     )
     trainer.fold_temperature(report.temperature.value, validation)
+    store_guarantees(trainer.model.config, report.guarantees)
     written = []
     if trainer.is_world_process_zero():
         written = write_report(report, rows, args.output_dir)
@@ -178,8 +180,7 @@ def finish(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArgume
         trainer.save_model(_internal_call=True)
         trainer.create_model_card(license=script.license, report=report)
     if trainer.is_world_process_zero():
-        kind = "calibrated model" if report.has_temperature else "model, which has no temperature,"
-        print(f"\nThe {kind} is in {args.output_dir}, beside", *written, sep="\n  ")
+        print(f"\nThe {kind_of_model(report)} is in {args.output_dir}, beside", *written, sep="\n  ")
     if commit is not None:
         print(f"\nPushed: {commit.repo_url}")
 

@@ -13,10 +13,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 from transformers.utils import logging
 
-from ..calibration.guarantees import split_held_out
-from ..calibration.temperature import fit_temperature_report
+from ..calibration.guarantees import calibrate_logits
+from ..calibration.temperature import TemperatureFit, temperature_helped
 from ..data.images import ImageDataset, input_size
-from ..metrics import measure
+from ..metrics import measure, risk_coverage
 from ..objective.supervision import logits_of
 from ..plots.corruptions import plot_corruption_heat_map, plot_severity_curves
 from ..plots.reliability import save_reliability
@@ -30,6 +30,8 @@ from .byte_images import ByteImages
 from .corruption_benchmark import evaluate_corruptions, forward_of
 from .design import subset
 from .margins import analyze_margins, spectral_complexity
+from .outcomes import predict_outcomes
+from .shift_tally import ShiftTally
 
 
 logger = logging.get_logger(__name__)
@@ -58,7 +60,7 @@ def evaluate_checkpoint(
     Args:
         trainer ([`MaCSTrainer`]): Holds the model and runs it, on as many processes as there are.
         test, calibration (`Dataset`): Of `pixel_values` and `labels`. Without `calibration` no temperature is fitted;
-            from 400 samples on, half of them fit it, and the others are left for guarantees.
+            from 400 samples on, half of them fit it, and the others make guarantees.
         corruptions (`str`, *optional*): Parameter set of the corruption benchmark, `auto`, `cifar` or `imagenet`.
         corruption_samples (`int`, *optional*): A fixed subset of `test` for it; all, if not given.
         corruption_design (`str`, *optional*, defaults to `"auto"`): See [`CorruptionBenchmark`].
@@ -74,34 +76,40 @@ def evaluate_checkpoint(
     if unknown := sorted(facts.keys() - stated):
         raise TypeError(f"evaluate_checkpoint has no argument {unknown[0]!r}; fields to state are {sorted(stated)}.")
     facts = _default_facts(trainer, test) | facts
-    temperature = None
-    if calibration is not None:
+    temperature = guarantees = shift = None
+    if calibration is None:
+        rows = trainer.predict_rows(test)
+    else:
         logits, labels = trainer.predict_logits(calibration)
-        fitting, _ = split_held_out(len(labels))
-        fit = fit_temperature_report(logits[fitting], labels[fitting])
-        temperature = Temperature(
-            fit.temperature,
-            fit.reason,
-            _split(calibration),
-            fit.num_samples,
-            fit.standard_error,
-            fit.confidence_shift,
-            fit.nll_before,
-            fit.nll_after,
-        )
-    temperatures = (1.0,) if temperature is None else (1.0, temperature.value)
+        # Promises from samples that also chose the checkpoint are approximate.
+        fit, guarantees = calibrate_logits(logits, labels, exact=not trainer.args.load_best_model_at_end)
+        rows, guarantees = predict_outcomes(trainer, test, guarantees, _class_names(trainer, logits.shape[1]))
+        temperature = _temperature(fit, _split(calibration), rows)
+        shift = ShiftTally(guarantees) if guarantees.prediction_sets else None
     names = _file_names(test)
-    rows = [dataclasses.replace(part, name=names) for part in trainer.predict_rows(test, temperatures)]
+    rows = [dataclasses.replace(part, name=names) for part in rows]
     before, *after = [measure(part) for part in rows]
+    table = _corruptions(
+        trainer,
+        test,
+        rows,
+        temperature,
+        shift,
+        params=corruptions,
+        samples=corruption_samples,
+        design=corruption_design,
+    )
+    if table is not None and shift is not None:
+        guarantees = shift.totals(table, trainer.accelerator)
     report = EvaluationReport(
         n=len(rows[0]),
         before=before,
         after=after[0] if after else None,
         temperature=temperature,
-        corruptions=_corruptions(
-            trainer, test, rows, temperature, params=corruptions, samples=corruption_samples, design=corruption_design
-        ),
+        corruptions=table,
         margins=_margins(trainer, test, margin_samples),
+        guarantees=guarantees,
+        risk_coverage=risk_coverage(rows[-1]) if len(rows[0]) > 1 else None,
         versions={package: version(package) for package in PACKAGES},
         **facts,
     )
@@ -155,6 +163,25 @@ def _default_facts(trainer: MaCSTrainer, test: Dataset) -> dict[str, str]:
     }
 
 
+def _temperature(fit: TemperatureFit, split: str | None, rows: Sequence[SampleRows]) -> Temperature:
+    return Temperature(
+        fit.temperature,
+        fit.reason,
+        split,
+        fit.num_samples,
+        fit.standard_error,
+        fit.confidence_shift,
+        fit.nll_before,
+        fit.nll_after,
+        nll_gain=temperature_helped(*rows) if len(rows[0]) > 1 else None,
+    )
+
+
+def _class_names(trainer: MaCSTrainer, classes: int) -> tuple[str, ...]:
+    named = getattr(getattr(trainer.model, "config", None), "id2label", None) or {}
+    return tuple(str(named.get(number, number)) for number in range(classes))
+
+
 def _split(dataset: Dataset) -> str | None:
     """The name of the split, which the datasets of this package and of `datasets` have."""
     split = getattr(dataset, "split", None)
@@ -180,6 +207,7 @@ def _corruptions(
     test: Dataset,
     rows: Sequence[SampleRows],
     temperature: Temperature | None,
+    shift: ShiftTally | None,
     **benchmark: Any,
 ) -> CorruptionTable | None:
     if benchmark["params"] is None:
@@ -194,6 +222,7 @@ def _corruptions(
         ByteImages(test, ("pixel_values", "labels"), trainer.pixel_stats),
         temperature=temperature.value if temperature else None,
         clean_rows=rows,
+        shift=shift,
         batch_size=trainer.args.eval_batch_size,
         accelerator=trainer.accelerator,
         progress=not trainer.args.disable_tqdm,

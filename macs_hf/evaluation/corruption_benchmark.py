@@ -15,7 +15,8 @@ from ..report.corruption_table import CorruptionTable
 from ..report.rows import SampleRows
 from .byte_images import Batch, ByteImages
 from .design import CorruptionBenchmark, Plan, planned
-from .tally import CLEAN, Key, Tally, clean_cell, largest
+from .shift_tally import ShiftTally
+from .tally import CLEAN, Key, Tally, clean_scores, largest
 
 
 Forward = Callable[[Tensor], Tensor]
@@ -27,6 +28,7 @@ def evaluate_corruptions(
     *,
     temperature: float | None = None,
     clean_rows: Sequence[SampleRows] | None = None,
+    shift: ShiftTally | None = None,
     batch_size: int = 128,
     accelerator: Accelerator | None = None,
     progress: bool = True,
@@ -43,6 +45,7 @@ def evaluate_corruptions(
         temperature (`float`, *optional*): Fitted on clean data; adds the scores of the scaled logits.
         clean_rows (sequence of `SampleRows`, *optional*): What the model does with all of the clean images, without
             and, if there is one, with the temperature. Saves the forward pass on them, and looking up their labels.
+        shift ([`ShiftTally`], *optional*): Collects what becomes of a model's guarantees.
         batch_size (`int`, *optional*, defaults to 128): Images per forward pass.
         accelerator (`Accelerator`, *optional*): Shares the images out over its processes and adds up the results;
             images are corrupted on its device.
@@ -84,23 +87,30 @@ def evaluate_corruptions(
             for key in keys:
                 bar.set_postfix_str(" ".join(map(str, key)), refresh=False)
                 inputs = sized if key == CLEAN else _corrupted(benchmark, images, originals, sized, positions, key)
-                tally.update(key, positions, forward(inputs), labels)
+                logits = forward(inputs)
+                tally.update(key, positions, logits, labels)
+                if shift is not None:
+                    shift.update(key, logits, labels)
                 bar.update()
     # A process may have had no images, and the table is the same on all of them.
     size = tuple(largest(side, accelerator) for side in size)
-    found, rows, errors = tally.totals(plan.index, accelerator)
+    found, rows, errors, gaps = tally.totals(plan.index, accelerator)
+    if clean_rows is not None:
+        found[CLEAN], gap = clean_scores(clean_rows, rows.index)
+        gaps = gap | gaps
     return CorruptionTable(
         params=parameter_set(benchmark.params, *size),
         source="generated",
         n=len(rows),
         cells={name: {s: found[name, s] for s in benchmark.severities} for name in benchmark.corruptions},
-        clean=found[CLEAN] if clean_rows is None else clean_cell(clean_rows, rows.index),
+        clean=found[CLEAN],
         when=benchmark.when,
         seed=int(benchmark.seed),
         design=plan.design,
         frost=frost_source(benchmark.frost_textures) if "frost" in benchmark.corruptions else None,
         temperature=temperature,
         standard_error=errors,
+        confidence_gap=gaps,
         size=size,
         rows=rows,
     )

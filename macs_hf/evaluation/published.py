@@ -84,7 +84,7 @@ def evaluate_published(
             size = tuple(batch.shape[2:])
             positions = torch.tensor(mine[start : start + batch_size])
             tally.update(key, positions, forward(batch), torch.tensor(labels))
-    cells, rows, errors = tally.totals(index, accelerator)
+    cells, rows, errors, gaps = tally.totals(index, accelerator)
     names = [name for name in CORRUPTIONS if any(key[0] == name for key in cells)]
     return CorruptionTable(
         params=params,
@@ -96,6 +96,7 @@ def evaluate_published(
         frost="original" if "frost" in names else None,
         temperature=temperature,
         standard_error=errors,
+        confidence_gap=gaps,
         size=size,
         rows=rows,
     )

@@ -13,6 +13,7 @@ from ..metrics.ece import bin_score, reliability_bins
 from ..report.corruption_names import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
 from ..report.corruption_rows import NOT_MEASURED, CorruptionRows
 from ..report.corruption_table import Cell
+from ..report.interval import Interval
 from ..report.logits import sample_rows
 from ..report.rows import SampleRows
 
@@ -29,6 +30,7 @@ class Totals(NamedTuple):
     cells: dict[Key, Cell]
     rows: CorruptionRows
     standard_error: dict[str, float]
+    confidence_gap: dict[str, Interval]
 
 
 class Tally:
@@ -81,7 +83,13 @@ class Tally:
             sums = accelerator.reduce(sums.to(accelerator.device), "sum")
         sums = sums.cpu().numpy()
         cells = {key: _cell(sums[:, number]) for key, number in self.keys.items()}
-        return Totals(cells, self._rows(sums, index), self._errors(sums, cells))
+        seen = sums[SEEN] > 0
+        right, gaps = (self._means(np.where(seen, values, np.nan)) for values in (sums[RIGHT], gap_of(sums)))
+        errors = {mean: error for mean, (_, error) in right.items()}
+        gaps = {mean: interval_of(*found) for mean, found in gaps.items()}
+        if CLEAN in self.keys:
+            gaps = clean_gap(sums[:, self.keys[CLEAN]]) | gaps
+        return Totals(cells, self._rows(sums, index), errors, gaps)
 
     def _of(self, name: str) -> list[int]:
         """The cells of one corruption."""
@@ -96,28 +104,45 @@ class Tally:
             scaled = None if self.temperature is None else of_corruption[SCALED_NLL] / seen
         return CorruptionRows(index, self.names, hits, nll, scaled)
 
-    def _errors(self, sums: np.ndarray, cells: dict[Key, Cell]) -> dict[str, float]:
-        """Standard errors of the mean accuracies that have all of their cells."""
-        right = np.where(sums[SEEN] > 0, sums[RIGHT], np.nan)
+    def _means(self, values: np.ndarray) -> dict[str, tuple[float, float]]:
+        """Means of what each image has in each cell, NaN where it was not seen, with their standard errors; of the
+        means that have all of their cells."""
         means = {"mean15": (STANDARD_15, SEVERITIES), "mean19": (CORRUPTIONS, SEVERITIES)}
         means |= {family: (names, SEVERITIES) for family, names in FAMILIES.items()}
         means |= {f"severity_{severity}": (STANDARD_15, (severity,)) for severity in SEVERITIES}
-        errors = {}
+        found = {}
         for mean, (names, severities) in means.items():
             wanted = [[(name, severity) for severity in severities] for name in names]
-            if all(key in cells for keys in wanted for key in keys):
-                images = [right[[self.keys[key] for key in keys]].mean(0) for keys in wanted]
-                error = standard_error(np.stack(images, axis=1))
-                errors |= {} if error is None else {mean: error}
-        return errors
+            if all(key in self.keys for keys in wanted for key in keys):
+                images = np.stack([values[[self.keys[key] for key in keys]].mean(0) for keys in wanted], axis=1)
+                error = standard_error(images)
+                found |= {} if error is None else {mean: (float(np.nanmean(images, axis=0).mean()), error)}
+        return found
 
 
-def clean_cell(rows: Sequence[SampleRows], index: np.ndarray) -> Cell:
+def clean_scores(rows: Sequence[SampleRows], index: np.ndarray) -> tuple[Cell, dict[str, Interval]]:
     """The clean images of a benchmark from rows of the whole dataset, without and with a temperature."""
     planes = [np.ones(len(index)), rows[0].correct[index], rows[0].confidence[index], rows[0].nll[index]]
     for scaled in rows[1:2]:
         planes += [scaled.confidence[index], scaled.nll[index]]
-    return _cell(np.stack(planes))
+    return _cell(np.stack(planes)), clean_gap(np.stack(planes))
+
+
+def clean_gap(planes: np.ndarray) -> dict[str, Interval]:
+    """Mean confidence minus accuracy of the clean images, if there are at least two."""
+    gap = gap_of(planes)[planes[SEEN] > 0]
+    error = standard_error(gap[:, None])
+    return {} if error is None else {"clean": interval_of(float(gap.mean()), error)}
+
+
+def gap_of(planes: np.ndarray) -> np.ndarray:
+    """Confidence, with the temperature if there is one, minus 1 where the prediction is right."""
+    confidence = planes[SCALED_CONFIDENCE] if len(planes) > SCALED_CONFIDENCE else planes[CONFIDENCE]
+    return confidence.astype(np.float64) - planes[RIGHT]
+
+
+def interval_of(value: float, error: float) -> Interval:
+    return Interval(value, value - 1.96 * error, value + 1.96 * error)
 
 
 def largest(value: int, accelerator: Accelerator | None) -> int:

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import hypergeom
 
-from ..report.interval import Interval
 from ..report.groups import ConfusionMatrix, GroupMeasures, GroupTable
+from ..report.interval import Interval
 from ..report.rows import SampleRows
 from .bootstrap import noise_scores
 from .ece import calibration_error

@@ -8,6 +8,8 @@ from typing import Any, Literal
 from .checks import check_count, check_range, check_share
 from .corruption_names import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
 from .corruption_rows import CorruptionRows
+from .interval import Interval
+from .plain import from_plain
 
 
 Score = Literal["accuracy", "nll", "ece", "scaled_nll", "scaled_ece"]
@@ -65,6 +67,8 @@ class CorruptionTable:
         rows ([`CorruptionRows`], *optional*): Results image by image, with which two tables can be compared; they are
             columns of the file of samples, not part of `to_dict`.
         size (`tuple[int, int]`, *optional*): Height and width of the images as the network got them.
+        confidence_gap (`dict[str, Interval]`, *optional*): Mean confidence minus accuracy, above 0 where the model is
+            overconfident, with the temperature if there is one: `clean`, and the keys of `standard_error`.
     """
 
     params: str
@@ -79,6 +83,7 @@ class CorruptionTable:
     standard_error: dict[str, float] | None = None
     size: tuple[int, int] | None = None
     design: Literal["crossed", "spread"] = "crossed"
+    confidence_gap: dict[str, Interval] | None = None
     rows: CorruptionRows | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -170,13 +175,4 @@ class CorruptionTable:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "CorruptionTable":
         """The inverse of `to_dict`, also after a passage through JSON, which turns severities into strings."""
-        values = {name: value for name, value in data.items() if name not in ("summary", "hits")}
-        values["cells"] = {
-            name: {int(severity): Cell(**cell) for severity, cell in row.items()}
-            for name, row in values["cells"].items()
-        }
-        if values.get("clean") is not None:
-            values["clean"] = Cell(**values["clean"])
-        if values.get("size") is not None:
-            values["size"] = tuple(values["size"])
-        return cls(**values)
+        return from_plain(cls, {name: value for name, value in data.items() if name not in ("summary", "hits")})

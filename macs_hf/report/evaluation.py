@@ -110,6 +110,11 @@ class Temperature:
         for name in ("standard_error", "confidence_shift", "nll_before", "nll_after"):
             check_range(name, getattr(self, name), 0)
 
+    @property
+    def helped(self) -> bool:
+        """Whether it lowered the NLL of the test samples beyond chance; older reports do not say, and are believed."""
+        return self.nll_gain is None or self.nll_gain.low > 0
+
 
 @dataclass(frozen=True)
 class EvaluationReport:
@@ -161,6 +166,8 @@ class EvaluationReport:
             part = getattr(self, name)
             if part is not None and sum(part.bins.count) != self.n:
                 raise ValueError(f"{name}.bins.count must add up to n = {self.n}, got {sum(part.bins.count)}")
+        if self.guarantees is not None and self.guarantees.prediction_sets and self.guarantees.num_test != self.n:
+            raise ValueError(f"guarantees.num_test must be n = {self.n}, got {self.guarantees.num_test}")
         from_plain(dict[str, PlainValue | list[PlainValue]], self.training_arguments, "training_arguments")
 
     @property
@@ -172,6 +179,11 @@ class EvaluationReport:
     def has_temperature(self) -> bool:
         """Whether a temperature was fitted; it stays 1, with a reason, where none could be."""
         return self.temperature is not None and self.temperature.reason is None
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether a temperature was fitted that lowered the NLL of the test samples beyond chance."""
+        return self.has_temperature and self.temperature.helped
 
     def to_json(self) -> str:
         text = json.dumps({"schema_version": SCHEMA_VERSION} | to_plain(self), indent=2, allow_nan=False)

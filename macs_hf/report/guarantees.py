@@ -1,8 +1,9 @@
 """Guarantees: what a model promises on new images of the same distribution, and what came true on the test images."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal
+
+from .checks import check_count, check_range, check_share
 
 
 @dataclass(frozen=True)
@@ -12,7 +13,8 @@ class Share:
 
     Args:
         value, low, high (`float`): Fractions.
-        n (`int`): The number of samples it is a share of.
+        n (`int`): The number of images it is a share of. Images seen under several corruptions count once: their
+            outcomes depend on each other, so the interval is rather too wide than too narrow.
     """
 
     value: float
@@ -21,9 +23,9 @@ class Share:
     n: int
 
     def __post_init__(self) -> None:
-        _check_count("n", self.n, at_least=1)
+        check_count("n", self.n, at_least=1)
         for name in ("value", "low", "high"):
-            _check_share(name, getattr(self, name))
+            check_share(name, getattr(self, name))
         if not self.low <= self.value <= self.high:
             raise ValueError(f"value must lie within [{self.low}, {self.high}], got {self.value}")
 
@@ -38,8 +40,8 @@ class PredictionSetGuarantee:
         coverage (`float`): The promised probability.
         threshold (`float`): Classes with a score of at most this are in the set.
         num_samples (`int`): Held-out samples that the threshold comes from.
-        test_coverage ([`Share`]): Test images whose set holds the right class.
-        mean_size (`float`): Mean number of classes in a set of a test image.
+        test_coverage ([`Share`], *optional*): Test images whose set holds the right class.
+        mean_size (`float`, *optional*): Mean number of classes in a set of a test image.
         class_covered (`tuple[int, ...]`): For each class, how many of its test images are covered; the promise is for
             all images together and may be missed by a class. `Guarantees.class_counts` has how many there are.
         severity_coverage (`dict[int, Share]`): The same for corrupted test images, by severity, where they were
@@ -50,22 +52,20 @@ class PredictionSetGuarantee:
     coverage: float
     threshold: float
     num_samples: int
-    test_coverage: Share
-    mean_size: float
-    class_covered: tuple[int, ...]
+    test_coverage: Share | None = None
+    mean_size: float | None = None
+    class_covered: tuple[int, ...] = ()
     severity_coverage: dict[int, Share] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.method not in ("lac", "raps"):
             raise ValueError(f"method must be 'lac' or 'raps', got {self.method!r}")
         _check_level("coverage", self.coverage)
-        _check_finite("threshold", self.threshold)
-        _check_count("num_samples", self.num_samples, at_least=1)
-        _check_finite("mean_size", self.mean_size)
-        if not 0 <= self.mean_size <= len(self.class_covered):
-            raise ValueError(f"mean_size must lie within [0, {len(self.class_covered)}], got {self.mean_size}")
+        check_range("threshold", self.threshold)
+        check_count("num_samples", self.num_samples, at_least=1)
+        check_range("mean_size", self.mean_size, 0, len(self.class_covered))
         for count in self.class_covered:
-            _check_count("class_covered", count)
+            check_count("class_covered", count)
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,12 @@ class AbstentionGuarantee:
     def __post_init__(self) -> None:
         _check_level("accuracy", self.accuracy)
         _check_level("delta", self.delta)
-        _check_count("num_samples", self.num_samples)
+        check_count("num_samples", self.num_samples)
         if (self.threshold is None) == (self.reason is None):
             raise ValueError("reason must be given where there is no threshold, and only there")
-        if (self.threshold is None) != (self.test_answered is None):
-            raise ValueError("test_answered must be given where there is a threshold, and only there")
-        if self.threshold is not None:
-            _check_share("threshold", self.threshold)
+        if self.threshold is None and self.test_answered is not None:
+            raise ValueError("test_answered must be given only where there is a threshold")
+        check_share("threshold", self.threshold)
 
 
 @dataclass(frozen=True)
@@ -115,12 +114,13 @@ class Guarantees:
     Args:
         num_temperature (`int`): Held-out samples that fitted the temperature.
         num_guarantee (`int`): Other held-out samples, that the promises come from; 0 if nothing is promised.
-        num_test (`int`): Test samples on which the outcome was measured.
+        num_test (`int`): Test samples on which the outcome was measured; 0 if it was not.
         temperature (`float`): All thresholds are for logits divided by this, as those of the calibrated model are.
         exact (`bool`): Whether the held-out samples fitted nothing else. If they also chose the checkpoint, promises
             are approximate.
         reason (`str`, *optional*): Why nothing is promised, with the number of samples it would take.
         class_counts (`tuple[int, ...]`): Test samples of each class.
+        class_names (`tuple[str, ...]`): What the classes are called, if that is known.
         prediction_sets (`tuple[PredictionSetGuarantee, ...]`): By method and coverage.
         abstentions (`tuple[AbstentionGuarantee, ...]`): By accuracy.
     """
@@ -132,18 +132,22 @@ class Guarantees:
     exact: bool
     reason: str | None = None
     class_counts: tuple[int, ...] = ()
+    class_names: tuple[str, ...] = ()
     prediction_sets: tuple[PredictionSetGuarantee, ...] = ()
     abstentions: tuple[AbstentionGuarantee, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("num_temperature", "num_guarantee", "num_test"):
-            _check_count(name, getattr(self, name))
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise ValueError(f"temperature must be positive and finite, got {self.temperature}")
+            check_count(name, getattr(self, name))
+        check_range("temperature", self.temperature)
+        if self.temperature <= 0:
+            raise ValueError(f"temperature must be positive, got {self.temperature}")
         if (self.num_guarantee == 0) != (self.reason is not None):
             raise ValueError("reason must be given where num_guarantee is 0, and only there")
-        if self.num_guarantee and sum(self.class_counts) != self.num_test:
+        if self.prediction_sets and sum(self.class_counts) != self.num_test:
             raise ValueError(f"class_counts must add up to num_test, {self.num_test}, got {sum(self.class_counts)}")
+        if self.class_names and len(self.class_names) != len(self.class_counts):
+            raise ValueError(f"class_names must be as many as class_counts, {len(self.class_counts)}")
         for sets in self.prediction_sets:
             if len(sets.class_covered) != len(self.class_counts):
                 raise ValueError("prediction_sets must have one entry of class_covered for each of class_counts")
@@ -151,21 +155,6 @@ class Guarantees:
                 raise ValueError("prediction_sets cover more images of a class than there are")
 
 
-def _check_finite(name: str, value: float) -> None:
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {value}")
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:  # also refuses NaN
-        raise ValueError(f"{name} must lie within [0, 1], got {value}")
-
-
 def _check_level(name: str, value: float) -> None:
     if not 0 < value < 1:
         raise ValueError(f"{name} must lie between 0 and 1, got {value}")
-
-
-def _check_count(name: str, value: int, at_least: int = 0) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise ValueError(f"{name} must be a whole number of at least {at_least}, got {value!r}")

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, Trainer
 from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOutput
 from transformers.utils import logging
 
-from ..calibration import TemperatureFit, fit_temperature_report, fold_temperature
+from ..calibration import TemperatureFit, calibrate_logits, fit_temperature_report, fold_temperature, store_guarantees
 from ..data.keyed import KeyedDataset
 from ..objective.losses import check_labels
 from ..objective.objective import Objective, objective_of
@@ -227,11 +227,11 @@ class MaCSTrainer(Trainer):
 
     def predict_rows(self, dataset: Any, temperatures: Sequence[float] = (1.0,)) -> list[SampleRows]:
         """For each temperature, one row per sample: label, prediction, confidence, nll, brier score and margin."""
-        rows = self._predict_labelled(dataset, rows_at(temperatures)).predictions
+        rows = self.predict_labelled(dataset, rows_at(temperatures)).predictions
         return [SampleRows.from_array(part) for part in np.split(rows, len(temperatures), axis=1)]
 
-    def _predict_labelled(self, dataset: Any, preprocess: Callable | None) -> PredictionOutput:
-        """Predictions that no metric of the user's sees."""
+    def predict_labelled(self, dataset: Any, preprocess: Callable | None) -> PredictionOutput:
+        """Predictions that no metric of the user's sees, each batch reduced on the device by `preprocess`."""
         with temporarily(self, compute_metrics=None, preprocess_logits_for_metrics=preprocess):
             prediction = self.predict(dataset)
         checks.check_labelled(prediction)
@@ -246,13 +246,14 @@ class MaCSTrainer(Trainer):
     def predict_logits(self, dataset: Any) -> tuple[np.ndarray, np.ndarray]:
         """Logits and labels of samples that neither train the model nor test it."""
         checks.check_held_out(dataset, self.train_dataset)
-        prediction = self._predict_labelled(dataset, None)
+        prediction = self.predict_labelled(dataset, None)
         return prediction.predictions, prediction.label_ids
 
     def calibrate(self, dataset: Any) -> TemperatureFit:
-        """Fit a temperature on held-out data and fold it into the head: whoever loads the model needs no code."""
-        fit = self.fit_temperature(dataset)
+        """Fold a temperature into the head and store promises in the config, both from held-out data."""
+        fit, guarantees = calibrate_logits(*self.predict_logits(dataset), exact=not self.args.load_best_model_at_end)
         self.fold_temperature(fit.temperature, dataset)
+        store_guarantees(getattr(self.model, "config", self.model), guarantees)
         return fit
 
     def fold_temperature(self, temperature: float, dataset: Any) -> None:

@@ -20,8 +20,11 @@ import macs_hf.calibration.guarantees
 import macs_hf.calibration.stored_thresholds
 from macs_hf.calibration import (
     abstention_threshold,
+    calibrate_logits,
+    fit_temperature,
     fold_temperature,
     make_guarantees,
+    measure_guarantees,
     prediction_set_threshold,
     prediction_sets,
     split_held_out,
@@ -46,10 +49,8 @@ def samples(n: int, seed: int, classes: int = 4, noise: float = 1.0) -> tuple[to
 
 @pytest.fixture(scope="module")
 def guarantees() -> Guarantees:
-    severities = {1: samples(500, 3, noise=2.0), 5: samples(500, 4, noise=8.0)}
-    return make_guarantees(
-        *samples(600, 1), *samples(1000, 2), TEMPERATURE, num_temperature=600, exact=False, severities=severities
-    )
+    made = make_guarantees(*samples(600, 1), TEMPERATURE, num_temperature=600, exact=False)
+    return measure_guarantees(made, *samples(1000, 2))
 
 
 def test_from_400_samples_on_half_make_promises() -> None:
@@ -85,11 +86,21 @@ def test_sets_are_those_of_the_single_functions(guarantees: Guarantees) -> None:
         assert sum(promise.class_covered) == int(covered.sum())
         assert promise.class_covered[2] == int(covered[test_labels == 2].sum())
         assert promise.test_coverage.value > promise.coverage - 0.03
-        # More noise, less coverage: the promise is not for corrupted images.
-        assert promise.severity_coverage.keys() == {1, 5}
-        assert promise.severity_coverage[5].value < promise.severity_coverage[1].value
-    at_90 = guarantees.prediction_sets[1]
-    assert at_90.severity_coverage[5].high < 0.8
+
+
+def test_one_part_fits_the_temperature_and_the_other_makes_the_promises() -> None:
+    logits, labels = samples(500, 5)
+    fitting, promising = split_held_out(500)
+    fit, made = calibrate_logits(logits, labels, exact=False)
+    assert fit.temperature == fit_temperature(logits[fitting], labels[fitting])
+    assert made == make_guarantees(
+        logits[promising], labels[promising], fit.temperature, num_temperature=250, exact=False
+    )
+    assert (made.num_test, made.prediction_sets[0].test_coverage, made.abstentions[0].test_answered) == (0, None, None)
+    # Test samples decide nothing.
+    measured = measure_guarantees(made, *samples(50, 6))
+    assert [p.threshold for p in measured.prediction_sets] == [p.threshold for p in made.prediction_sets]
+    assert [p.threshold for p in measured.abstentions] == [p.threshold for p in made.abstentions]
 
 
 def test_intervals_are_wilson_intervals(guarantees: Guarantees) -> None:
@@ -115,7 +126,6 @@ def test_abstention_is_that_of_the_single_function(guarantees: Guarantees) -> No
             pytest.approx(right.double().mean().item()),
             int(answered.sum()),
         )
-        assert promise.severity_accuracy[5].value < promise.accuracy
     assert guarantees.abstentions[0].threshold < guarantees.abstentions[1].threshold
 
 
@@ -123,7 +133,7 @@ def test_without_samples_nothing_is_promised(caplog: pytest.LogCaptureFixture) -
     logits, labels = samples(399, 0)
     _, promise = split_held_out(399)
     with caplog.at_level(logging.WARNING, logger="macs_hf.calibration"):
-        nothing = make_guarantees(logits[promise], labels[promise], *samples(50, 1), 2.0, num_temperature=399)
+        nothing = make_guarantees(logits[promise], labels[promise], 2.0, num_temperature=399)
     assert nothing.prediction_sets == () and nothing.abstentions == ()
     assert "all 399 held-out samples fitted the temperature: promises take at least 400" in nothing.reason
     assert nothing.reason in caplog.text
@@ -133,12 +143,12 @@ def test_classes_without_held_out_samples_are_named(caplog: pytest.LogCaptureFix
     logits, labels = samples(600, 0, classes=6)
     kept = labels != 4
     with caplog.at_level(logging.WARNING, logger="macs_hf.calibration"):
-        make_guarantees(logits[kept], labels[kept], *samples(50, 1, classes=6))
+        make_guarantees(logits[kept], labels[kept])
     assert "1 of 6 classes have no held-out samples (class 4, for one)" in caplog.text
 
 
 def test_accuracies_that_cannot_be_promised_have_a_reason() -> None:
-    made = make_guarantees(*samples(200, 0), *samples(50, 1), 2.0)
+    made = measure_guarantees(make_guarantees(*samples(200, 0), 2.0), *samples(50, 1))
     assert "200 held-out samples are too few to promise an accuracy of 0.99" in made.abstentions[-1].reason
     assert made.abstentions[-1].test_answered is None
 
@@ -206,7 +216,7 @@ def test_another_temperature_removes_the_thresholds(guarantees: Guarantees) -> N
         assert "prediction_set_thresholds" in model.config.to_dict()
         change()
         assert not {"prediction_set_thresholds", "abstention_thresholds"} & model.config.to_dict().keys()
-    nothing = make_guarantees(np.zeros((0, 4)), np.zeros(0, int), *samples(50, 1), num_temperature=10)
+    nothing = make_guarantees(np.zeros((0, 4)), np.zeros(0, int), num_temperature=10)
     store_guarantees(model.config, guarantees)
     store_guarantees(model.config, nothing)
     assert not {"prediction_set_thresholds", "abstention_thresholds"} & model.config.to_dict().keys()

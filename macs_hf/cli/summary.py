@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ..report.corruption_table import CORRUPTIONS, STANDARD_15, CorruptionTable
+from ..report.corruption_table import CORRUPTIONS, SEVERITIES, STANDARD_15, CorruptionTable
 from ..report.evaluation import EvaluationReport, Measurement, Temperature
 from ..report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share
 from ..report.interval import Interval
@@ -106,7 +106,9 @@ def _abstention(promise: AbstentionGuarantee) -> str:
 def _shifted(by_severity: Mapping[int, Share]) -> str:
     if not by_severity:
         return ""
-    return "; corrupted: " + ", ".join(f"{100 * share.value:.0f}" for share in by_severity.values()) + "%"
+    shares = [by_severity.get(severity) for severity in SEVERITIES]
+    shown = ", ".join("-" if share is None else f"{100 * share.value:.0f}" for share in shares)
+    return f"; at severity 1 to 5: {shown}%"
 
 
 def _share(share: Share) -> str:

@@ -20,6 +20,7 @@ from ..metrics import measure, risk_coverage
 from ..objective.supervision import logits_of
 from ..plots.corruptions import plot_corruption_heat_map, plot_severity_curves
 from ..plots.reliability import save_reliability
+from ..plots.risk_coverage import save_risk_coverage
 from ..report.corruption_table import CorruptionTable
 from ..report.evaluation import EvaluationReport, Temperature
 from ..report.margins import MarginAnalysis
@@ -135,6 +136,8 @@ def write_report(
     for picture in PICTURES:
         (folder / picture).unlink(missing_ok=True)
     save_reliability(report, folder / "reliability.png")
+    if report.risk_coverage is not None:
+        save_risk_coverage(report, folder / "risk_coverage.png")
     if report.corruptions is not None:
         plot_corruption_heat_map(report.corruptions).savefig(folder / "corruptions.png")
         name = folder.resolve().name

@@ -2,11 +2,14 @@
 
 from .corruptions import plot_corruption_heat_map, plot_severity_curves
 from .reliability import plot_reliability, save_reliability
+from .risk_coverage import plot_risk_coverage, save_risk_coverage
 
 
 __all__ = [
     "plot_corruption_heat_map",
     "plot_reliability",
+    "plot_risk_coverage",
     "plot_severity_curves",
     "save_reliability",
+    "save_risk_coverage",
 ]

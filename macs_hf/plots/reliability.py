@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
-from scipy.stats import binomtest
 
+from ..metrics.measurement import wilson
 from ..report.evaluation import EvaluationReport, Measurement
 
 
@@ -66,7 +66,8 @@ def _diagram(axes: Axes, measurement: Measurement, title: str) -> None:
     axes.bar(left, np.minimum(accuracy, confidence), width, color=ACCURACY, **style)
     colours = np.where(confidence > accuracy, OVERCONFIDENT, UNDERCONFIDENT)
     axes.bar(left, np.abs(accuracy - confidence), width, np.minimum(accuracy, confidence), color=colours, **style)
-    low, high = _wilson(accuracy, count)
+    right = np.rint(accuracy * count).astype(int)
+    low, high = zip(*(wilson(int(k), int(n)) for k, n in zip(right, count, strict=True)), strict=True)
     middle = left + width / 2
     axes.vlines(middle, low, high, color=INK, linewidth=0.9, zorder=4)
     axes.plot(middle, accuracy, "o", color=INK, markersize=3, zorder=4)
@@ -77,7 +78,7 @@ def _diagram(axes: Axes, measurement: Measurement, title: str) -> None:
         fontsize=9.5, color=INK, linespacing=1.5,
     )  # fmt: skip
     axes.set(xlim=(0, 1), ylim=(0, 1))
-    _tidy(axes)
+    tidy(axes)
 
 
 def _histogram(axes: Axes, measurement: Measurement) -> None:
@@ -104,10 +105,10 @@ def _histogram(axes: Axes, measurement: Measurement) -> None:
         )
     axes.set_xlabel("Confidence")
     axes.set(ylim=(0, 1), yticks=(0, 0.5, 1))
-    _tidy(axes)
+    tidy(axes)
 
 
-def _tidy(axes: Axes) -> None:
+def tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#888888")
     axes.grid(axis="y", color="#e5e5e5", linewidth=0.8, zorder=0)
@@ -115,11 +116,3 @@ def _tidy(axes: Axes) -> None:
     axes.tick_params(colors="#444444", labelsize=8.5, length=3)
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-
-
-def _wilson(accuracy: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The 95 % Wilson score interval of each proportion: sensible at 0 and 1 and for few samples."""
-    right = np.rint(accuracy * count).astype(int)
-    tests = (binomtest(int(k), int(n)) for k, n in zip(right, count, strict=True))
-    intervals = np.array([test.proportion_ci(method="wilson") for test in tests]).reshape(-1, 2)
-    return intervals[:, 0], intervals[:, 1]

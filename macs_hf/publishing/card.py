@@ -54,7 +54,7 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
         report=report,
         where=settings.repo_id or settings.name,
         pictures=[(file, PICTURES[file]) for file in settings.pictures],
-        **(sections(report, settings.datasets) if report is not None else {"corruptions": None}),
+        **(sections(report, settings.datasets) if report is not None else {"corruptions": None, "promises": None}),
     )
     return ModelCard(card)
 

@@ -47,7 +47,7 @@ def write_card(folder: str | Path, repo_id: str, report: EvaluationReport | None
         changes: Fields of [`CardSettings`]. What is not given, or `None`, stays as the folder's `card.json` has it.
 
     Raises:
-        `ValueError`: If the report is about a temperature that the saved model does not have.
+        `ValueError`: If the report is about a temperature or guarantees that the saved model does not have.
     """
     folder = Path(folder)
     config = json.loads((folder / "config.json").read_text()) if (folder / "config.json").is_file() else {}
@@ -95,6 +95,13 @@ def _check_folded(folder: Path, report: EvaluationReport, config: dict[str, Any]
             f"The report is about a model calibrated with temperature {report.temperature.value:.4f}, but the model "
             f"saved in {str(folder)!r} is not. Call trainer.fold_temperature(report.temperature.value, validation) "
             "and save it first, or leave the report out."
+        )
+    promised = report.guarantees is not None and report.guarantees.prediction_sets
+    if promised and config and "prediction_set_thresholds" not in config:
+        raise ValueError(
+            f"The report is about a model with guarantees, but the model saved in {str(folder)!r} has no thresholds. "
+            "Call store_guarantees(trainer.model.config, report.guarantees) after folding the temperature, and save "
+            "it, or leave the report out."
         )
 
 

@@ -5,16 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..calibration.selection import Selection, confidence_threshold
 from ..report.corruption_table import CORRUPTIONS, FAMILIES, STANDARD_15, CorruptionTable
 from ..report.evaluation import EvaluationReport, Interval, Measurement
 from .markdown import code
+from .promises import promises, ranking
+from .shift import shift_sentences
+from .temperature import temperature_sentences
 
 
 # Key of the report, label, factor and unit of the table, digits.
 TABLE = (("accuracy", "Accuracy", 100, " %", 2), ("ece", "ECE", 100, " %", 2), ("nll", "NLL", 1, "", 3))
 TABLE += (("brier", "Brier score", 1, "", 3),)
-WANTED_ACCURACIES = (0.9, 0.95, 0.99)
 # Arguments that are of no interest to a reader of the card.
 HIDDEN_ARGUMENTS = re.compile(
     r"(push_to_hub|hub_|license|report_to|log_|logging_|disable_tqdm|use_cpu|dataloader_|accelerator_config|debug|do_).*"
@@ -23,9 +24,11 @@ HIDDEN_ARGUMENTS = re.compile(
 
 def sections(report: EvaluationReport, datasets: Sequence[str]) -> dict[str, Any]:
     """The template's variables about a report; `datasets` are those with a page on the Hub."""
-    parts = {"before calibration": report.before, "as published": report.after}
-    if report.after is None or not report.has_temperature:
-        parts = {"as published": report.before}
+    parts = {"as published": report.before}
+    if report.after is not None and report.has_temperature:
+        without = "before calibration" if report.is_calibrated else "without temperature"
+        with_it = "as published" if report.is_calibrated else "with temperature, as published"
+        parts = {without: report.before, with_it: report.after}
     rows = [
         (label, [_cell(part.metrics[key], factor, unit, digits) for part in parts.values()])
         for key, label, factor, unit, digits in TABLE
@@ -37,12 +40,13 @@ def sections(report: EvaluationReport, datasets: Sequence[str]) -> dict[str, Any
         "final": report.published.metrics,
         "final_floor": report.published.noise_floor,
         "calibration": _calibration(report.published),
-        "folded": report.has_temperature,
+        "temperature": None if report.temperature is None else temperature_sentences(report.temperature),
         "titles": list(parts),
         "rows": rows,
         "n_bins": len(report.published.bins.count),
         "corruptions": None if report.corruptions is None else _corrupted(report.corruptions),
-        "selections": _selections(report),
+        "promises": None if report.guarantees is None else promises(report.guarantees),
+        "ranking": None if report.risk_coverage is None else ranking(report.risk_coverage),
         "arguments": list(arguments.items()),
         "versions": ", ".join(f"{package} {version}" for package, version in report.versions.items()),
     }
@@ -89,28 +93,14 @@ def _corrupted(table: CorruptionTable) -> dict[str, Any]:
             interval = table.interval(mean) if mean in ("mean15", "mean19") else None
             spread = "" if interval is None else f" [{100 * interval[0]:.2f}, {100 * interval[1]:.2f}]"
             rows.append((label, percent(accuracy, 2) + spread))
-    score = "ece" if table.temperature is None else "scaled_ece"
-    ece = table.mean(STANDARD_15, score)
-    clean_ece = None if table.clean is None else getattr(table.clean, score)
     return {
         "params": table.params,
         "n": table.n,
         "source": table.source,
         "generated": table.source == "generated",
         "rows": rows,
-        "ece": None if ece is None else percent(ece),
-        "clean_ece": None if clean_ece is None else percent(clean_ece),
+        "sentences": shift_sentences(table),
     }
-
-
-def _selections(report: EvaluationReport) -> list[tuple[float, Selection]]:
-    found = []
-    for wanted in WANTED_ACCURACIES:
-        try:
-            found.append((wanted, confidence_threshold(report, wanted)))
-        except ValueError:
-            break  # what cannot be reached is left out
-    return found
 
 
 def _cell(interval: Interval, factor: float, unit: str, digits: int) -> str:

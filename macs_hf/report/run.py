@@ -28,7 +28,8 @@ REPORT_FILE = "evaluation.json"
 ROWS_FILE = "samples.parquet"
 # Pictures that may lie beside the report, and what they show.
 PICTURES = {
-    "reliability.png": "Reliability diagram: accuracy against confidence, before and after calibration",
+    "reliability.png": "Reliability diagram: accuracy against confidence, without and with the temperature",
+    "risk_coverage.png": "Risk and coverage: the share of wrong answers if only the surest images are answered",
     "corruptions.png": "Accuracy by corruption and severity",
     "severity.png": "Accuracy and calibration by severity",
 }

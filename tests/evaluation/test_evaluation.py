@@ -138,7 +138,8 @@ def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCS
     assert report.margins.spectral_complexity_log10 == pytest.approx(spectral_complexity(trained.model))
 
     written = write_report(report, rows, tmp_path / "trial")
-    names = {"evaluation.json", "samples.parquet", "reliability.png", "corruptions.png", "severity.png"}
+    names = {"evaluation.json", "samples.parquet", "reliability.png", "risk_coverage.png", "corruptions.png"}
+    names |= {"severity.png"}
     assert {path.name for path in written} == names == {path.name for path in (tmp_path / "trial").iterdir()}
     run = load_run(tmp_path / "trial")
     assert run.report == report
@@ -245,7 +246,8 @@ def test_pictures_of_an_earlier_report_are_removed(trained: MaCSTrainer, tmp_pat
     for name in ("corruptions.png", "severity.png"):
         (tmp_path / name).touch()
     written = write_report(report, rows, tmp_path)
-    assert [path.name for path in written] == ["evaluation.json", "samples.parquet", "reliability.png"]
+    pictures = ["reliability.png", "risk_coverage.png"]
+    assert [path.name for path in written] == ["evaluation.json", "samples.parquet", *pictures]
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
         *(path.name for path in written),
         "config.json",

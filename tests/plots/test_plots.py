@@ -7,13 +7,16 @@ from pathlib import Path
 import matplotlib.image
 import numpy as np
 import pytest
+import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from macs_hf.plots import plot_reliability, save_reliability
-from macs_hf.plots.reliability import OVERCONFIDENT, UNDERCONFIDENT, _wilson
+from macs_hf.metrics import risk_coverage, wilson
+from macs_hf.plots import plot_reliability, plot_risk_coverage, save_reliability, save_risk_coverage
+from macs_hf.plots.reliability import OVERCONFIDENT, UNDERCONFIDENT
 from macs_hf.report.evaluation import EvaluationReport, Interval, Measurement, ReliabilityTable, Temperature
+from macs_hf.report.rows import SampleRows
 
 
 METRICS = {
@@ -53,6 +56,8 @@ def test_bars_and_texts_are_those_of_the_report() -> None:
     np.testing.assert_allclose([bar[1:3] for bar in shown[3:]], [(0.4, 0.1), (0.5, 0.1), (0.8, 0.1)])
     assert [bar[3] for bar in shown[3:]] == [UNDERCONFIDENT, OVERCONFIDENT, OVERCONFIDENT]
     np.testing.assert_allclose([bar[2] for bar in bars(histogram)], [0, 0.1, 0.3, 0.6])
+    ends = [segment[:, 1] for segment in before.collections[0].get_segments()]
+    np.testing.assert_allclose(ends, [wilson(5, 10), wilson(15, 30), wilson(48, 60)])
     assert [text.get_text() for text in histogram.texts] == ["accuracy 70.0 %", "mean confidence 76.0 %"]
 
 
@@ -70,7 +75,35 @@ def test_png_without_global_state(report: EvaluationReport, tmp_path: Path) -> N
     assert ("matplotlib.pyplot" in sys.modules) == loaded
 
 
-def test_wilson_interval() -> None:
-    low, high = _wilson(np.array([0.0, 0.5, 1.0]), np.array([10, 10, 10]))
-    np.testing.assert_allclose(low, [0, 0.2366, 0.7225], atol=1e-3)
-    np.testing.assert_allclose(high, [0.2775, 0.7634, 1], atol=1e-3)
+def ranked(n: int = 400) -> EvaluationReport:
+    """Right with the probability it claims: 70 % on the whole."""
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.5, 0.9, n)
+    logits = np.stack([np.log(confidence), np.log(1 - confidence)], axis=1)
+    labels = (rng.random(n) > confidence).astype(np.int64)
+    found = risk_coverage(SampleRows.from_logits(torch.tensor(logits), torch.tensor(labels)))
+    return replace(REPORT, risk_coverage=found)
+
+
+def test_risk_and_coverage_are_those_of_the_report(tmp_path: Path) -> None:
+    report = ranked()
+    found = report.risk_coverage
+    figure = plot_risk_coverage(report)
+    (axes,) = figure.axes
+    curve, ideal = axes.lines[:2]
+    np.testing.assert_allclose(curve.get_xydata(), np.stack([found.coverage, found.risk], axis=1))
+    # Of the report's accuracy, 70 %: no error up to that coverage, and all of them at the end.
+    x, y = ideal.get_xydata().T
+    assert (y[x <= 0.7] == 0).all() and y[-1] == pytest.approx(0.3)
+    best = found.aurc.value - found.excess_aurc.value
+    assert axes.get_title().startswith(f"AURC {found.aurc.value:.4f} (") and axes.get_title().endswith(f"{best:.4f}")
+    points = {round(line.get_ydata()[0], 2): line.get_xdata()[0] for line in axes.lines[2:]}
+    assert points == {
+        float(name.removesuffix("%")) / 100: share.value
+        for name, share in found.coverage_at_risk.items()
+        if share.value > 0
+    }
+    save_risk_coverage(report, tmp_path / "risk_coverage.png")
+    assert matplotlib.image.imread(tmp_path / "risk_coverage.png").shape[1] == 768
+    with pytest.raises(ValueError, match="has no risk_coverage"):
+        plot_risk_coverage(REPORT)

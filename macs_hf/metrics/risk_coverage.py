@@ -26,7 +26,7 @@ from .options import check_level, check_resamples
 
 RISKS = {"1%": 0.01, "5%": 0.05, "10%": 0.10}
 CURVE_POINTS = 100
-MAX_DRAWS = 20_000_000  # images x resamples: larger test sets are steadier and need fewer resamples
+MAX_DRAWS = 3_000_000  # images x resamples: larger test sets are steadier and need fewer resamples
 
 
 class Ordered(NamedTuple):
@@ -50,7 +50,7 @@ def risk_coverage(rows: SampleRows, *, n_resamples: int = 2000, level: float = 0
         rows ([`SampleRows`]):
             One row per sample, at least two.
         n_resamples (`int`, *optional*, defaults to `2000`):
-            Number of bootstrap resamples; fewer, but at least 200, are used for more than 10,000 samples.
+            Number of bootstrap resamples; fewer, but at least 200, are used for more than 1,500 samples.
         level (`float`, *optional*, defaults to `0.95`):
             Probability that the intervals are meant to cover.
         seed (`int`, *optional*, defaults to `0`):

@@ -193,6 +193,20 @@ def test_the_standard_error_is_that_of_resampling_where_no_temperature_fits() ->
     assert fit.confidence_shift == pytest.approx((moved[0] - moved[1]) / 2, rel=0.01)
 
 
+@pytest.mark.parametrize(("n", "warned"), [(300, True), (6000, False)])
+def test_a_temperature_from_few_samples_is_called_uncertain(
+    n: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Confidences of 2/3: a standard error of sqrt(2/9 / n), which is a point with 2,223 samples."""
+    labels = [0] * (2 * n // 3) + [1] * (n // 3)
+    with caplog.at_level(logging.WARNING, logger="macs_hf.calibration"):
+        fit = fit_temperature_report([[2.0, 0.0]] * n, labels)
+    assert (fit.confidence_shift >= 0.01) == warned == ("is uncertain" in caplog.text)
+    if warned:
+        assert len(caplog.records) == 1
+        assert "moves the mean confidence by 2.7 points. About 2300 samples" in caplog.text
+
+
 def test_an_unfitted_temperature_has_no_standard_error() -> None:
     fit = fit_temperature_report([[1.0, 0.0]] * 99, [0] * 66 + [1] * 33)
     assert fit.standard_error is None and fit.confidence_shift is None

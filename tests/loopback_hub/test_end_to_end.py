@@ -96,7 +96,7 @@ def test_one_push_without_secrets_or_pickles(hub: HubServer, repo: str, branch: 
     processor = {"preprocessor_config.json"} if repo == "lab/two" else set()  # timm's is in config.json
     assert set(files) == processor | {
         *(".gitattributes", "README.md", "config.json", "model.safetensors"),
-        *("card.json", "evaluation.json", "samples.parquet", "reliability.png"),
+        *("card.json", "evaluation.json", "samples.parquet", "reliability.png", "risk_coverage.png"),
     }
     assert (hub.root / "runs" / run / "training_args.bin").exists()
     assert not [path for path, content in hub.stored_bytes(repo) if ALICE.encode() in content]

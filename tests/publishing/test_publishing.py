@@ -30,11 +30,13 @@ from macs_hf.publishing.folder import files_to_push, saved_report, write_card
 from macs_hf.publishing.push import PushError, push_checkpoint, push_folder
 from macs_hf.publishing.settings import CardSettings
 from macs_hf.report.evaluation import EvaluationReport
+from macs_hf.report.guarantees import Guarantees, PredictionSetGuarantee, Share
 from macs_hf.report.rows import SampleRows
 
 
 ROWS = SampleRows.from_logits(torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 4)
-MEASURED = replace(REPORT, n=50, before=measure(ROWS), after=measure(ROWS), corruptions=None)
+MEASURED = replace(REPORT, corruptions=None, guarantees=None, risk_coverage=None)
+MEASURED = replace(MEASURED, n=50, before=measure(ROWS), after=measure(ROWS))
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +137,19 @@ def test_a_report_of_a_calibrated_model_without_one(run: Path) -> None:
     with pytest.raises(ValueError, match=r"temperature 1.5000, but the model saved in .* Call trainer.fold_temp"):
         write_card(run, "alice/pets", MEASURED)
     write_card(run, "alice/pets")
+
+
+def test_a_report_of_guarantees_that_the_model_does_not_store(run: Path) -> None:
+    promise = PredictionSetGuarantee("lac", 0.9, 0.4, 200, Share(0.9, 0.8, 1.0, MEASURED.n), 1.2, (MEASURED.n,))
+    promised = Guarantees(200, 200, MEASURED.n, 1.5, True, None, (MEASURED.n,), (), (promise,))
+    report = replace(MEASURED, guarantees=promised)
+    with pytest.raises(
+        ValueError, match=r"has no thresholds. Call store_guarantees\(trainer.model.config, report.gua"
+    ):
+        write_card(run, "alice/pets", report)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"prediction_set_thresholds": {"lac": {"0.9": 0.4}}}))
+    assert 'prediction_set_thresholds["lac"]["0.9"]' in write_card(run, "alice/pets", report).text
 
 
 def test_a_card_says_only_what_is_at_hand(run: Path, caplog: pytest.LogCaptureFixture) -> None:

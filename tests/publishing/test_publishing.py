@@ -140,8 +140,8 @@ def test_a_report_of_a_calibrated_model_without_one(run: Path) -> None:
 
 
 def test_a_report_of_guarantees_that_the_model_does_not_store(run: Path) -> None:
-    promise = PredictionSetGuarantee("lac", 0.9, 0.4, 200, Share(0.9, 0.8, 1.0, MEASURED.n), 1.2, (MEASURED.n,))
-    promised = Guarantees(200, 200, MEASURED.n, 1.5, True, None, (MEASURED.n,), (), (promise,))
+    promise = PredictionSetGuarantee("lac", 0.9, 0.4, 200, Share(0.9, 0.8, 1.0, 50), 1.2, (20, 25))
+    promised = Guarantees(200, 200, 50, 1.5, True, None, (25, 25), (), (promise,))
     report = replace(MEASURED, guarantees=promised)
     with pytest.raises(
         ValueError, match=r"has no thresholds. Call store_guarantees\(trainer.model.config, report.gua"

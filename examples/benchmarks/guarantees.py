@@ -1,10 +1,10 @@
 """Whether promises hold: over random splits of real outputs of a model, printed as JSON.
 
-    python examples/benchmarks/guarantees.py logits.npz --output guarantees.json
+    python examples/benchmarks/guarantees.py logits.npz runs/my-run --output guarantees.json
 
-Each file is an `.npz` with `logits` (n, classes) and `labels` (n,), or the samples of a run, which have LAC and
+Each is an `.npz` with `logits` (n, classes) and `labels` (n,), or the folder of a run, whose rows have LAC and
 abstention only. In every split a random half of the samples is held out and used as after training: half of it fits
-the temperature (samples of a run have theirs already), half makes the promises. The other samples are the test.
+the temperature (rows of a run have theirs already), half makes the promises. The other samples are the test.
 
 - `sets`: for each method and promised coverage, what the law says (the mean, and the 5 % and 95 % quantiles of the
   beta-binomial distribution) beside what was found if sets may be empty, where the law is exact; then with the most
@@ -33,7 +33,7 @@ from macs_hf.calibration import (
     split_held_out,
 )
 from macs_hf.calibration.guarantees import ACCURACIES, COVERAGES
-from macs_hf.report import SampleRows
+from macs_hf.report import load_run
 
 
 DELTA = 0.05
@@ -43,15 +43,15 @@ class Pool:
     """All samples of a file, on which splits are drawn."""
 
     def __init__(self, path: Path) -> None:
-        stored = np.load(path)
-        self.fits_temperature = "logits" in stored
+        self.fits_temperature = path.suffix == ".npz"
         if self.fits_temperature:
+            stored = np.load(path)
             self.logits, self.labels = torch.tensor(stored["logits"]), torch.tensor(stored["labels"])
             self.correct = self.logits.argmax(1) == self.labels
             self.methods = ("lac", "raps")
         else:
             # LAC needs no more than the probability of the own class: one class against all others.
-            rows = SampleRows.load(path)
+            rows = load_run(path).rows
             nll = torch.tensor(rows.nll, dtype=torch.float64).clamp(min=1e-12)
             self.logits, self.labels = (
                 torch.stack([-nll, (-torch.expm1(-nll)).log()], 1),
@@ -131,13 +131,13 @@ def _abstention(found: list, splits: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path, help="logits and labels, or the samples of a run")
+    parser.add_argument("files", nargs="+", type=Path, help="logits and labels, or the folder of a run")
     parser.add_argument("--splits", type=int, default=200)
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)  # one for each split without a threshold
-    results = {path.name.split(".")[0]: benchmark(path, args.splits) for path in args.files}
+    results = {path.stem if path.suffix == ".npz" else path.name: benchmark(path, args.splits) for path in args.files}
     results["versions"] = {name: version(name) for name in ("torch", "numpy", "scipy")}
     text = json.dumps(results, indent=2) + "\n"
     if args.output:

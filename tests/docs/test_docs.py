@@ -26,18 +26,23 @@ SNIPPETS = [
 QUICK_START = next(code.values[0] for code in SNIPPETS if "load_data(" in code.values[0])
 
 
-def surroundings() -> dict[str, Any]:
-    """What a reader is assumed to have: a model, logits, images, a loop's usual things."""
+def surroundings(folder: Path) -> dict[str, Any]:
+    """What a reader is assumed to have: a model, logits, images, a trainer, a loop's usual things."""
     model, data = build("vit"), Images(16)
     held_out = Images(120, seed=1)
     return {
         "model": model,
+        "trainer": macs_hf.MaCSTrainer(model=model, args=arguments(folder), train_dataset=data),
+        "validation": Images(400, seed=2),
+        "test": Images(40, seed=3),
         "torch": torch,
         "optimizer": torch.optim.AdamW(model.parameters(), lr=1e-3),
         "loader": DataLoader(TensorDataset(data.images, data.labels), batch_size=4),
         "images": torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8),
         "validation_logits": 3 * torch.randn(120, NUM_LABELS) + torch.eye(NUM_LABELS)[held_out.labels],
         "validation_labels": held_out.labels,
+        "held_out_logits": 3 * torch.randn(120, NUM_LABELS) + torch.eye(NUM_LABELS)[held_out.labels],
+        "held_out_labels": held_out.labels,
         "test_logits": 3 * torch.randn(120, NUM_LABELS) + torch.eye(NUM_LABELS)[held_out.labels],
         "test_labels": held_out.labels,
     }
@@ -50,7 +55,7 @@ def shortened(code: str) -> str:
 @pytest.mark.parametrize("code", SNIPPETS)
 def test_python_in_the_pages_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names = surroundings()
+    names = surroundings(tmp_path)
     if "pipeline(" in code:
         model, processor = load_classifier("tiny", [str(digit) for digit in range(10)])
         model.save_pretrained("runs/digits-tiny-macs")
@@ -64,7 +69,10 @@ def test_python_in_the_pages_runs(code: str, tmp_path: Path, monkeypatch: pytest
     if "pipeline(" in code:
         answers = names["classify"](Image.new("RGB", (8, 8)), top_k=10)
         assert sum(answer["score"] for answer in answers) == pytest.approx(1)
-    if "fold_temperature(" in code:
+    if "store_guarantees(" in code:
+        stored = names["model"].config.prediction_set_thresholds["lac"]["0.9"]
+        assert stored == names["report"].guarantees.prediction_sets[1].threshold
+    if "fold_temperature(model" in code:
         weight = names["model"].classifier.weight
         torch.testing.assert_close(weight * names["temperature"], before["classifier.weight"])
     if "foggy" in code:

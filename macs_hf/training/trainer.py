@@ -253,7 +253,7 @@ class MaCSTrainer(Trainer):
         """Fold a temperature into the head and store promises in the config, both from held-out data."""
         fit, guarantees = calibrate_logits(*self.predict_logits(dataset), exact=not self.args.load_best_model_at_end)
         self.fold_temperature(fit.temperature, dataset)
-        store_guarantees(getattr(self.model, "config", self.model), guarantees)
+        store_guarantees(getattr(self.model, "config", None) or self.model, guarantees)
         return fit
 
     def fold_temperature(self, temperature: float, dataset: Any) -> None:

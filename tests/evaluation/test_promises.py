@@ -154,6 +154,25 @@ def test_with_a_report_there_are_two_calls(
     assert stored == {str(p.coverage): p.threshold for p in report.guarantees.prediction_sets if p.method == "lac"}
 
 
+def test_a_network_without_a_config_keeps_its_promises_itself(tmp_path: Path) -> None:
+    class Own(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.config = None
+            self.classifier = torch.nn.Linear(3 * 32 * 32, NUM_LABELS)
+
+        def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+            return self.classifier(pixel_values.flatten(1))
+
+    torch.manual_seed(0)
+    run = MaCSTrainer(model=Own(), args=arguments(tmp_path))
+    report, _ = evaluate_checkpoint(run, Images(20, seed=3), HELD_OUT, margin_samples=4)
+    assert report.guarantees.class_names == ("0", "1", "2", "3")
+    run.calibrate(HELD_OUT)
+    stored = run.model.prediction_set_thresholds["lac"]["0.9"]
+    assert stored == pytest.approx(report.guarantees.prediction_sets[1].threshold, abs=1e-6)
+
+
 def test_few_held_out_images_store_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = confident(tmp_path)
     run.model.config.prediction_set_thresholds = {"lac": {"0.9": 0.4}}  # of an earlier calibration

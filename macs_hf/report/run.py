@@ -18,7 +18,7 @@ import numpy as np
 
 from .corruption_rows import HITS, NLL, SCALED_NLL, CorruptionRows
 from .evaluation import EvaluationReport
-from .rows import COLUMNS, SampleRows
+from .rows import COLUMNS, ORIGIN, SampleRows
 
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ def _read(path: Path) -> pyarrow.Table:
 
 def _rows(table: pyarrow.Table) -> SampleRows:
     columns = {name: _column(table, name, kind) for name, kind in COLUMNS.items()}
-    names = table["name"].to_numpy() if "name" in table.column_names else None
-    return SampleRows(**columns, name=names)
+    origin = {name: table[name].to_numpy() for name in ORIGIN if name in table.column_names}
+    return SampleRows(**columns, **origin)
 
 
 def _rows_before(table: pyarrow.Table, rows: SampleRows, temperature: float) -> SampleRows:

@@ -46,13 +46,14 @@ def group_values(dataset: Dataset, column: str) -> np.ndarray:
     number = len(np.unique(groups))
     if number > MAX_GROUPS:
         raise ValueError(
-            f"Column {column!r} has {number:,} different values in {len(groups):,} images; at most {MAX_GROUPS} groups "
-            "can be compared. Name a column of fewer values with group_column=..., or one with ranges of them."
+            f"Column {column!r} has {number:,} different values in {len(groups):,} images; at most {MAX_GROUPS} "
+            "groups can be compared. Name a column of fewer values with group_column=..., or one with ranges of them."
         )
     missing = np.count_nonzero(groups == NO_VALUE)
     if missing:
         logger.warning(
-            f"{missing:,} of {len(groups):,} images have no value in column {column!r}; they are the group {NO_VALUE!r}."
+            f"{missing:,} of {len(groups):,} images have no value in column {column!r}; they are the group "
+            f"{NO_VALUE!r}."
         )
     return groups
 

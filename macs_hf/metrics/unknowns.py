@@ -3,7 +3,8 @@
 Known images are the positive class, and higher scores mean known. With `t` the highest threshold that accepts at least
 95 % of the known images (accepted is a score of at least `t`):
 
-    AUROC = P(known > unknown) + P(known = unknown) / 2          FPR at 95 % TPR = share of the unknown that `t` accepts
+    AUROC = P(known > unknown) + P(known = unknown) / 2
+    FPR at 95 % TPR = share of the unknown images that `t` accepts
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _places(known: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndar
 def _scores(
     known: np.ndarray, unknown: np.ndarray, above: np.ndarray, not_below: np.ndarray, accepted: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """AUROC and FPR of resamples: how often each has each image `(resamples, images)`, in descending order of score."""
+    """AUROC and FPR of resamples, given how often each has each image `(resamples, images)`, highest score first."""
     n, m = known.sum(axis=1), unknown.sum(axis=1)
     first = np.zeros((len(known), 1))
     passed = np.concatenate([first, known.cumsum(axis=1)], axis=1)

@@ -84,15 +84,20 @@ class ConfusionMatrix:
             Number of classes.
         label, prediction, count (`tuple[int, ...]`):
             The pairs and their numbers of images.
+        names (`tuple[str, ...]`):
+            What the classes are called; empty if that is not known.
     """
 
     n_classes: int
     label: tuple[int, ...]
     prediction: tuple[int, ...]
     count: tuple[int, ...]
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_count("n_classes", self.n_classes, at_least=1)
+        if self.names and len(self.names) != self.n_classes:
+            raise ValueError(f"names must be one for each of the {self.n_classes} classes, got {len(self.names)}")
         if not len(self.label) == len(self.prediction) == len(self.count):
             raise ValueError("label, prediction and count must have one entry per pair")
         for name in ("label", "prediction"):

@@ -32,7 +32,13 @@ PICTURES = {
     "risk_coverage.png": "Risk and coverage: the share of wrong answers if only the surest images are answered",
     "corruptions.png": "Accuracy by corruption and severity",
     "severity.png": "Accuracy and calibration by severity",
+    "classes.png": "Accuracy and confidence of each class, worst first",
+    "confusion.png": "How often each class was taken for each",
+    "groups.png": "Accuracy and confidence of each group, worst first",
 }
+# A picture of test images: it is neither shown nor pushed unless the user asks for it.
+GALLERY = "mistakes.png"
+GALLERY_CAPTION = "Test images that the model is wrong about, the most confident mistakes first"
 BEFORE = "before_"
 SCALED = ("confidence", "nll", "brier")  # columns that a temperature changes in another way than by a factor
 N_BINS = 15  # of the reported ECE

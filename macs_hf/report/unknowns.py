@@ -71,7 +71,7 @@ class Unknowns:
         before (`tuple[Detection, ...]`): One per score, without temperature.
         after (`tuple[Detection, ...]`, *optional*): The same with the temperature.
         answered (`tuple[Answered, ...]`): One per threshold that the model promises an accuracy with.
-        shared_classes (`tuple[str, ...]`): Classes of that dataset that have the name of one of the model's.
+        left_out (`tuple[str, ...]`): Classes of that dataset that the model has too: their images were left out.
         copies (`int`): Of these images, how many are exact copies of test images.
     """
 
@@ -84,7 +84,7 @@ class Unknowns:
     before: tuple[Detection, ...]
     after: tuple[Detection, ...] | None = None
     answered: tuple[Answered, ...] = ()
-    shared_classes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     copies: int = 0
 
     def __post_init__(self) -> None:

@@ -62,11 +62,10 @@ class MaCSTrainer(Trainer):
         self.pixel_stats = pixel_stats
         self.current_gradient_accumulation_steps = 1  # Trainer's own, before the first step
         self._objective: Objective | None = None
-        self._loss_log = LossLog()
+        self._loss_log, self.inputs = LossLog(), Inputs()
         self._micro_step = (-1, 0)
         self._keyed_dataset: KeyedDataset | None = None
         self._average = WeightAverage()
-        self.inputs = Inputs()
         super().__init__(*args, **kwargs)
         # The model never sees labels; this also saves a count of them, gathered over processes, at each step.
         self.model_accepts_loss_kwargs = False

@@ -47,7 +47,7 @@ def _runs(folders: list[str]) -> "list[Run]":
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="macs-hf compare",
-        description="Compare runs on the same test images: differences with paired 95 %% intervals.",
+        description="Compare runs on the same test images: differences with paired 95 % intervals.",
         usage="macs-hf compare A B | macs-hf compare A0 A1 ... --versus B0 B1 ...",
     )
     parser.add_argument("runs", metavar="A", nargs="+", help="folder of a run, or its report; then another one")

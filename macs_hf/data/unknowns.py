@@ -9,7 +9,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from transformers.utils import logging
 
 from .images import CACHE_BYTES, EvalTransform, ImageDataset, drop_unreadable
-from .sources import DatasetSource
+from .sources import DatasetSource, source_of
 from .splits import load_raw
 
 
@@ -37,9 +37,9 @@ class UnknownImages(NamedTuple):
 
 
 def load_unknowns(
-    source: DatasetSource,
+    source: DatasetSource | str,
     split: str | None,
-    known: DatasetSource,
+    known: DatasetSource | str,
     class_names: Sequence[str],
     processor: Any,
     *,
@@ -50,9 +50,9 @@ def load_unknowns(
     At most 10,000 images, drawn at random, of a dataset whose classes the model does not have.
 
     Args:
-        source ([`DatasetSource`]): The dataset.
+        source ([`DatasetSource`] or `str`): The dataset.
         split (`str`, *optional*): Its split; `test` if not given, or the only one there is.
-        known ([`DatasetSource`]): The dataset that the model is measured on.
+        known ([`DatasetSource`] or `str`): The dataset that the model is measured on.
         class_names (`Sequence[str]`): The model's classes.
         processor: The model's image processor.
         skip_bad_images (`bool`, *optional*, defaults to `False`): Leave out images that cannot be read.
@@ -61,6 +61,7 @@ def load_unknowns(
     Raises:
         `ValueError`: If it is the dataset that the model is measured on, or all of its classes are the model's.
     """
+    source, known = (source_of(each) if isinstance(each, str) else each for each in (source, known))
     if (source.path, source.config) == (known.path, known.config):
         raise ValueError(
             f"ood_dataset={source.path!r} is the dataset that the model is measured on, whose classes it knows. Name "

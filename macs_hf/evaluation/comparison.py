@@ -38,6 +38,8 @@ def compare_runs(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> dict[str, Co
     first, *others = (run for side in sides for run in side)
     for run in others:
         _check_same_images(first, run)
+    for side in sides:
+        _warn_of_recipes(side)
     found = compare(*([run.rows for run in side] for side in sides))
     tables = [[run.report.corruptions for run in side] for side in sides]
     if all(table is not None for side in tables for table in side):
@@ -84,6 +86,15 @@ def _check_same_images(a: Run, b: Run) -> None:
                 f"{a.name} and {b.name} were measured on other images, or in another order: column {column!r} of "
                 "their samples.parquet differs. Measure both on the same split."
             )
+
+
+def _warn_of_recipes(side: Sequence[Run]) -> None:
+    recipes = {f"{run.report.model}, {run.report.training_arguments.get('method')}" for run in side}
+    if len(recipes) > 1:
+        logger.warning(
+            f"Different models or methods are on one side ({'; '.join(sorted(recipes))}): what differs between them "
+            "is taken for what differs between seeds."
+        )
 
 
 def _model(report: EvaluationReport) -> str:

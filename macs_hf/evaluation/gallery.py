@@ -74,5 +74,5 @@ def _caption(rows: SampleRows, place: int, class_names: tuple[str, ...]) -> str:
     truth, answer = (class_names[int(column[place])] for column in (rows.label, rows.prediction))
     position = place if rows.index is None else int(rows.index[place])
     name = f"image {position}" if rows.name is None else str(rows.name[place])
-    lines = (f"{answer}, {100 * rows.confidence[place]:.1f} %", f"is {truth}", name)
+    lines = (f"predicted {answer}", f"with {100 * rows.confidence[place]:.1f} %", f"true {truth}", name)
     return "\n".join(line if len(line) <= LONGEST_NAME else f"…{line[1 - LONGEST_NAME :]}" for line in lines)

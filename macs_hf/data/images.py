@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from datasets.utils import tqdm
 from PIL import Image
+from pyarrow import compute
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -34,6 +35,7 @@ __all__ = [
 CACHE_BYTES = 2_000_000_000
 # Images that are read at a time when a whole split is.
 CHECKED_TOGETHER = 256
+PATHS_TOGETHER = 1000
 
 
 class ImageDataset(Dataset):
@@ -157,6 +159,12 @@ class ImageDataset(Dataset):
         """One image as it is stored, decoded and upright, without the transform."""
         [(index, stored)] = self._stored(self._positions([index]))
         return self._named(index, decode, stored)
+
+    def paths(self) -> list[str | None]:
+        """The file of each image, where the dataset knows it; no image is decoded."""
+        parts = (self._images[start : start + PATHS_TOGETHER] for start in range(0, len(self), PATHS_TOGETHER))
+        columns = (compute.struct_field(part.column(self.image_column), "path") for part in parts)
+        return [path for column in columns for path in column.to_pylist()]
 
     def _items(self, indices: list[int], keys: Tensor | None) -> list[dict[str, Any]]:
         values: dict[str, Sequence[Any]] = self._values(indices, keys)

@@ -49,7 +49,7 @@ def origin_of(test: Dataset) -> dict[str, np.ndarray | None]:
 
 def _file_names(test: ImageDataset) -> np.ndarray | None:
     """The images' file names below the folder that holds them all, if every image has one of its own."""
-    paths = list(test.rows.flatten()[f"{test.image_column}.path"])
+    paths = test.paths()
     if None in paths or len(set(paths)) < len(paths):
         return None
     paths = [path.partition("::")[0].rpartition("://")[2] for path in paths]  # of a file inside an archive, that file

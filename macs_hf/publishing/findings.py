@@ -48,7 +48,7 @@ def _mistakes(matrix: ConfusionMatrix | None) -> list[str]:
     pairs = zip(matrix.count, matrix.label, matrix.prediction, strict=True)
     wrong = sorted(((-count, label, other) for count, label, other in pairs if label != other))[:MISTAKES]
     return [
-        f"{text(names[label])} for {text(names[other])} ({-count:,} of {totals[label]:,})"
+        f"{text(names[label])} taken for {text(names[other])} ({-count:,} of {totals[label]:,})"
         for count, label, other in wrong
     ]
 

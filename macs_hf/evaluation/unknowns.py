@@ -99,7 +99,7 @@ def _thresholds(trainer: MaCSTrainer, guarantees: Guarantees | None) -> Mapping[
     """By promised accuracy, the confidence from which on the published model answers."""
     if guarantees is not None:
         return {p.accuracy: p.threshold for p in guarantees.abstentions if p.threshold is not None}
-    config = getattr(trainer.model, "config", None)
+    config = getattr(trainer.model, "config", None) or trainer.model  # a network without one keeps them itself
     stored = getattr(config, "abstention_thresholds", None) or {}
     return {float(key): threshold for key, threshold in stored.items() if key != "delta"}
 

@@ -3,16 +3,16 @@ processor, so its accuracy and its temperature hold only if both agree."""
 
 from typing import Any
 
+from accelerate.logging import get_logger
 from torch import Tensor, nn
 from transformers import TimmWrapperForImageClassification, TimmWrapperImageProcessor
-from transformers.utils import logging
 
 from ..models.processor_size import resized_processor
 from ..models.timm_layout import timm_pretrained_cfg
 from ..pixels import Preparation, preparation
 
 
-logger = logging.get_logger(__name__)
+logger = get_logger(__name__)  # of the first process only
 
 # Values a little beyond the processor's range, as noise adds them, and a few far beyond it, as random erasing does.
 SLACK, TOLERATED_SHARE = 0.05, 0.01

@@ -23,6 +23,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--calibration_split", help="split to fit the temperature on (default: validation, or a tenth of train)"
     )
+    parser.add_argument(
+        "--publish_gallery", action="store_true", help="show mistakes.png in the card, and push it with the model"
+    )
     parser.add_argument("--push_to_hub", metavar="REPO", help="push the calibrated model there")
     parser.add_argument("--private", action="store_true", default=None, help="make that repository private")
     return parser

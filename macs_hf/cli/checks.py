@@ -25,6 +25,11 @@ SEEDS = ("seed", "data_seed")
 BETAS = ("adam_beta1", "adam_beta2")
 
 
+def check_gallery(gallery: int | None, publish_gallery: bool) -> None:
+    if publish_gallery and gallery is None:
+        raise ValueError("publish_gallery=True shows a gallery in the card: say how many images, with gallery=...")
+
+
 def check_training_arguments(args: Any, trackers: Mapping[str, bool] | None = None) -> None:
     """
     Refuse values that can be known to be wrong before training.

@@ -1,25 +1,57 @@
-"""`macs-hf compare A B`: two runs on the same test images, image by image."""
+"""`macs-hf compare A B`: runs on the same test images, image by image; several seeds a side with `--versus`."""
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import plain_errors
 
 
+if TYPE_CHECKING:
+    from ..report.run import Run
+
+
 def main(argv: list[str]) -> int:
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.versus is None and len(options.runs) != 2:
+        parser.error("two runs are compared as `A B`, several a side as `A0 A1 --versus B0 B1`")
     with plain_errors("macs-hf compare"):
         from ..evaluation.comparison import comparison_table
-        from ..report.run import load_run
 
-        print(comparison_table(load_run(options.a), load_run(options.b)))
+        a, b = (options.runs[:1], options.runs[1:]) if options.versus is None else (options.runs, options.versus)
+        for side in (a, b):
+            if len({Path(folder).resolve() for folder in side}) < len(side):
+                raise ValueError(f"A run is named twice on one side ({' '.join(side)}): its seeds must differ.")
+        runs = _runs([*a, *b])
+        print(comparison_table(runs[: len(a)], runs[len(a) :]))
     return 0
+
+
+def _runs(folders: list[str]) -> "list[Run]":
+    """The runs by the names of their folders, with as much of their paths as tells them apart."""
+    from dataclasses import replace
+
+    from ..report.run import REPORT_FILE, load_run
+
+    runs = [load_run(folder) for folder in folders]
+    paths = [Path(folder).resolve() for folder in folders]
+    paths = [path.parent if path.name == REPORT_FILE else path for path in paths]
+    for depth in range(1, max(len(path.parts) for path in paths)):
+        names = {path: "/".join(path.parts[-depth:]) for path in paths}
+        if len(set(names.values())) == len(names):
+            break
+    return [replace(run, name=names[path]) for run, path in zip(runs, paths, strict=True)]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="macs-hf compare",
-        description="Compare two runs on the same test images: differences with paired 95 % intervals.",
+        description="Compare runs on the same test images: differences with paired 95 % intervals.",
+        usage="macs-hf compare A B | macs-hf compare A0 A1 ... --versus B0 B1 ...",
     )
-    parser.add_argument("a", metavar="A", help="folder of a run, or its report")
-    parser.add_argument("b", metavar="B", help="another one")
+    parser.add_argument("runs", metavar="A", nargs="+", help="folder of a run, or its report; then another one")
+    parser.add_argument(
+        "--versus", metavar="B", nargs="+", help="runs of the other side; the first ones are then seeds of one side"
+    )
     return parser

@@ -20,7 +20,9 @@ from ..publishing.push import push_folder
 from ..report.evaluation import EvaluationReport
 from ..report.rows import SampleRows
 from ..training.trainer import MaCSTrainer
+from .checks import check_gallery
 from .folders import folder_name, run_name
+from .on_request import gallery, unknown_images
 from .summary import kind_of_model, summary_table
 
 
@@ -39,12 +41,13 @@ def evaluate(options: Namespace, command: str) -> None:
     measured = _measure(options, "evaluate", command)
     if measured.trainer.is_world_process_zero():
         print(summary_table(measured.report))
-        print("\nwritten:", *write_report(measured.report, measured.rows, measured.folder), sep="\n  ")
+        print("\nwritten:", *_write(measured, options), sep="\n  ")
 
 
 def calibrate(options: Namespace, command: str) -> None:
     """Measure the model of the options of `macs-hf calibrate` with a temperature, fold it in, and save it all."""
     repo_id = options.push_to_hub
+    check_gallery(options.gallery, options.publish_gallery)
     if repo_id:
         repo_id = check_push_access(repo_id, private=options.private)  # whoever may not push learns it now
     measured = _measure(options, "calibrate", command)
@@ -54,8 +57,9 @@ def calibrate(options: Namespace, command: str) -> None:
     if not trainer.is_world_process_zero():
         return
     save_classifier(trainer.model, trainer.processing_class, folder)
-    written = write_report(measured.report, measured.rows, folder)
-    write_card(folder, repo_id or run_name(folder), measured.report, base_model=model_id(options.model))
+    written = _write(measured, options)
+    card = {"base_model": model_id(options.model), "gallery": options.publish_gallery}
+    write_card(folder, repo_id or run_name(folder), measured.report, **card)
     print(summary_table(measured.report))
     written = [*written, folder / "README.md", folder / "model.safetensors"]
     print(f"\nThe {kind_of_model(measured.report)} is in {folder}:", *written, sep="\n  ")
@@ -75,6 +79,7 @@ def _measure(options: Namespace, action: str, command: str) -> Measured:
         options.label_column,
         validation_split=options.calibration_split if calibrating else None,
         test_split=options.split,
+        group_column=options.group_column,
     )
     wanted = ("validation", "test") if calibrating else ("test",)
     splits = load_data(source, wanted, skip_bad_images=options.skip_bad_images)
@@ -83,6 +88,7 @@ def _measure(options: Namespace, action: str, command: str) -> Measured:
         aligned = align_labels(getattr(splits, role), splits.label_column, splits.label_names, model.config)
         splits = splits._replace(**{role: aligned})
     datasets = {role: held_out(splits, role, processor, options.cache_bytes) for role in wanted}
+    unknowns = unknown_images(options, source, list(model.config.id2label.values()), processor)
 
     args = TrainingArguments(
         str(folder), per_device_eval_batch_size=options.batch_size, report_to="none", use_cpu=options.cpu
@@ -95,6 +101,7 @@ def _measure(options: Namespace, action: str, command: str) -> Measured:
         corruptions=options.corruptions,
         corruption_samples=options.corruption_samples,
         corruption_design=options.corruption_design,
+        unknowns=unknowns,
         model=model_id(options.model),
         model_revision=getattr(model.config, "_commit_hash", None) or options.model_revision,
         dataset=source.path,
@@ -103,3 +110,8 @@ def _measure(options: Namespace, action: str, command: str) -> Measured:
         command=command,
     )
     return Measured(trainer, datasets["test"], report, rows, folder)
+
+
+def _write(measured: Measured, options: Namespace) -> list[Path]:
+    written = write_report(measured.report, measured.rows, measured.folder)
+    return written + gallery(options, measured.test, measured.rows[-1], measured.trainer.model, measured.folder)

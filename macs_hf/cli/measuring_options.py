@@ -11,6 +11,9 @@ def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--split", help="split to measure on (default: test)")
     parser.add_argument("--image_column", help="needed if there are several image columns")
     parser.add_argument("--label_column", help="needed if there are several class labels")
+    parser.add_argument("--group_column", help="column to group test images by, such as a camera or a site")
+    parser.add_argument("--ood_dataset", help="images that belong to none of the model's classes, from this dataset")
+    parser.add_argument("--ood_split", help="its split (default: test)")
     parser.add_argument("--model_revision", help="branch, tag or commit of the model")
     parser.add_argument(
         "--image_size", type=positive, help="pixels, if the model was trained at another size than its config says"
@@ -23,6 +26,9 @@ def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
         help="every image under all corruptions, or each under one (default: spread from 1,900 images on)",
     )
     parser.add_argument("--corruption_samples", type=positive, help="size of a fixed subset for it (default: all)")
+    parser.add_argument(
+        "--gallery", type=positive, metavar="N", help="write mistakes.png, the N most confident wrong test images"
+    )
     parser.add_argument("--skip_bad_images", action="store_true", help="leave out images that cannot be read")
     parser.add_argument("--batch_size", type=positive, default=64, help="images in a forward pass (default: 64)")
     parser.add_argument(

@@ -7,6 +7,7 @@ from ..report.evaluation import EvaluationReport, Measurement, Temperature
 from ..report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share
 from ..report.interval import Interval
 from ..report.risk_coverage import RiskCoverage
+from .findings import findings
 
 
 # Name, scale and unit of each metric.
@@ -19,7 +20,8 @@ def summary_table(report: EvaluationReport) -> str:
     if report.after is not None and report.has_temperature:
         columns = [("without temperature", report.before), ("with temperature", report.after)]
     method = report.training_arguments.get("method")
-    title = f"{report.model} on {report.dataset}, {report.split} (n = {report.n})"
+    size = "" if report.image_size is None else ", {} x {} pixels".format(*report.image_size)
+    title = f"{report.model} on {report.dataset}, {report.split} (n = {report.n}{size})"
     lines = [f"{title}, method {method}" if method else title, ""]
     lines.append(" " * 22 + "".join(f"{title:>28}" for title, _ in columns))
     for name, scale, unit in SHOWN:
@@ -33,6 +35,7 @@ def summary_table(report: EvaluationReport) -> str:
         lines.append(_risk_coverage(report.risk_coverage))
     if report.corruptions is not None:
         lines.append(_corruptions(report.corruptions))
+    lines += findings(report)
     if report.guarantees is not None:
         lines += ["", *_guarantees(report.guarantees)]
     return "\n".join(lines)

@@ -14,10 +14,12 @@ from transformers.utils import logging
 
 from ..calibration import store_guarantees
 from ..data.images import ImageDataset, TrainTransform
+from ..data.leakage import find_leakage, hash_training_images, leakage_line
 from ..data.preparing import held_out, image_dataset, load_data
 from ..data.sources import DatasetSource, source_of
 from ..data.splits import ImageSplits, class_balanced_subset
 from ..data.streaming import check_streaming, training_stream
+from ..data.unknowns import UnknownImages
 from ..evaluation.checkpoint import default_corruptions, evaluate_checkpoint, write_report
 from ..evaluation.recorded import recorded_arguments
 from ..models.loading import FROM_SCRATCH, load_classifier
@@ -27,6 +29,7 @@ from ..training.arguments import MaCSTrainingArguments
 from ..training.checkpoints import claim_output_dir, last_complete_checkpoint
 from ..training.trainer import MaCSTrainer
 from .errors import plain_errors
+from .on_request import gallery, unknown_images
 from .summary import kind_of_model, summary_table
 from .train_arguments import ARGUMENTS, PROGRAM, ScriptArguments, parse
 from .train_help import common_help, full_help
@@ -37,6 +40,7 @@ from .train_help import common_help, full_help
 AFTER_TRAINING = (
     *("corruptions", "corruption_samples", "corruption_design", "license", "skip_bad_images"),
     *("max_eval_samples", "max_calibration_samples", "cache_bytes"),
+    *("group_column", "ood_dataset", "ood_split", "gallery", "publish_gallery"),
 )
 RECIPE = (
     *("seed", "learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
@@ -52,6 +56,7 @@ class Prepared(NamedTuple):
     trainer: MaCSTrainer
     test: ImageDataset
     checkpoint: str | None  # to continue from
+    unknowns: UnknownImages | None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -87,6 +92,7 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments) -> Prepared:
         validation_split=script.calibration_split,
         test_split=script.split,
         horizontal_flip=script.horizontal_flip,
+        group_column=script.group_column,
     )
     with args.main_process_first(desc="loading the dataset"):
         splits = load_data(
@@ -112,6 +118,8 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments) -> Prepared:
     else:
         training = image_dataset(splits, "train", augment, script.cache_bytes)
     validation, test = (held_out(splits, role, processor, script.cache_bytes) for role in ("validation", "test"))
+    unknowns = unknown_images(script, source, splits.label_names, processor)
+    hash_training_images(training)
 
     # ---- The trainer, in a folder of its own ----
     identity = _identity(script, args, None if script.streaming else len(training))
@@ -120,7 +128,7 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments) -> Prepared:
     trainer = MaCSTrainer(
         model=model, args=args, train_dataset=training, eval_dataset=validation, processing_class=processor
     )
-    return Prepared(source, trainer, test, checkpoint)
+    return Prepared(source, trainer, test, checkpoint, unknowns)
 
 
 def train(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArguments) -> bool:
@@ -130,6 +138,8 @@ def train(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArgumen
         sizes = ("streamed" if script.streaming else len(trainer.train_dataset), len(trainer.eval_dataset))
         print(f"{script.method}: {script.model} on {prepared.source.path}, {args.world_size} x {args.device}")
         print("images to train, validate and test on:", *sizes, len(prepared.test))
+        splits = {"train": trainer.train_dataset, "validation": trainer.eval_dataset, "test": prepared.test}
+        print(leakage_line(find_leakage(splits)))
     result = trainer.train(resume_from_checkpoint=prepared.checkpoint)
     trainer.save_metrics("train", result.metrics)
     trainer.save_state()
@@ -158,6 +168,7 @@ def finish(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArgume
         corruptions=params.get(script.corruptions, script.corruptions),
         corruption_samples=script.corruption_samples,
         corruption_design=script.corruption_design,
+        unknowns=prepared.unknowns,
         model=script.model,
         model_revision=script.model_revision,
         dataset=source.path,
@@ -172,13 +183,14 @@ def finish(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArgume
     written = []
     if trainer.is_world_process_zero():
         written = write_report(report, rows, args.output_dir)
+        written += gallery(script, prepared.test, rows[-1], trainer.model, args.output_dir)
         print(f"\n{summary_table(report)}")
-    commit = None
+    commit, card = None, {"license": script.license, "report": report, "gallery": script.publish_gallery}
     if args.push_to_hub:
-        commit = trainer.push_to_hub(license=script.license, report=report)  # saves the model, writes the card, pushes
+        commit = trainer.push_to_hub(**card)  # saves the model, writes the card, pushes
     else:
         trainer.save_model(_internal_call=True)
-        trainer.create_model_card(license=script.license, report=report)
+        trainer.create_model_card(**card)
     if trainer.is_world_process_zero():
         print(f"\nThe {kind_of_model(report)} is in {args.output_dir}, beside", *written, sep="\n  ")
     if commit is not None:

@@ -11,7 +11,7 @@ from transformers import HfArgumentParser
 from ..models.loading import FROM_SCRATCH
 from ..objective import METHODS
 from ..training.arguments import MaCSTrainingArguments
-from .checks import check_training_arguments
+from .checks import check_gallery, check_training_arguments
 from .folders import folder_name
 from .settings import read_settings
 
@@ -22,7 +22,7 @@ USAGE = f"{PROGRAM} [SETTINGS.yaml] [--ARGUMENT VALUE ...]"
 
 # Arguments that must be at least 1, if given.
 SIZES = ("corruption_samples", "image_size", "max_train_samples", "max_eval_samples", "max_calibration_samples")
-SIZES += ("shuffle_buffer",)
+SIZES += ("shuffle_buffer", "gallery")
 
 
 @dataclass
@@ -38,6 +38,13 @@ class ScriptArguments:
         default=None, metadata={"help": "Split that fits the temperature; a tenth of train if there is none."}
     )
     split: str | None = field(default=None, metadata={"help": "Split to test on."})
+    group_column: str | None = field(
+        default=None, metadata={"help": "Column to group test images by, such as a camera or a site."}
+    )
+    ood_dataset: str | None = field(
+        default=None, metadata={"help": "Dataset of images that belong to none of the classes, to test with."}
+    )
+    ood_split: str | None = field(default=None, metadata={"help": "Its split; test if there is one."})
     model: str = field(default="tiny", metadata={"help": "`tiny`, `small`, a backbone, timm or Hub id, a folder."})
     model_revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of the model."})
     image_size: int | None = field(default=None, metadata={"help": "Height and width of the input, in pixels."})
@@ -70,6 +77,12 @@ class ScriptArguments:
         default="auto",
         metadata={"help": "Every image under all corruptions, or each under one; auto spreads from 1,900 images on."},
     )
+    gallery: int | None = field(
+        default=None, metadata={"help": "Write mistakes.png, so many of the most confident wrong test images."}
+    )
+    publish_gallery: bool = field(
+        default=False, metadata={"help": "Show mistakes.png in the card, and push it with the model."}
+    )
     license: str | None = field(default=None, metadata={"help": "Of the pushed model; else that of its base."})
 
     def __post_init__(self) -> None:
@@ -80,6 +93,7 @@ class ScriptArguments:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
         if not 0 < self.data_fraction <= 1:
             raise ValueError(f"data_fraction={self.data_fraction} must lie in (0, 1].")
+        check_gallery(self.gallery, self.publish_gallery)
 
 
 CLASSES = (ScriptArguments, MaCSTrainingArguments)

@@ -15,6 +15,7 @@ _MODULES = {
     "image_datasets": "preparing",
     "input_size": "transforms",
     "load_data": "preparing",
+    "load_unknowns": "unknowns",
     "source_of": "sources",
 }
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .preparing import image_datasets, load_data
     from .sources import source_of
     from .transforms import EvalTransform, TrainTransform, input_size
+    from .unknowns import load_unknowns
 
 __all__ = [
     "EvalTransform",
@@ -36,6 +38,7 @@ __all__ = [
     "image_datasets",
     "input_size",
     "load_data",
+    "load_unknowns",
     "source_of",
 ]
 

@@ -5,15 +5,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import datasets
+import numpy as np
 import torch
 from datasets.utils import tqdm
 from PIL import Image
+from pyarrow import compute
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..randomness import fresh_keys, image_keys
 from .cache import allocate_cache
 from .decoding import decode, drop_unreadable, is_readable, undecoded
+from .groups import group_values
 from .keyed import seeded_items
 from .transforms import EvalTransform, TrainTransform, input_size
 
@@ -32,6 +35,7 @@ __all__ = [
 CACHE_BYTES = 2_000_000_000
 # Images that are read at a time when a whole split is.
 CHECKED_TOGETHER = 256
+PATHS_TOGETHER = 1000
 
 
 class ImageDataset(Dataset):
@@ -47,31 +51,42 @@ class ImageDataset(Dataset):
     Args:
         dataset (`datasets.Dataset`): The rows.
         image_column (`str`): Its column of images.
-        label_column (`str`): Its column of labels.
+        label_column (`str`, *optional*): Its column of labels; without one, items have no `labels`.
         transform (`Callable`): From an RGB image to the values of an item.
         split (`str`): What messages call the dataset.
         cache_bytes (`int`, *optional*, defaults to 2 GB): Pixels that are the same at each pass (all of evaluation,
             and of training up to 64 pixels) are kept in memory, one byte per value, if all of them fit. The budget is
             that of the machine, for all datasets together; 0 keeps nothing.
+        group_column (`str`, *optional*): A column whose values, at most 100, are kept as `groups`, text.
+        index (`np.ndarray`, *optional*): Where each row is in its split, if some of it were left out.
     """
 
     def __init__(
         self,
         dataset: datasets.Dataset,
         image_column: str,
-        label_column: str,
+        label_column: str | None,
         transform: Callable,
         split: str,
         cache_bytes: int = CACHE_BYTES,
+        group_column: str | None = None,
+        index: np.ndarray | None = None,
     ) -> None:
         if cache_bytes < 0:
             raise ValueError(f"cache_bytes={cache_bytes} must be at least 0, which turns the cache off.")
-        self.rows = undecoded(dataset, image_column).select_columns([image_column, label_column])
-        self.image_column, self.label_column = image_column, label_column
+        columns = [image_column] if label_column is None else [image_column, label_column]
+        self.rows = undecoded(dataset, image_column).select_columns(columns)
+        self.image_column, self.label_column, self.group_column = image_column, label_column, group_column
+        self.groups = None if group_column is None else group_values(dataset, group_column)
+        self.index = index
+        # What `check_images` found: by position, a number that only copies of an image have in common.
+        self.hashes: dict[int, int] = {}
         self.transform = transform
         self.split = split
         self._images = self.rows.select_columns([image_column]).with_format("arrow")
-        self._labels = self.rows.select_columns([label_column]).with_format("arrow")[:][label_column].to_pylist()
+        self._labels = None
+        if label_column is not None:
+            self._labels = self.rows.select_columns([label_column]).with_format("arrow")[:][label_column].to_pylist()
         # A subclass may have its own idea of what happens to one image.
         self._makes_batches = type(transform) in (TrainTransform, EvalTransform)
         shape = transform.pixel_shape if self._makes_batches and cache_bytes > 0 else None
@@ -79,7 +94,7 @@ class ImageDataset(Dataset):
 
     def __getstate__(self) -> dict[str, Any]:
         # Memory is shared with forked processes; a copy for a spawned one goes without.
-        return self.__dict__ | {"_cache": None}
+        return self.__dict__ | {"_cache": None, "hashes": {}}
 
     @property
     def _fingerprint(self) -> str:
@@ -97,10 +112,10 @@ class ImageDataset(Dataset):
         if self._makes_batches:
             return self._items(indices, fresh_keys(len(indices)) if self.transform.is_random else None)
         images = (self._named(index, decode, stored) for index, stored in self._stored(indices))
-        return [
-            self.transform(image) | {"labels": self._labels[index]}
-            for index, image in zip(indices, images, strict=True)
-        ]
+        values = [self.transform(image) for image in images]
+        if self._labels is None:
+            return values
+        return [value | {"labels": self._labels[index]} for index, value in zip(indices, values, strict=True)]
 
     def keyed_items(self, indices: Sequence[int], seed: int, epoch: int) -> list[dict[str, Any]]:
         """Items whose random draws depend on (seed, epoch, index) and on nothing else."""
@@ -116,7 +131,7 @@ class ImageDataset(Dataset):
 
         Returns:
             `dict[int, int]`: A 64-bit hash of the decoded pixels of each image that was read, by index. Copies of an
-            image have the same one, in any split and whatever the transform.
+            image have the same one, in any split and whatever the transform. They are kept as `hashes`.
         """
         step = 1 if self._cache is not None else max(1, -(-len(self) // at_most))
         checked = range(0, len(self), step)
@@ -137,13 +152,25 @@ class ImageDataset(Dataset):
             first, *others = broken
             more = f" {len(others)} more cannot be read: {_listed(others)}." if others else ""
             raise UnreadableImageError(f"{broken[first]}{more}") from broken[first]
+        self.hashes = hashes
         return hashes
 
+    def image(self, index: int) -> Image.Image:
+        """One image as it is stored, decoded and upright, without the transform."""
+        [(index, stored)] = self._stored(self._positions([index]))
+        return self._named(index, decode, stored)
+
+    def paths(self) -> list[str | None]:
+        """The file of each image, where the dataset knows it; no image is decoded."""
+        parts = (self._images[start : start + PATHS_TOGETHER] for start in range(0, len(self), PATHS_TOGETHER))
+        columns = (compute.struct_field(part.column(self.image_column), "path") for part in parts)
+        return [path for column in columns for path in column.to_pylist()]
+
     def _items(self, indices: list[int], keys: Tensor | None) -> list[dict[str, Any]]:
-        values = self._values(indices, keys)
-        labels = (self._labels[index] for index in indices)
-        names = (*values, "labels")
-        return [dict(zip(names, row, strict=True)) for row in zip(*values.values(), labels, strict=True)]
+        values: dict[str, Sequence[Any]] = self._values(indices, keys)
+        if self._labels is not None:
+            values = values | {"labels": [self._labels[index] for index in indices]}
+        return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
     def _values(self, indices: list[int], keys: Tensor | None) -> dict[str, Sequence[Tensor]]:
         if self._cache is not None and (missing := self._cache.missing(indices)):

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from .images import CACHE_BYTES, EvalTransform, ImageDataset, TrainTransform, drop_unreadable
 from .sources import DatasetSource, source_of
 from .split_plan import ROLES
@@ -45,7 +47,8 @@ def load_data(
         if cap is not None:
             split = class_balanced_subset(split, splits.label_column, min(len(split), cap), seed=0)
         splits = splits._replace(**{role: split})
-    return splits
+    kept = splits.test._indices  # rows of the split, where some were left out
+    return splits if kept is None else splits._replace(test_index=kept.column(0).to_numpy().astype(np.int64))
 
 
 def image_datasets(splits: ImageSplits, processor: Any) -> tuple[ImageDataset, ImageDataset, ImageDataset]:
@@ -61,7 +64,8 @@ def image_dataset(splits: ImageSplits, role: str, transform: Callable, cache_byt
     """One split through a transform; see [`ImageDataset`] for the budget of decoded pixels."""
     origin = splits.validation_name if role == "validation" else role
     columns = splits.image_column, splits.label_column
-    return ImageDataset(getattr(splits, role), *columns, transform, origin, cache_bytes)
+    tested = {"group_column": splits.group_column, "index": splits.test_index} if role == "test" else {}
+    return ImageDataset(getattr(splits, role), *columns, transform, origin, cache_bytes, **tested)
 
 
 def held_out(splits: ImageSplits, role: str, processor: Any, cache_bytes: int = CACHE_BYTES) -> ImageDataset:

@@ -23,6 +23,7 @@ class DatasetSource:
     test_split: str = "test"
     num_classes: int | None = None
     horizontal_flip: bool = True  # mirroring keeps the meaning
+    group_column: str | None = None  # what test images are grouped by, such as a camera
 
 
 # The benchmark's six datasets, and the one that needs no download.

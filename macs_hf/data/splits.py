@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from ..hub.reach import hub_needed, is_local
 from .columns import check_columns, check_labels, find_columns, labels_of, with_class_labels
+from .groups import check_group_column
 from .sources import DatasetSource
 from .split_plan import ROLES, SplitPlan, plan_splits
 
@@ -34,6 +35,8 @@ class ImageSplits(NamedTuple):
     label_names: list[str]
     validation_name: str = "validation"  # where its rows come from
     horizontal_flip: bool = True  # whether mirroring keeps the meaning
+    group_column: str | None = None  # what test images are grouped by
+    test_index: np.ndarray | None = None  # where they are in their split, if some of it were left out
 
 
 def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES) -> ImageSplits:
@@ -61,6 +64,9 @@ def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES) -> ImageSp
     order = dict.fromkeys([source.train_split, source.validation_split or "validation", *plan.named.values()])
     raw = DatasetDict({name: raw[name] for name in order if name in needed})
     check_columns(raw, image_column, label_column, source)
+    if source.group_column is not None:
+        tested = plan.named.get("test", source.train_split)
+        check_group_column(raw[tested].features, source, tested)
     raw, label_names = with_class_labels(raw, label_column, source)
     for name, split in raw.items():
         check_labels(split, label_column, len(label_names), f"split {name!r} of {source.path!r}")
@@ -72,7 +78,9 @@ def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES) -> ImageSp
     train, validation = (splits[role] if role in wanted else None for role in ("train", "validation"))
     origin = plan.origin("validation") if validation is not None else "validation"
     columns = (image_column, label_column, label_names)
-    return ImageSplits(train, validation, splits["test"], *columns, origin, source.horizontal_flip)
+    return ImageSplits(
+        train, validation, splits["test"], *columns, origin, source.horizontal_flip, source.group_column
+    )
 
 
 def _apply(plan: SplitPlan, raw: DatasetDict, label_column: str, source: DatasetSource) -> dict[str, Dataset]:

@@ -19,6 +19,7 @@ from transformers.utils import logging
 
 from ..randomness import cpu_rng_seeded, mix_seed
 from .columns import check_labels, find_columns
+from .groups import check_group_column
 from .images import decode, is_readable
 from .sources import DatasetSource
 from .split_plan import plan_splits
@@ -67,7 +68,11 @@ def stream_splits(source: DatasetSource, max_eval_samples: int, skip_bad_images:
             "whose classes could only be known at the end of the stream. Do not stream, or cast the column to "
             "ClassLabel."
         )
-    rows = {role: _undecoded(raw[name], image, label, features[label]) for role, name in plan.named.items()}
+    columns = Features({image: datasets.Image(decode=False), label: features[label]})
+    if source.group_column is not None:
+        check_group_column(features, source, source.train_split)
+        columns[source.group_column] = features[source.group_column]
+    rows = {role: _undecoded(raw[name], image, columns) for role, name in plan.named.items()}
     if skip_bad_images:
         rows = {role: split.filter(is_readable, input_columns=[image]) for role, split in rows.items()}
     train, held_out = rows["train"], {}
@@ -88,6 +93,7 @@ def stream_splits(source: DatasetSource, max_eval_samples: int, skip_bad_images:
         label_names=features[label].names,
         validation_name=plan.origin("validation"),
         horizontal_flip=source.horizontal_flip,
+        group_column=source.group_column,
     )
 
 
@@ -129,21 +135,21 @@ def training_stream(
 
     # Shuffled after it is repeated: the buffer's generator goes on from pass to pass, so that their orders differ.
     stream = train.repeat(None).shuffle(seed=seed, buffer_size=buffer_size)
-    return stream.map(prepare, with_indices=True, remove_columns=[image_column, label_column])
+    return stream.map(prepare, with_indices=True, remove_columns=list(train.features))
 
 
-def _undecoded(stream: IterableDataset, image: str, label: str, names: ClassLabel) -> IterableDataset:
-    """Images as bytes, wherever they are, and labels as numbers."""
+def _undecoded(stream: IterableDataset, image: str, columns: Features) -> IterableDataset:
+    """Images as bytes, wherever they are, and labels as numbers; no other columns than these."""
 
     def read(row: dict[str, Any]) -> dict[str, Any]:
         stored = row[image]
         if stored["bytes"] is None:
             with xopen(stored["path"], "rb") as file:
                 stored = {"bytes": file.read(), "path": None}
-        return {image: stored, label: row[label]}
+        return {image: stored}
 
-    stream = stream.select_columns([image, label]).cast_column(image, datasets.Image(decode=False))
-    return stream.map(read, features=Features({image: datasets.Image(decode=False), label: names}))
+    stream = stream.select_columns(list(columns)).cast_column(image, datasets.Image(decode=False))
+    return stream.map(read, features=columns)
 
 
 def _part(stream: IterableDataset, image: str, parts: tuple[int, ...]) -> IterableDataset:

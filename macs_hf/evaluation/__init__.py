@@ -15,6 +15,7 @@ _MODULES = {
     "evaluate_corruptions": "corruption_benchmark",
     "evaluate_published": "published",
     "forward_of": "corruption_benchmark",
+    "write_gallery": "gallery",
     "write_report": "checkpoint",
 }
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .corruption_benchmark import evaluate_corruptions, forward_of
     from .corruption_comparison import compare_corruptions
     from .design import CorruptionBenchmark, default_design
+    from .gallery import write_gallery
     from .published import evaluate_published
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "evaluate_corruptions",
     "evaluate_published",
     "forward_of",
+    "write_gallery",
     "write_report",
 ]
 

@@ -1,38 +1,41 @@
 """One trained model and its held-out data -> one `EvaluationReport`, with its rows and pictures on disk."""
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import datasets
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 from transformers.utils import logging
 
 from ..calibration.guarantees import calibrate_logits
 from ..calibration.temperature import TemperatureFit, temperature_helped
-from ..data.images import ImageDataset, input_size
+from ..data.images import input_size
+from ..data.leakage import find_leakage
+from ..data.unknowns import UnknownImages
 from ..metrics import measure, risk_coverage
 from ..objective.supervision import logits_of
 from ..plots.corruptions import plot_corruption_heat_map, plot_severity_curves
+from ..plots.groups import plot_confusion, plot_groups
 from ..plots.reliability import save_reliability
 from ..plots.risk_coverage import save_risk_coverage
 from ..report.corruption_table import CorruptionTable
 from ..report.evaluation import EvaluationReport, Temperature
 from ..report.margins import MarginAnalysis
 from ..report.rows import SampleRows
-from ..report.run import PICTURES, save_run
+from ..report.run import GALLERY, PICTURES, save_run
 from ..training.trainer import MaCSTrainer
 from .byte_images import ByteImages
 from .corruption_benchmark import evaluate_corruptions, forward_of
 from .design import subset
+from .facts import default_facts, group_column_of, origin_of, split_of
+from .groups import group_tables
 from .margins import analyze_margins, spectral_complexity
 from .outcomes import predict_outcomes
 from .shift_tally import ShiftTally
+from .unknowns import measure_unknowns, unknown_scores
 
 
 logger = logging.get_logger(__name__)
@@ -41,6 +44,7 @@ PACKAGES = ("macs-hf", "torch", "torchvision", "transformers", "accelerate", "da
 SMALLEST_CORRUPTED = 32
 # Fields of the report that are measured, so that a caller cannot state them.
 MEASURED = {"n", "before", "after", "temperature", "corruptions", "margins", "versions", "guarantees", "risk_coverage"}
+MEASURED |= {"image_size", "classes", "confusion", "groups", "unknowns", "leakage"}
 
 
 def evaluate_checkpoint(
@@ -52,6 +56,7 @@ def evaluate_checkpoint(
     corruption_samples: int | None = None,
     corruption_design: str = "auto",
     margin_samples: int = 256,
+    unknowns: UnknownImages | None = None,
     **facts: Any,
 ) -> tuple[EvaluationReport, list[SampleRows]]:
     """
@@ -66,6 +71,7 @@ def evaluate_checkpoint(
         corruption_samples (`int`, *optional*): A fixed subset of `test` for it; all, if not given.
         corruption_design (`str`, *optional*, defaults to `"auto"`): See [`CorruptionBenchmark`].
         margin_samples (`int`, *optional*, defaults to 256): A fixed subset of `test` for margins and sensitivity.
+        unknowns ([`UnknownImages`], *optional*): Images of none of the model's classes, to see how it reacts to them.
         facts: The other fields of the report. `model`, `dataset` and `split` are taken from the model's config and
             from `test` if they are not given.
 
@@ -76,19 +82,18 @@ def evaluate_checkpoint(
     stated = {field.name for field in dataclasses.fields(EvaluationReport)} - MEASURED
     if unknown := sorted(facts.keys() - stated):
         raise TypeError(f"evaluate_checkpoint has no argument {unknown[0]!r}; fields to state are {sorted(stated)}.")
-    facts = _default_facts(trainer, test) | facts
-    temperature = guarantees = shift = None
-    if calibration is None:
-        rows = trainer.predict_rows(test)
-    else:
+    facts = default_facts(trainer, test) | facts
+    temperature = guarantees = shift = fit = None
+    if calibration is not None:
         logits, labels = trainer.predict_logits(calibration)
         # Promises from samples that also chose the checkpoint are approximate.
         fit, guarantees = calibrate_logits(logits, labels, exact=not trainer.args.load_best_model_at_end)
-        rows, guarantees = predict_outcomes(trainer, test, guarantees, _class_names(trainer, logits.shape[1]))
-        temperature = _temperature(fit, _split(calibration), rows)
+    scores = None if unknowns is None else unknown_scores(None if fit is None else fit.temperature)
+    rows, guarantees, names, known_scores = predict_outcomes(trainer, test, guarantees, scores)
+    if calibration is not None:
+        temperature = _temperature(fit, split_of(calibration), rows)
         shift = ShiftTally(guarantees) if guarantees.prediction_sets else None
-    names = _file_names(test)
-    rows = [dataclasses.replace(part, name=names) for part in rows]
+    rows = [dataclasses.replace(part, **origin_of(test)) for part in rows]
     before, *after = [measure(part) for part in rows]
     table = _corruptions(
         trainer,
@@ -111,6 +116,10 @@ def evaluate_checkpoint(
         margins=_margins(trainer, test, margin_samples),
         guarantees=guarantees,
         risk_coverage=risk_coverage(rows[-1]) if len(rows[0]) > 1 else None,
+        image_size=trainer.inputs.evaluated,
+        leakage=find_leakage({"train": trainer.train_dataset, "validation": calibration, "test": test}),
+        unknowns=None if unknowns is None else measure_unknowns(trainer, unknowns, known_scores, test, guarantees),
+        **group_tables(rows[-1], names, group_column_of(test)),
         versions={package: version(package) for package in PACKAGES},
         **facts,
     )
@@ -133,11 +142,18 @@ def write_report(
     """
     folder = Path(folder)
     written = save_run(report, rows, folder, compact=compact)
-    for picture in PICTURES:
+    for picture in (*PICTURES, GALLERY):
         (folder / picture).unlink(missing_ok=True)
     save_reliability(report, folder / "reliability.png")
     if report.risk_coverage is not None:
         save_risk_coverage(report, folder / "risk_coverage.png")
+    title = f"{report.model}, {report.dataset}, {report.split} (n = {report.n:,})"
+    if report.classes is not None:
+        plot_groups(report.classes, title).savefig(folder / "classes.png")
+    if report.confusion is not None:
+        plot_confusion(report.confusion, title).savefig(folder / "confusion.png")
+    if report.groups is not None:
+        plot_groups(report.groups, title).savefig(folder / "groups.png")
     if report.corruptions is not None:
         plot_corruption_heat_map(report.corruptions).savefig(folder / "corruptions.png")
         name = folder.resolve().name
@@ -154,18 +170,6 @@ def default_corruptions(processor: Any) -> str | None:
     return "cifar" if size <= 64 else "imagenet"
 
 
-def _default_facts(trainer: MaCSTrainer, test: Dataset) -> dict[str, str]:
-    config = getattr(trainer.model, "config", None)
-    model = getattr(config, "name_or_path", None) or type(trainer.model).__name__
-    rows = test.rows if isinstance(test, ImageDataset) else test
-    dataset = rows.info.dataset_name if isinstance(rows, datasets.Dataset) else None
-    return {
-        "model": Path(model).name if os.path.isabs(model) else model,
-        "dataset": dataset or type(test).__name__,
-        "split": _split(test) or "test",
-    }
-
-
 def _temperature(fit: TemperatureFit, split: str | None, rows: Sequence[SampleRows]) -> Temperature:
     return Temperature(
         fit.temperature,
@@ -178,31 +182,6 @@ def _temperature(fit: TemperatureFit, split: str | None, rows: Sequence[SampleRo
         fit.nll_after,
         nll_gain=temperature_helped(*rows) if len(rows[0]) > 1 else None,
     )
-
-
-def _class_names(trainer: MaCSTrainer, classes: int) -> tuple[str, ...]:
-    named = getattr(getattr(trainer.model, "config", None), "id2label", None) or {}
-    return tuple(str(named.get(number, number)) for number in range(classes))
-
-
-def _split(dataset: Dataset) -> str | None:
-    """The name of the split, which the datasets of this package and of `datasets` have."""
-    split = getattr(dataset, "split", None)
-    return None if split is None else str(split)
-
-
-def _file_names(test: Dataset) -> np.ndarray | None:
-    """The images' file names below the folder that holds them all, if every image has one of its own."""
-    if not isinstance(test, ImageDataset):
-        return None
-    paths = list(test.rows.flatten()[f"{test.image_column}.path"])
-    if None in paths or len(set(paths)) < len(paths):
-        return None
-    paths = [path.partition("::")[0].rpartition("://")[2] for path in paths]  # of a file inside an archive, that file
-    if all(map(os.path.isabs, paths)):
-        root = os.path.commonpath([os.path.dirname(path) for path in paths])
-        paths = [os.path.relpath(path, root) for path in paths]
-    return np.array(paths)
 
 
 def _corruptions(

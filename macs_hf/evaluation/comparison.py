@@ -1,6 +1,9 @@
-"""Two finished runs on the same test images, compared image by image: `macs-hf compare`."""
+"""Finished runs on the same test images, compared image by image: `macs-hf compare`."""
 
 import logging
+from collections.abc import Sequence
+
+import numpy as np
 
 from ..metrics import Comparison, compare
 from ..report.corruption_table import CORRUPTIONS, STANDARD_15
@@ -17,17 +20,29 @@ SHOWN |= {"mean15": (100, "%", 2), "mean19": (100, "%", 2)}
 SHOWN |= {"debiased_ece": (100, "%", 2), "confidence_gap": (100, "%", 2)}
 SHOWN |= {"aurc": (1, "", 4), "excess_aurc": (1, "", 4)}
 SHOWN |= {f"coverage_at_{risk}_risk": (100, "%", 1) for risk in ("1%", "5%", "10%")}
+COVERED = {
+    "images": "One run a side: the intervals cover other test images, not another training run.",
+    "images and seeds": "The intervals cover other test images and other training runs.",
+}
 
 
-def compare_runs(a: Run, b: Run) -> dict[str, Comparison]:
-    """`a - b` in every metric of the models as published and, if measured alike, in accuracy under corruption."""
-    for name in ("dataset", "dataset_config", "split"):
-        of_a, of_b = (getattr(run.report, name) for run in (a, b))
-        if of_a != of_b:
-            raise ValueError(f"{a.name} was measured on {name} {of_a!r}, {b.name} on {of_b!r}: no comparison is fair.")
-    found = compare(a.rows, b.rows)
-    tables = [run.report.corruptions for run in (a, b) if run.report.corruptions is not None]
-    if len(tables) == 2:
+def compare_runs(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> dict[str, Comparison]:
+    """
+    `a - b` in every metric of the models as published and, if measured alike, in accuracy under corruption.
+
+    Args:
+        a, b ([`Run`] or sequence of them): The runs of each side, such as those of several seeds. With one run a side
+            the intervals cover other test images only, with several also other training runs.
+    """
+    sides = [[side] if isinstance(side, Run) else list(side) for side in (a, b)]
+    first, *others = (run for side in sides for run in side)
+    for run in others:
+        _check_same_images(first, run)
+    for side in sides:
+        _warn_of_recipes(side)
+    found = compare(*([run.rows for run in side] for side in sides))
+    tables = [[run.report.corruptions for run in side] for side in sides]
+    if all(table is not None for side in tables for table in side):
         try:
             for mean, names in (("mean15", STANDARD_15), ("mean19", CORRUPTIONS)):
                 found[mean] = compare_corruptions(*tables, [names])
@@ -36,22 +51,57 @@ def compare_runs(a: Run, b: Run) -> dict[str, Comparison]:
     return found
 
 
-def comparison_table(a: Run, b: Run) -> str:
+def comparison_table(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> str:
     """For a terminal: both values, the difference with its 95 % interval, and which is better."""
-    lines = [f"{a.report.dataset}, {a.report.split} (n = {a.report.n})"]
-    lines += [f"{letter} = {run.name}, {_calibration(run.report)}" for letter, run in (("a", a), ("b", b))] + [""]
+    sides = {letter: [side] if isinstance(side, Run) else list(side) for letter, side in (("a", a), ("b", b))}
+    found = compare_runs(*sides.values())
+    report = sides["a"][0].report
+    lines = [f"{report.dataset}, {report.split} (n = {report.n})"]
+    for letter, runs in sides.items():
+        lines += [
+            f"{letter if place == 0 else ' '} {'=' if place == 0 else '+'} {run.name}, {_model(run.report)}"
+            for place, run in enumerate(runs)
+        ]
+    lines += [COVERED[found["accuracy"].covers], ""]
     lines.append(f"{'':<21}{'a':>10}{'b':>10}{'a - b':>10}{'95 % interval':>20}")
     verdicts = {"better": "a is better", "worse": "b is better", "undecided": "undecided", "equal": "equal"}
-    for metric, found in compare_runs(a, b).items():
+    for metric, result in found.items():
         scale, unit, digits = SHOWN[metric]
-        of_a, of_b = (f"{scale * value:.{digits}f}{unit}" for value in (found.a, found.b))
-        value, low, high = (f"{scale * v:+.{digits}f}" for v in (found.difference, found.low, found.high))
+        of_a, of_b = (f"{scale * value:.{digits}f}{unit}" for value in (result.a, result.b))
+        value, low, high = (f"{scale * v:+.{digits}f}" for v in (result.difference, result.low, result.high))
         interval = f"[{low}, {high}]"
-        lines.append(f"{metric:<21}{of_a:>10}{of_b:>10}{value:>10}{interval:>20}  {verdicts[found.verdict]}")
+        lines.append(f"{metric:<21}{of_a:>10}{of_b:>10}{value:>10}{interval:>20}  {verdicts[result.verdict]}")
     return "\n".join(lines)
 
 
-def _calibration(report: EvaluationReport) -> str:
+def _check_same_images(a: Run, b: Run) -> None:
+    for name in ("dataset", "dataset_config", "split"):
+        of_a, of_b = (getattr(run.report, name) for run in (a, b))
+        if of_a != of_b:
+            raise ValueError(f"{a.name} was measured on {name} {of_a!r}, {b.name} on {of_b!r}: no comparison is fair.")
+    for column in ("name", "index"):
+        of_a, of_b = (getattr(run.rows, column) for run in (a, b))
+        if of_a is not None and of_b is not None and not np.array_equal(of_a, of_b):
+            raise ValueError(
+                f"{a.name} and {b.name} were measured on other images, or in another order: column {column!r} of "
+                "their samples.parquet differs. Measure both on the same split."
+            )
+
+
+def _warn_of_recipes(side: Sequence[Run]) -> None:
+    recipes = {f"{run.report.model}, {run.report.training_arguments.get('method')}" for run in side}
+    if len(recipes) > 1:
+        logger.warning(
+            f"Different models or methods are on one side ({'; '.join(sorted(recipes))}): what differs between them "
+            "is taken for what differs between seeds."
+        )
+
+
+def _model(report: EvaluationReport) -> str:
+    """What was measured: the size of its images, and whether it was given a temperature."""
+    size = "" if report.image_size is None else "{} x {} pixels, ".format(*report.image_size)
     if report.temperature is None:
-        return "not calibrated (no temperature was fitted)"
-    return f"calibrated (temperature {report.temperature.value:.3f})"
+        return f"{size}no temperature was fitted"
+    if not report.has_temperature:
+        return f"{size}the temperature stayed 1"
+    return f"{size}temperature {report.temperature.value:.3f}"

@@ -3,7 +3,9 @@
 Thresholds come from held-out data, so each batch of logits is reduced on the device, and no process ever holds all.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,38 +14,66 @@ from torch.utils.data import Dataset
 
 from ..calibration.guarantees import set_outcome, with_test_outcome
 from ..report.guarantees import Guarantees
-from ..report.rows import COLUMNS, SampleRows
+from ..report.rows import SampleRows
 from ..training.row_metrics import rows_at
 from ..training.trainer import MaCSTrainer
+from .facts import class_names
+
+
+class Outcomes(NamedTuple):
+    """
+    What a model does with the test images.
+
+    Args:
+        rows (`list[SampleRows]`): Without and, if there is one, with the temperature.
+        guarantees ([`Guarantees`], *optional*): Those that were given, with what came true.
+        class_names (`tuple[str, ...]`): One for each class.
+        scores (`np.ndarray` of shape `(n, k)`, *optional*): What `scores` made of the logits.
+    """
+
+    rows: list[SampleRows]
+    guarantees: Guarantees | None
+    class_names: tuple[str, ...]
+    scores: np.ndarray | None
 
 
 def predict_outcomes(
-    trainer: MaCSTrainer, test: Dataset, guarantees: Guarantees, class_names: tuple[str, ...]
-) -> tuple[list[SampleRows], Guarantees]:
+    trainer: MaCSTrainer,
+    test: Dataset,
+    guarantees: Guarantees | None = None,
+    scores: Callable[[Tensor], Tensor] | None = None,
+) -> Outcomes:
     """
-    What the trainer's model does with the test images.
+    Run the trainer's model on the test images once.
 
     Args:
         trainer ([`MaCSTrainer`]): Holds the model and runs it.
         test (`Dataset`): Of `pixel_values` and `labels`.
-        guarantees ([`Guarantees`]): From held-out data, with the temperature.
-        class_names (`tuple[str, ...]`): One for each class.
-
-    Returns:
-        The rows without and with the temperature, and the guarantees with what came true.
+        guarantees ([`Guarantees`], *optional*): From held-out data, with the temperature.
+        scores (`Callable`, *optional*): From logits `(n, classes)` to other numbers per image, `(n, k)`.
     """
-    rows_of = rows_at((1.0, guarantees.temperature))
+    temperatures = (1.0,) if guarantees is None else (1.0, guarantees.temperature)
+    rows_of = rows_at(temperatures)
+    widths, classes = [], 0
 
     def reduced(logits: Tensor, labels: Tensor | None) -> Tensor:
         if labels is None:
             return logits  # unlabelled images are refused once all are seen
-        outcome = set_outcome(logits.float() / guarantees.temperature, labels, guarantees)
-        return torch.cat([rows_of(logits, labels), outcome], dim=1)
+        nonlocal classes
+        classes = logits.shape[1]
+        parts = [rows_of(logits, labels)]
+        if guarantees is not None:
+            parts.append(set_outcome(logits.float() / guarantees.temperature, labels, guarantees))
+        if scores is not None:
+            parts.append(scores(logits))
+        widths[:] = [part.shape[1] for part in parts]
+        return torch.cat(parts, dim=1)
 
     found = trainer.predict_labelled(test, reduced).predictions
-    *rows, outcome = np.split(found, [len(COLUMNS), 2 * len(COLUMNS)], axis=1)
-    rows = [SampleRows.from_array(part) for part in rows]
-    if guarantees.prediction_sets:
-        guarantees = with_test_outcome(guarantees, rows[-1], outcome, len(class_names))
-        guarantees = replace(guarantees, class_names=class_names)
-    return rows, guarantees
+    rows, *others = np.split(found, np.cumsum(widths)[:-1], axis=1)
+    rows = [SampleRows.from_array(part) for part in np.split(rows, len(temperatures), axis=1)]
+    names = class_names(trainer, classes)
+    if guarantees is not None and guarantees.prediction_sets:
+        guarantees = with_test_outcome(guarantees, rows[-1], others[0], classes)
+        guarantees = replace(guarantees, class_names=names)
+    return Outcomes(rows, guarantees, names, others[-1] if scores is not None else None)

@@ -27,6 +27,7 @@ from .nll import negative_log_likelihood
 from .risk_coverage import risk_coverage
 from .smooth import smooth_calibration_error
 from .summary import summarize
+from .unknowns import detection
 
 
 # These need torch, which saved rows are compared without: loaded when used.
@@ -50,6 +51,7 @@ __all__ = [
     "compare",
     "confusion_matrix",
     "corruption_scores",
+    "detection",
     "difference_of_runs",
     "estimate_calibration_error",
     "estimate_from_confidences",

@@ -106,9 +106,9 @@ def group_measures(
     return GroupTable(column, tuple(measures))
 
 
-def confusion_matrix(rows: SampleRows, n_classes: int | None = None) -> ConfusionMatrix:
+def confusion_matrix(rows: SampleRows, n_classes: int | None = None, names: Sequence[str] = ()) -> ConfusionMatrix:
     """
-    How often each label got each prediction.
+    How often each label got each prediction; `names` are those of the classes, if they are known.
 
     ```python
     >>> import torch
@@ -124,7 +124,8 @@ def confusion_matrix(rows: SampleRows, n_classes: int | None = None) -> Confusio
         raise ValueError(f"n_classes={n_classes}, but the rows hold class {largest}")
     pairs, count = np.unique(rows.label.astype(np.int64) * n_classes + rows.prediction, return_counts=True)
     label, prediction = np.divmod(pairs, n_classes)
-    return ConfusionMatrix(n_classes, *(tuple(column.tolist()) for column in (label, prediction, count)))
+    columns = (tuple(column.tolist()) for column in (label, prediction, count))
+    return ConfusionMatrix(n_classes, *columns, tuple(names))
 
 
 def holm(p_values: np.ndarray, alpha: float = 0.05) -> np.ndarray:

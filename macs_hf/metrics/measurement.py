@@ -7,7 +7,7 @@ product; see `bootstrap.py`.
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import binomtest
+from scipy.special import ndtri
 
 from ..report.evaluation import Interval, Measurement, ReliabilityTable
 from ..report.rows import SampleRows
@@ -78,8 +78,9 @@ def wilson(right: int, n: int, level: float = 0.95) -> tuple[float, float]:
 
     ```
     """
-    found = binomtest(right, n).proportion_ci(level, method="wilson")
-    return float(found.low), float(found.high)
+    z2 = float(ndtri((1 + level) / 2)) ** 2
+    centre, half = right + z2 / 2, np.sqrt(z2 * (right * (n - right) / n + z2 / 4))
+    return max(0.0, float((centre - half) / (n + z2))), min(1.0, float((centre + half) / (n + z2)))
 
 
 def _columns(rows: SampleRows, group: np.ndarray, n_bins: int) -> np.ndarray:

@@ -20,12 +20,16 @@ from transformers import (
     TimmWrapperImageProcessor,
     ViTImageProcessor,
 )
+from transformers.utils import logging
 
 from ..hub.reach import hub_needed, is_local
-from ..report.config_fields import forget_calibration
+from ..pixels import preparation
+from ..report.config_fields import TEMPERATURE_FIELD, forget_calibration
 from .processor_size import resized_processor
 from .timm_size import changes_for_size
 
+
+logger = logging.get_logger(__name__)
 
 # The benchmark's seven backbones, as ImageNet-pretrained timm checkpoints on the Hub.
 BACKBONES: dict[str, str] = {
@@ -112,6 +116,7 @@ def load_pretrained(
         )
     if info["mismatched_keys"]:
         raise ValueError(_other_shapes(name, [key for key, *_ in info["mismatched_keys"]]))
+    _warn_of_size(model, processor, name, image_size, info["stored_size"])
     return model, processor
 
 
@@ -154,12 +159,15 @@ def _from_pretrained(
 ) -> tuple[PreTrainedModel, Any, dict[str, Any]]:
     source = {"revision": revision, "trust_remote_code": False}
     config = None if image_size is None else AutoConfig.from_pretrained(path, **source)
+    stored_size = None  # that of the processor, if another is wanted
     if isinstance(config, TimmWrapperConfig):
+        stored_size = tuple(config.pretrained_cfg["input_size"][1:])
         kwargs |= changes_for_size(config, image_size)
         processor = TimmWrapperImageProcessor(kwargs["pretrained_cfg"], config.architecture)
     else:
         processor = AutoImageProcessor.from_pretrained(path, **source)
-        processor = processor if image_size is None else resized_processor(processor, image_size)
+        if image_size is not None:
+            stored_size, processor = preparation(processor).size, resized_processor(processor, image_size)
     model, info = AutoModelForImageClassification.from_pretrained(
         path,
         **source,
@@ -167,12 +175,35 @@ def _from_pretrained(
         use_safetensors=True,  # never a pickle
         **kwargs,
     )
-    return model, processor, info
+    return model, processor, info | {"stored_size": stored_size}
 
 
 def _check_image_size(image_size: int | None) -> None:
     if image_size is not None and image_size < 1:
         raise ValueError(f"image_size={image_size} must be a positive number of pixels.")
+
+
+def _warn_of_size(
+    model: PreTrainedModel, processor: Any, name: str, image_size: int | None, stored_size: tuple[int, int] | None
+) -> None:
+    """Say what the files show: a temperature that is for another size, or a config and a processor that disagree."""
+    stated = getattr(model.config, "image_size", None)
+    if image_size is not None:
+        if TEMPERATURE_FIELD in vars(model.config) and stored_size not in (None, (image_size, image_size)):
+            logger.warning(
+                f"{name!r} is calibrated (its config has a temperature) for images of {stored_size[0]} x "
+                f"{stored_size[1]} pixels. With image_size={image_size} its probabilities may be off."
+            )
+    elif isinstance(stated, int):
+        try:
+            made = preparation(processor).size
+        except ValueError:
+            return  # said where images are prepared
+        if made not in (None, (stated, stated)):
+            logger.warning(
+                f"The config of {name!r} says image_size={stated}, but its processor makes images of {made[0]} x "
+                f"{made[1]} pixels, which are used. If it was trained at another size, pass image_size=..."
+            )
 
 
 def _other_shapes(name: str, keys: list[str]) -> str:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from transformers import TimmWrapperImageProcessor
+
 from ..pixels import preparation
 
 
@@ -16,6 +18,10 @@ def resized_processor(processor: Any, image_size: int) -> Any:
     Raises:
         `ValueError`: If the processor still gives another size.
     """
+    if isinstance(processor, TimmWrapperImageProcessor):
+        size = (processor.data_config["input_size"][0], image_size, image_size)
+        changes = {"input_size": size, "crop_pct": 1.0}
+        return TimmWrapperImageProcessor(processor.data_config | changes, processor.architecture)
     settings = processor.to_dict()
     changes: dict[str, Any] = {"size": {name: image_size for name in settings["size"] if name != "longest_edge"}}
     if settings.get("crop_size"):

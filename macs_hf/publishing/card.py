@@ -8,13 +8,14 @@ from jinja2 import Environment, StrictUndefined
 
 from ..report.corruption_table import STANDARD_15
 from ..report.evaluation import EvaluationReport
-from ..report.run import PICTURES
+from ..report.run import GALLERY, GALLERY_CAPTION, PICTURES
 from . import markdown
+from .findings import findings
 from .sections import percent, sections, short_name
 from .settings import CardSettings
 
 
-TEMPLATE = Path(__file__).parent / "templates" / "model_card.md"
+TEMPLATE, FINDINGS = (Path(__file__).parent / "templates" / name for name in ("model_card.md", "findings.md"))
 TASK = "image-classification"
 TAGS = ("image-classification", "vision", "calibration", "robustness", "macs")
 
@@ -47,13 +48,18 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
         trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
     environment.filters |= {"text": markdown.text, "code": markdown.code, "quoted": markdown.quoted}
-    environment.filters |= {"percent": percent, "block": markdown.block}
+    environment.filters |= {"percent": percent, "block": markdown.block, "short": short_name}
+    found = ""
+    if report is not None:
+        found = environment.from_string(FINDINGS.read_text(encoding="utf-8")).render(findings(report)).strip()
     card = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         metadata=data.to_yaml(),
         settings=settings,
         report=report,
+        findings=found,
         where=settings.repo_id or settings.name,
-        pictures=[(file, PICTURES[file]) for file in settings.pictures],
+        pictures=[(file, PICTURES[file]) for file in settings.pictures]
+        + ([(GALLERY, GALLERY_CAPTION)] if settings.gallery else []),
         **(sections(report, settings.datasets) if report is not None else {"corruptions": None, "promises": None}),
     )
     return ModelCard(card)

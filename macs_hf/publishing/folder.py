@@ -13,7 +13,7 @@ from transformers.utils import logging
 from ..hub.reach import TIMEOUT_SECONDS, hub_api, is_local
 from ..models.loading import FROM_SCRATCH
 from ..report.evaluation import EvaluationReport
-from ..report.run import PICTURES, REPORT_FILE, ROWS_FILE
+from ..report.run import GALLERY, PICTURES, REPORT_FILE, ROWS_FILE
 from .card import model_card
 from .settings import SETTINGS_FILE, CardSettings
 
@@ -26,6 +26,8 @@ REPORT_FILES = (REPORT_FILE, ROWS_FILE, *PICTURES)
 CARD_FILE = "README.md"
 # The card's settings are published too: whoever downloads the repository can render its card again.
 CARD_FILES = (CARD_FILE, SETTINGS_FILE)
+# Settings that stay as an earlier card has them.
+EARLIER = ("license", "base_model", "tags", "language", "gallery")
 
 
 def saved_report(folder: str | Path) -> EvaluationReport | None:
@@ -57,11 +59,12 @@ def write_card(folder: str | Path, repo_id: str, report: EvaluationReport | None
         logger.warning(f"The card says nothing of {folder / REPORT_FILE}: pass report= if it is about this model.")
     settings = {"name": repo_id.rpartition("/")[2], "timm": "pretrained_cfg" in config}
     if (earlier := CardSettings.load(folder)) is not None:
-        settings |= {name: getattr(earlier, name) for name in ("license", "base_model", "tags", "language")}
+        settings |= {name: getattr(earlier, name) for name in EARLIER}
     if report is not None:
         settings["datasets"] = (report.dataset,) if _is_hub_id(report.dataset) else ()
         settings["pictures"] = tuple(name for name in PICTURES if (folder / name).is_file())
     settings |= {name: value for name, value in changes.items() if value is not None}
+    settings["gallery"] = settings.get("gallery", False) and (folder / GALLERY).is_file()
     settings |= {name: tuple(settings[name]) for name in ("tags", "datasets") if name in settings}
     if settings.get("base_model") is not None and not _is_hub_id(settings["base_model"]):
         settings["base_model"] = None
@@ -85,6 +88,9 @@ def needs_card(folder: Path, repo_id: str) -> bool:
 def files_to_push(folder: str | Path, with_report: bool = True) -> dict[str, Path]:
     """What belongs to a published model, by its path in the repository."""
     wanted = (*MODEL_FILES, *CARD_FILES, *(REPORT_FILES if with_report else ()))
+    settings = CardSettings.load(folder)
+    if with_report and settings is not None and settings.gallery:
+        wanted = (*wanted, GALLERY)
     paths = [path for path in sorted(Path(folder).iterdir()) if path.is_file()]
     return {path.name: path for path in paths if any(fnmatch(path.name, pattern) for pattern in wanted)}
 

@@ -19,6 +19,7 @@ from transformers.utils import logging
 
 from ..hub.reach import hub_api, require_repo
 from ..hub.reasons import reason_of
+from ..report.run import GALLERY
 from .access import check_push_access
 from .folder import CARD_FILE, MODEL_FILES, REPORT_FILES, files_to_push, needs_card, saved_report, write_card
 
@@ -28,6 +29,7 @@ logger = logging.get_logger(__name__)
 # A weight file of an earlier push could be loaded in place of the new ones, an earlier report be taken for the new
 # one's, and `training_args.bin` may hold a token.
 STALE_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", "training_args.bin", *REPORT_FILES)
+STALE_FILES += (GALLERY,)
 # Reports once were called after their run: `<run>.json` beside `<run>.samples.npz`.
 OLD_ROWS = ".samples.npz"
 OLD_REPORT_ENDINGS = (OLD_ROWS, ".json", ".reliability.png", ".corruptions.png", ".severity.png")

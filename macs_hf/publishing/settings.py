@@ -28,6 +28,8 @@ class CardSettings:
         tags (`tuple[str, ...]`, *optional*): Added to the usual ones.
         language (`str`, *optional*): For classes named in one language.
         pictures (`tuple[str, ...]`, *optional*): File names beside the card, of those in `report.run.PICTURES`.
+        gallery (`bool`, *optional*, defaults to `False`): Whether the card also shows `mistakes.png`, which has test
+            images in it, and a push includes it.
     """
 
     name: str
@@ -39,6 +41,7 @@ class CardSettings:
     tags: tuple[str, ...] = ()
     language: str | None = None
     pictures: tuple[str, ...] = ()
+    gallery: bool = False
 
     def save(self, folder: str | PathLike[str]) -> Path:
         path = Path(folder) / SETTINGS_FILE

@@ -10,11 +10,14 @@ from pathlib import Path
 
 from .checks import check_count, check_range, check_share
 from .corruption_table import CorruptionTable
+from .groups import ConfusionMatrix, GroupTable
 from .guarantees import Guarantees
 from .interval import Interval
+from .leakage import Leakage
 from .margins import MarginAnalysis
 from .plain import from_plain, to_plain
 from .risk_coverage import RiskCoverage
+from .unknowns import Unknowns
 
 
 SCHEMA_VERSION = 2
@@ -136,6 +139,12 @@ class EvaluationReport:
         margins ([`MarginAnalysis`], *optional*): Margins and sensitivity.
         guarantees ([`Guarantees`], *optional*): What the published model promises on new images, and what came true.
         risk_coverage ([`RiskCoverage`], *optional*): How well confidence ranks the answers of the published model.
+        image_size (`tuple[int, int]`, *optional*): Height and width of the images that the network was given.
+        classes ([`GroupTable`], *optional*): The published model on the images of each class, worst first.
+        confusion ([`ConfusionMatrix`], *optional*): How often each class was taken for each.
+        groups ([`GroupTable`], *optional*): As `classes`, for the values of another column of the dataset.
+        unknowns ([`Unknowns`], *optional*): How the model reacts to images that belong to none of its classes.
+        leakage ([`Leakage`], *optional*): Images that are in two splits at once.
         training_arguments (`dict`, *optional*): Arguments of the training run, as plain values or lists of them.
         command (`str`, *optional*): The command that made the report.
         seeds (`dict[str, int]`), versions (`dict[str, str]`): Seeds and versions of the libraries.
@@ -155,6 +164,12 @@ class EvaluationReport:
     margins: MarginAnalysis | None = None
     guarantees: Guarantees | None = None
     risk_coverage: RiskCoverage | None = None
+    image_size: tuple[int, int] | None = None
+    classes: GroupTable | None = None
+    confusion: ConfusionMatrix | None = None
+    groups: GroupTable | None = None
+    unknowns: Unknowns | None = None
+    leakage: Leakage | None = None
     training_arguments: dict[str, PlainValue | list[PlainValue]] = field(default_factory=dict)
     command: str | None = None
     seeds: dict[str, int] = field(default_factory=dict)
@@ -168,6 +183,14 @@ class EvaluationReport:
                 raise ValueError(f"{name}.bins.count must add up to n = {self.n}, got {sum(part.bins.count)}")
         if self.guarantees is not None and self.guarantees.prediction_sets and self.guarantees.num_test != self.n:
             raise ValueError(f"guarantees.num_test must be n = {self.n}, got {self.guarantees.num_test}")
+        for name in ("classes", "groups"):
+            table = getattr(self, name)
+            if table is not None and table.n != self.n:
+                raise ValueError(f"{name} must be about n = {self.n} images, got {table.n}")
+        if self.confusion is not None and sum(self.confusion.count) != self.n:
+            raise ValueError(f"confusion.count must add up to n = {self.n}, got {sum(self.confusion.count)}")
+        for place, side in enumerate(self.image_size or ()):
+            check_count(f"image_size[{place}]", side, at_least=1)
         from_plain(dict[str, PlainValue | list[PlainValue]], self.training_arguments, "training_arguments")
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .checks import check_count, check_share
 from .interval import Interval
 
 
@@ -45,6 +46,13 @@ class GroupMeasures:
     significant: bool
     gap_significant: bool
 
+    def __post_init__(self) -> None:
+        check_count("n", self.n, at_least=1)
+        for name in ("ece", "noise_floor"):
+            check_share(name, getattr(self, name))
+        for name in ("value", "low", "high"):
+            check_share(f"accuracy.{name}", getattr(self.accuracy, name))
+
 
 @dataclass(frozen=True)
 class GroupTable:
@@ -60,6 +68,11 @@ class GroupTable:
     column: str
     groups: tuple[GroupMeasures, ...]
 
+    @property
+    def n(self) -> int:
+        """Number of images in all groups."""
+        return sum(group.n for group in self.groups)
+
 
 @dataclass(frozen=True)
 class ConfusionMatrix:
@@ -71,12 +84,27 @@ class ConfusionMatrix:
             Number of classes.
         label, prediction, count (`tuple[int, ...]`):
             The pairs and their numbers of images.
+        names (`tuple[str, ...]`):
+            What the classes are called; empty if that is not known.
     """
 
     n_classes: int
     label: tuple[int, ...]
     prediction: tuple[int, ...]
     count: tuple[int, ...]
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_count("n_classes", self.n_classes, at_least=1)
+        if self.names and len(self.names) != self.n_classes:
+            raise ValueError(f"names must be one for each of the {self.n_classes} classes, got {len(self.names)}")
+        if not len(self.label) == len(self.prediction) == len(self.count):
+            raise ValueError("label, prediction and count must have one entry per pair")
+        for name in ("label", "prediction"):
+            if any(not 0 <= number < self.n_classes for number in getattr(self, name)):
+                raise ValueError(f"{name} must hold class ids below {self.n_classes}")
+        for place, count in enumerate(self.count):
+            check_count(f"count[{place}]", count, at_least=1)
 
     def to_array(self) -> np.ndarray:
         """`(classes, classes)`, one row per label."""

@@ -31,6 +31,8 @@ COLUMNS = {
     "brier": np.float32,
     "margin": np.float32,
 }
+# Columns that say which sample it is; each may be missing.
+ORIGIN = ("name", "index", "group")
 # The range of each, but for rounding.
 BOUNDS = {"confidence": (0.0, 1.0), "nll": (0.0, np.inf), "brier": (0.0, 2.0), "margin": (-np.inf, np.inf)}
 ROUNDING = 1e-5
@@ -48,6 +50,10 @@ class SampleRows:
             See the equations of this module.
         name (`np.ndarray` of `str`, *optional*):
             What each sample is called, such as its file.
+        index (`np.ndarray`, int64, *optional*):
+            Where each sample is in the split of the dataset; if not given, its position among the rows is.
+        group (`np.ndarray` of `str`, *optional*):
+            Which group each sample belongs to, such as the camera that took it.
 
     Example:
 
@@ -67,11 +73,11 @@ class SampleRows:
     brier: np.ndarray
     margin: np.ndarray
     name: np.ndarray | None = None
+    index: np.ndarray | None = None
+    group: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        shapes = {getattr(self, name).shape for name in COLUMNS} | (
-            {self.name.shape} if self.name is not None else set()
-        )
+        shapes = {getattr(self, name).shape for name in (*self._given, *COLUMNS)}
         if len(shapes) > 1 or len(self.label.shape) != 1 or not len(self.label):
             raise ValueError(f"rows need columns of one shape (n,) with n > 0, got {sorted(shapes)}")
         for name, (low, high) in BOUNDS.items():
@@ -84,6 +90,10 @@ class SampleRows:
             if not np.issubdtype(column.dtype, np.integer):
                 raise ValueError(f"{name} must hold class ids, whole numbers, got {column.dtype}")
             _refuse(name, column, column < 0, "a class id, which begin at 0")
+
+    @property
+    def _given(self) -> list[str]:
+        return [name for name in ORIGIN if getattr(self, name) is not None]
 
     @classmethod
     def from_array(cls, rows: np.ndarray) -> SampleRows:
@@ -110,16 +120,18 @@ class SampleRows:
         return rows
 
     def to_table(self) -> pyarrow.Table:
-        """The columns as an Arrow table."""
+        """The columns as an Arrow table: those of `name`, `index` and `group` that are known, then all others."""
         import pyarrow  # slow to import, and not needed to measure
 
-        columns = {} if self.name is None else {"name": self.name.astype(object)}
-        return pyarrow.table(columns | {name: getattr(self, name) for name in COLUMNS})
+        columns = {name: getattr(self, name) for name in (*self._given, *COLUMNS)}
+        return pyarrow.table({name: x.astype(object) if x.dtype.kind == "U" else x for name, x in columns.items()})
 
     def to_pandas(self) -> pandas.DataFrame:
+        """The columns as a table of pandas, such as to sort and filter them."""
         return self.to_table().to_pandas()
 
     def to_dataset(self) -> datasets.Dataset:
+        """The columns as a `datasets.Dataset`."""
         from datasets import Dataset
 
         return Dataset(self.to_table())

@@ -18,7 +18,7 @@ import numpy as np
 
 from .corruption_rows import HITS, NLL, SCALED_NLL, CorruptionRows
 from .evaluation import EvaluationReport
-from .rows import COLUMNS, SampleRows
+from .rows import COLUMNS, ORIGIN, SampleRows
 
 
 if TYPE_CHECKING:
@@ -32,7 +32,13 @@ PICTURES = {
     "risk_coverage.png": "Risk and coverage: the share of wrong answers if only the surest images are answered",
     "corruptions.png": "Accuracy by corruption and severity",
     "severity.png": "Accuracy and calibration by severity",
+    "classes.png": "Accuracy and confidence of each class, worst first",
+    "confusion.png": "How often each class was taken for each",
+    "groups.png": "Accuracy and confidence of each group, worst first",
 }
+# A picture of test images: it is neither shown nor pushed unless the user asks for it.
+GALLERY = "mistakes.png"
+GALLERY_CAPTION = "Test images that the model is wrong about, the most confident mistakes first"
 BEFORE = "before_"
 SCALED = ("confidence", "nll", "brier")  # columns that a temperature changes in another way than by a factor
 N_BINS = 15  # of the reported ECE
@@ -134,8 +140,8 @@ def _read(path: Path) -> pyarrow.Table:
 
 def _rows(table: pyarrow.Table) -> SampleRows:
     columns = {name: _column(table, name, kind) for name, kind in COLUMNS.items()}
-    names = table["name"].to_numpy() if "name" in table.column_names else None
-    return SampleRows(**columns, name=names)
+    origin = {name: table[name].to_numpy() for name in ORIGIN if name in table.column_names}
+    return SampleRows(**columns, **origin)
 
 
 def _rows_before(table: pyarrow.Table, rows: SampleRows, temperature: float) -> SampleRows:

@@ -26,10 +26,12 @@ def write_trainer_card(
     dataset: str | list[str] | None = None,
     dataset_args: str | list[str] | None = None,
     report: EvaluationReport | None = None,
+    gallery: bool | None = None,
 ) -> None:
     """
     Write `README.md` from `report`, with the parameters of `Trainer.create_model_card`; `tasks`, `dataset` and
-    `dataset_args` are accepted because it has them, but the task and the dataset are those of the report.
+    `dataset_args` are accepted because it has them, but the task and the dataset are those of the report. `gallery`
+    says whether the card shows the test images of `mistakes.png`.
     """
     folder = Path(trainer.args.output_dir)
     name = model_name or (trainer.hub_model_id or folder.absolute().name).rpartition("/")[2]
@@ -43,6 +45,7 @@ def write_trainer_card(
         tags=[tags] if isinstance(tags, str) else tags,
         base_model=finetuned_from or getattr(getattr(trainer.model, "config", None), "_name_or_path", None) or None,
         datasets=[dataset_tags] if isinstance(dataset_tags, str) else dataset_tags,
+        gallery=gallery,
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 from transformers import EvalPrediction
+from transformers.trainer_utils import EvalLoopOutput
 
 from ..metrics import summarize
 from ..report.logits import sample_rows
@@ -25,3 +26,10 @@ def rows_at(temperatures: Sequence[float] = (1.0,)) -> Callable[[Tensor, Tensor 
 def summary_of_rows(prediction: EvalPrediction) -> dict[str, float]:
     """A `compute_metrics` of such rows: accuracy, nll, ece, brier and the mean logit margin."""
     return summarize(SampleRows.from_array(prediction.predictions))
+
+
+def with_loss_of_rows(output: EvalLoopOutput, prefix: str) -> EvalLoopOutput:
+    """With several processes, Trainer's loss counts the samples that fill up each one's last batch; rows do not."""
+    if f"{prefix}_nll" in output.metrics:
+        output.metrics[f"{prefix}_loss"] = output.metrics[f"{prefix}_nll"]
+    return output

@@ -31,10 +31,11 @@ from ..report.rows import SampleRows
 from . import checks
 from .averaging import WeightAverage, averaging, ema_decay_of
 from .checkpoints import is_checkpoint, restore_weights, save_timm_weights
+from .inputs import Inputs
 from .loss_log import LossLog
 from .pushing import push_in_background, push_model, write_trainer_card
 from .resuming import checkpoint_to_resume
-from .row_metrics import rows_at, summary_of_rows
+from .row_metrics import rows_at, summary_of_rows, with_loss_of_rows
 from .temporary import replaced, temporarily
 
 
@@ -61,7 +62,7 @@ class MaCSTrainer(Trainer):
         self.pixel_stats = pixel_stats
         self.current_gradient_accumulation_steps = 1  # Trainer's own, before the first step
         self._objective: Objective | None = None
-        self._loss_log = LossLog()
+        self._loss_log, self.inputs = LossLog(), Inputs()
         self._micro_step = (-1, 0)
         self._keyed_dataset: KeyedDataset | None = None
         self._average = WeightAverage()
@@ -156,6 +157,7 @@ class MaCSTrainer(Trainer):
     ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
         """In training, the objective; in evaluation the clean cross-entropy, which means the same for every method."""
         images, labels = checks.images_and_labels(inputs)
+        self.inputs.see(images, model, self.processing_class)
         num_labels = checks.num_labels_of(self.model)
         # Reading labels on an accelerator waits for it, so there only one batch between two log entries is checked.
         if labels.device.type == "cpu" or self._loss_log.is_empty:
@@ -219,11 +221,8 @@ class MaCSTrainer(Trainer):
         # Each evaluation loader draws from the global generator, which dropout and drop-path share on a CPU.
         with global_rng_preserved(), self._average.applied():
             output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
-        nll = output.metrics.get(f"{metric_key_prefix}_nll")
-        if self.args.world_size > 1 and self.compute_metrics is summary_of_rows and nll is not None:
-            # Trainer's mean has the samples in it that fill up the last batch of each process; the rows have not.
-            output.metrics[f"{metric_key_prefix}_loss"] = nll
-        return output
+        several = self.args.world_size > 1 and self.compute_metrics is summary_of_rows
+        return with_loss_of_rows(output, metric_key_prefix) if several else output
 
     def predict_rows(self, dataset: Any, temperatures: Sequence[float] = (1.0,)) -> list[SampleRows]:
         """For each temperature, one row per sample: label, prediction, confidence, nll, brier score and margin."""
@@ -270,10 +269,11 @@ class MaCSTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         folder = Path(output_dir or self.args.output_dir)
-        with self._average.applied():
+        processor = self.inputs.processor_to_save(self.model, self.processing_class)
+        with self._average.applied(), temporarily(self, processing_class=processor):
             super()._save(str(folder), state_dict)
             model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-            save_timm_weights(model, folder, self.processing_class, state_dict)
+            save_timm_weights(model, folder, processor, state_dict)
         if is_checkpoint(folder) and not self.args.save_only_model:
             self._average.save_raw_weights(folder)
 

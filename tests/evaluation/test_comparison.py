@@ -43,17 +43,80 @@ def test_differences_are_those_of_rows_and_hits(tmp_path: Path) -> None:
 
 
 def test_the_command_says_which_is_better(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    good = saved(tmp_path / "good", 2.0, 4, temperature=Temperature(1.25))
+    good = saved(tmp_path / "good", 2.0, 4, temperature=Temperature(1.25), image_size=(32, 48))
     poor = saved(tmp_path / "poor", 0.5, 3, corruptions=None)
     assert main(["compare", str(poor), str(good)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:3] == [
+    assert lines[:4] == [
         "photos, test (n = 200)",
-        "a = poor, not calibrated (no temperature was fitted)",
-        "b = good, calibrated (temperature 1.250)",
+        "a = poor, no temperature was fitted",
+        "b = good, 32 x 48 pixels, temperature 1.250",
+        "One run a side: the intervals cover other test images, not another training run.",
     ]
     assert next(line for line in lines if line.startswith("nll")).endswith("b is better")
     assert not any(line.startswith("mean") for line in lines)  # one of the two was not measured under corruption
+
+
+def test_runs_that_agree_on_every_image_are_equal(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    runs = [saved(tmp_path / place / "run", 2.0, 4) for place in ("first", "second")]
+    assert main(["compare", *map(str, runs)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(",")[0] for line in lines[1:3]] == ["a = first/run", "b = second/run"]  # told apart
+    assert {line.split()[-1] for line in lines[6:]} == {"equal"} and len(lines) > 15
+
+
+def test_seeds_of_two_sides(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    a = [saved(tmp_path / f"good-{seed}", 2.0 + 0.1 * seed, 4) for seed in range(3)]
+    b = [saved(tmp_path / f"poor-{seed}", 0.5 + 0.1 * seed, 3) for seed in range(2)]
+    runs_a, runs_b = ([load_run(folder) for folder in side] for side in (a, b))
+    found = compare_runs(runs_a, runs_b)
+    assert found["nll"] == compare([run.rows for run in runs_a], [run.rows for run in runs_b])["nll"]
+    assert found["nll"].covers == found["mean15"].covers == "images and seeds"
+    assert main(["compare", *map(str, a), "--versus", *map(str, b)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(",")[0] for line in lines[1:6]] == [
+        "a = good-0", "  + good-1", "  + good-2", "b = poor-0", "  + poor-1"
+    ]  # fmt: skip
+    assert lines[6] == "The intervals cover other test images and other training runs."
+    shown = next(line for line in lines if line.startswith("nll"))
+    assert f"{found['nll'].a:.3f}" in shown and f"[{found['nll'].low:+.3f}, {found['nll'].high:+.3f}]" in shown
+    one = compare_runs(runs_a[0], runs_b)["nll"]
+    assert one.covers == "images and seeds"  # the side with one run borrows the other's spread
+
+
+def test_a_run_twice_on_a_side_and_a_lone_run_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    good, poor = (str(saved(tmp_path / name, 2.0, 4)) for name in ("good", "poor"))
+    for words, message in (
+        ([good, f"{good}/../good", "--versus", poor], "A run is named twice on one side"),
+        ([good, poor, good], "several a side as `A0 A1 --versus B0 B1`"),
+        ([good], "two runs are compared as `A B`"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(["compare", *words])
+        assert left.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_other_images_with_the_same_labels_are_refused(tmp_path: Path) -> None:
+    """Two test sets that are sorted by class have the same labels in the same order."""
+    a, b = load_run(saved(tmp_path / "good", 2.0, 4)), load_run(saved(tmp_path / "poor", 0.5, 3))
+    names = np.array([f"{place}.png" for place in range(200)])
+    named = [replace(run, rows=replace(run.rows, name=names)) for run in (a, b)]
+    assert compare_runs(*named) == compare_runs(a, b)
+    for column, values in (("name", names[::-1].copy()), ("index", np.arange(200) + 1)):
+        plain = replace(a, rows=replace(a.rows, **{column: np.arange(200) if column == "index" else names}))
+        other = replace(b, rows=replace(b.rows, **{column: values}))
+        with pytest.raises(ValueError, match=f"good and poor were measured on other images.*column '{column}'"):
+            compare_runs(plain, other)
+
+
+def test_different_recipes_on_one_side_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    a = [load_run(saved(tmp_path / name, 2.0, 4, training_arguments={"method": name})) for name in ("ce", "macs")]
+    b = [load_run(saved(tmp_path / f"b{seed}", 2.0, 4, training_arguments={"seed": seed})) for seed in (0, 1)]
+    compare_runs(a, b)
+    assert caplog.messages == [
+        "Different models or methods are on one side (m, ce; m, macs): what differs between them is taken for what "
+        "differs between seeds."
+    ]
 
 
 def test_other_corruptions_leave_the_clean_comparison(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -55,6 +55,16 @@ def test_equal_and_calibrated_groups_are_rarely_significant() -> None:
     assert flagged <= 9 and gap_flagged <= 9
 
 
+def test_a_thousand_classes_of_fifty_images() -> None:
+    rows = simulated([0.3] + [0.8] * 999, 50)
+    table = group_measures(rows, names=[f"class {k}" for k in range(1000)])
+    assert len(table.groups) == 1000 and table.n == 50_000
+    assert (table.groups[0].name, table.groups[0].significant) == ("class 0", True)
+    assert sum(group.significant for group in table.groups) <= 3
+    matrix = confusion_matrix(rows, 1000, names=[f"class {k}" for k in range(1000)])
+    assert sum(matrix.count) == 50_000 and len(matrix.count) <= 2000 and matrix.names[7] == "class 7"
+
+
 def test_holm_steps_down() -> None:
     assert holm(np.array([0.01, 0.04, 0.02, 0.9])).tolist() == [True, False, False, False]
     assert holm(np.array([0.01, 0.03, 0.015])).tolist() == [True, True, True]

@@ -14,8 +14,11 @@ from macs_hf.metrics import measure
 from macs_hf.report import evaluation as report_module
 from macs_hf.report.corruption_table import CORRUPTIONS, SEVERITIES, Cell, CorruptionTable
 from macs_hf.report.evaluation import EvaluationReport, Interval, Measurement, ReliabilityTable, Temperature
+from macs_hf.report.groups import ConfusionMatrix, GroupMeasures, GroupTable
+from macs_hf.report.leakage import Copies, Leakage
 from macs_hf.report.margins import MarginAnalysis
 from macs_hf.report.rows import SampleRows
+from macs_hf.report.unknowns import Answered, Detection, Unknowns
 
 
 BINS = ReliabilityTable((0.0, 0.5), (0.5, 1.0), (0, 4), (0.0, 0.8), (0.0, 0.75))
@@ -37,6 +40,21 @@ TABLE = CorruptionTable(
     size=(32, 32),
 )
 MARGINS = MarginAnalysis(4, 3.0, 2.0, -0.5, 1.0, 0.25, 0.3, 0.4, 0.1, 0.01, None, 0.5, 0.4, 0.1, 10, "pixel", 7.5)
+GROUP = GroupMeasures("cat", 4, True, METRICS["accuracy"], 0.05, 0.02, Interval(0.01, -0.1, 0.1), False, True)
+DETECTION = Detection("energy", METRICS["accuracy"], METRICS["ece"])
+UNKNOWNS = Unknowns(
+    "someone/textures",
+    "test",
+    9,
+    20,
+    0.5,
+    0.8,
+    (DETECTION,),
+    None,
+    (Answered(0.9, 0.7, METRICS["ece"], METRICS["accuracy"]),),
+    ("cat",),
+    1,
+)
 REPORT = EvaluationReport(
     model="someone/model",
     dataset="someone/dataset",
@@ -55,7 +73,18 @@ REPORT = EvaluationReport(
 )
 
 
-@pytest.mark.parametrize("report", [REPORT, EvaluationReport("m", "d", "test", 4, REPORT.before)])
+WHOLE = replace(
+    REPORT,
+    image_size=(32, 48),
+    classes=GroupTable("label", (GROUP,)),
+    confusion=ConfusionMatrix(2, (0, 1), (0, 0), (3, 1), ("cat", "dog")),
+    groups=GroupTable("camera", (GROUP,)),
+    unknowns=UNKNOWNS,
+    leakage=Leakage({"train": 2, "test": 4}, {"train": 9, "test": 4}, (Copies("test", "train", 1),)),
+)
+
+
+@pytest.mark.parametrize("report", [REPORT, WHOLE, EvaluationReport("m", "d", "test", 4, REPORT.before)])
 def test_round_trip(report: EvaluationReport, tmp_path: Path) -> None:
     report.save(tmp_path / "evaluation.json")
     loaded = EvaluationReport.load(tmp_path / "evaluation.json")
@@ -85,7 +114,7 @@ def test_published_is_with_the_temperature_if_there_is_one() -> None:
 
 def changed(path: str, value: Any) -> str:
     """The report as JSON with one value changed, NaN and infinity included."""
-    data = json.loads(REPORT.to_json())
+    data = json.loads(WHOLE.to_json())
     *parents, last = path.split(".")
     place = data
     for name in parents:
@@ -137,6 +166,29 @@ def changed(path: str, value: Any) -> str:
         ("margins.margin_share", 2.0, r"margins.margin_share must be within \[0, 1\], got 2.0"),
         ("margins.space", "inches", "margins.space must be one of 'normalized', 'pixel', got 'inches'"),
         ("margins.logit_norm", None, "margins.logit_norm must be a finite number, got None"),
+        ("image_size", [32], r"image_size must be a list of 2, got \[32\]"),
+        ("image_size.0", 0, r"image_size\[0\] must be a whole number of at least 1, got 0"),
+        ("classes.groups.0.n", 3, "classes must be about n = 4 images, got 3"),
+        ("groups.groups.0.ece", 1.2, r"groups.groups\[0\].ece must be within \[0, 1\], got 1.2"),
+        (
+            "groups.groups.0.accuracy",
+            {"value": 2.0, "low": 1.0, "high": 3.0},
+            r"groups.groups\[0\].accuracy.value must be within \[0, 1\], got 2.0",
+        ),
+        ("confusion.count.0", 4, "confusion.count must add up to n = 4, got 5"),
+        ("confusion.count.0", 0, r"confusion.count\[0\] must be a whole number of at least 1, got 0"),
+        ("confusion.label.1", 2, "confusion.label must hold class ids below 2"),
+        ("confusion.names", ["cat"], "confusion.names must be one for each of the 2 classes, got 1"),
+        ("confusion.count", [4], "confusion.label, prediction and count must have one entry per pair"),
+        ("unknowns.n", 21, "unknowns.total must be a whole number of at least 21, got 20"),
+        ("unknowns.before.0.score", "odin", r"unknowns.before\[0\].score must be one of"),
+        (
+            "unknowns.before.0.auroc",
+            {"value": 92.0, "low": 90.0, "high": 93.0},
+            r"unknowns.before\[0\].auroc.value must be within \[0, 1\], got 92.0",
+        ),
+        ("unknowns.answered.0.threshold", -1.0, r"unknowns.answered\[0\].threshold must be within \[0, 1\]"),
+        ("leakage.copies.0.count", 5, r"leakage.copies\[0\].count is 5, more than were compared"),
         ("training_arguments.method", {"a": 1}, "training_arguments.method must be one of"),
         ("seeds.seed", "0", "seeds.seed must be a whole number, got '0'"),
         ("versions.torch", 2, "versions.torch must be text, got 2"),

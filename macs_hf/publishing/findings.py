@@ -1,0 +1,70 @@
+"""What the model card says beyond the means: worst classes and groups, images of no class, copies between splits."""
+
+from typing import Any
+
+from ..data.leakage import leakage_line
+from ..report.evaluation import EvaluationReport
+from ..report.groups import ConfusionMatrix, GroupTable
+from ..report.interval import Interval
+from .markdown import text
+
+
+WORST, MISTAKES = 5, 3
+SCORES = {"max_probability": "maximum probability", "max_logit": "maximum logit", "energy": "energy"}
+
+
+def findings(report: EvaluationReport) -> dict[str, Any]:
+    """The variables of `templates/findings.md`."""
+    return {
+        "classes": _table(report.classes),
+        "mistakes": _mistakes(report.confusion),
+        "groups": _table(report.groups),
+        "group_column": None if report.groups is None else report.groups.column,
+        "leakage": None if report.leakage is None else leakage_line(report.leakage),
+        "unknowns": report.unknowns,
+        "detections": _detections(report),
+    }
+
+
+def _table(table: GroupTable | None) -> dict[str, Any] | None:
+    if table is None or len(table.groups) < 2:
+        return None
+    worst = table.groups[:WORST]
+    rows = [
+        (text(g.name) + (" \\*" if g.significant else ""), g.n, _cell(g.accuracy), _cell(g.gap, sign="+"))
+        for g in worst
+    ]
+    return {"rows": rows, "number": len(table.groups), "marked": any(group.significant for group in worst)}
+
+
+def _mistakes(matrix: ConfusionMatrix | None) -> list[str]:
+    """The most frequent confusions, in words."""
+    if matrix is None:
+        return []
+    names = matrix.names or tuple(map(str, range(matrix.n_classes)))
+    totals: dict[int, int] = {}
+    for label, count in zip(matrix.label, matrix.count, strict=True):
+        totals[label] = totals.get(label, 0) + count
+    pairs = zip(matrix.count, matrix.label, matrix.prediction, strict=True)
+    wrong = sorted(((-count, label, other) for count, label, other in pairs if label != other))[:MISTAKES]
+    return [
+        f"{text(names[label])} taken for {text(names[other])} ({-count:,} of {totals[label]:,})"
+        for count, label, other in wrong
+    ]
+
+
+def _detections(report: EvaluationReport) -> list[tuple[str, list[str]]]:
+    """For each score, the cells of the table: AUROC and FPR, before and after the temperature."""
+    if report.unknowns is None:
+        return []
+    found = report.unknowns
+    parts = [found.before] if found.after is None or not report.has_temperature else [found.before, found.after]
+    return [
+        (SCORES[scores[0].score], [_cell(part) for score in scores for part in (score.auroc, score.fpr95)])
+        for scores in zip(*parts, strict=True)
+    ]
+
+
+def _cell(interval: Interval, sign: str = "") -> str:
+    value, low, high = (f"{100 * number:{sign}.1f}" for number in (interval.value, interval.low, interval.high))
+    return f"{value} % [{low}, {high}]"

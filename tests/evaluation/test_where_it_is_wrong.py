@@ -1,0 +1,242 @@
+"""Beyond the means: size of the images, classes, groups, unknown images, copies and the gallery of mistakes."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from datasets import ClassLabel, Dataset, Features, Value
+from PIL import Image
+from scipy.special import softmax
+from sklearn.metrics import roc_auc_score
+from tiny import NUM_LABELS, Images, arguments, build
+from transformers import ViTImageProcessor
+
+from macs_hf import MaCSTrainer
+from macs_hf.cli.summary import summary_table
+from macs_hf.data.images import EvalTransform, ImageDataset
+from macs_hf.data.unknowns import UnknownImages
+from macs_hf.evaluation import write_gallery
+from macs_hf.evaluation.checkpoint import evaluate_checkpoint, write_report
+from macs_hf.evaluation.gallery import confident_mistakes
+from macs_hf.metrics import confusion_matrix, group_measures, wilson
+from macs_hf.report.rows import SampleRows
+from macs_hf.report.run import load_run
+
+
+NAMES = ("ant", "bee", "cat", "dog")
+PROCESSOR = ViTImageProcessor(size={"height": 32, "width": 32}, image_mean=[0.5] * 3, image_std=[0.5] * 3)
+
+
+def pictures(count: int, seed: int, brightness: int = 0) -> Dataset:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, NUM_LABELS, count)
+    pixels = rng.integers(0, 120, (count, 20, 20, 3)) + 30 * labels[:, None, None, None] + brightness
+    features = Features({"image": datasets.Image(), "label": ClassLabel(names=list(NAMES)), "camera": Value("string")})
+    rows = {
+        "image": [Image.fromarray(np.uint8(np.minimum(image, 255))) for image in pixels],
+        "label": labels.tolist(),
+        "camera": [f"camera {place % 3}" for place in range(count)],
+    }
+    return Dataset.from_dict(rows, features=features)
+
+
+def image_dataset(rows: Dataset, **options: Any) -> ImageDataset:
+    data = ImageDataset(rows, "image", options.pop("label", "label"), EvalTransform(PROCESSOR), "test", **options)
+    data.check_images()
+    return data
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> MaCSTrainer:
+    model = build("resnet")
+    model.config.id2label = dict(enumerate(NAMES))
+    run = MaCSTrainer(
+        model=model,
+        args=arguments(tmp_path_factory.mktemp("run"), max_steps=12),
+        train_dataset=image_dataset(pictures(64, 0)),
+        processing_class=PROCESSOR,
+    )
+    run.train()
+    return run
+
+
+@pytest.fixture(scope="module")
+def test() -> ImageDataset:
+    return image_dataset(pictures(150, 1), group_column="camera")
+
+
+def logits_of(run: MaCSTrainer, data: Any) -> np.ndarray:
+    images = torch.stack([data[place]["pixel_values"] for place in range(len(data))])
+    with torch.no_grad():
+        return run.model.eval()(images).logits.double().numpy()
+
+
+def test_the_report_says_at_which_size_it_measured(trained: MaCSTrainer) -> None:
+    """Someone else's transform, at another size than the processor makes."""
+    report, _ = evaluate_checkpoint(trained, Images(20, image_size=48), margin_samples=4)
+    assert report.image_size == (48, 48)
+    assert "(n = 20, 48 x 48 pixels)" in summary_table(report)
+
+
+def test_classes_and_groups_are_those_of_the_rows(trained: MaCSTrainer, test: ImageDataset, tmp_path: Path) -> None:
+    report, rows = evaluate_checkpoint(trained, test, image_dataset(pictures(120, 2)), margin_samples=4)
+    published = rows[-1]
+    assert report.image_size == (32, 32)
+    assert report.classes == group_measures(published, names=NAMES)
+    assert report.groups == group_measures(published, np.array(test.groups), column="camera")
+    assert [group.n for group in report.groups.groups] == [50] * 3
+    assert report.confusion == confusion_matrix(published, NUM_LABELS, NAMES)
+    truth = np.zeros((NUM_LABELS, NUM_LABELS), int)
+    np.add.at(truth, (published.label, published.prediction), 1)
+    np.testing.assert_array_equal(report.confusion.to_array(), truth)
+
+    written = write_report(report, rows, tmp_path)
+    assert {"classes.png", "confusion.png", "groups.png"} <= {path.name for path in written}
+    run = load_run(tmp_path)
+    assert run.report == report
+    assert run.rows.group.tolist() == test.groups.tolist()
+    frame = run.rows.to_pandas()
+    means = frame.assign(right=frame.label == frame.prediction).groupby("group").right.mean()
+    assert means.to_dict() == pytest.approx({g.name: g.accuracy.value for g in report.groups.groups})
+    assert run.rows.to_dataset().column_names == list(frame.columns)
+    table = summary_table(report)
+    assert f"lowest accuracy by class: {report.classes.groups[0].name} " in table
+    assert f"lowest accuracy by camera: {report.groups.groups[0].name} " in table
+
+
+def test_more_classes_than_a_table_holds(trained: MaCSTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("macs_hf.evaluation.groups.MAX_GROUPS", 3)
+    report, _ = evaluate_checkpoint(trained, Images(20), margin_samples=4)
+    assert (report.classes, report.confusion, report.groups) == (None, None, None)
+
+
+def test_copies_of_training_images_are_in_the_report(trained: MaCSTrainer) -> None:
+    leaked = datasets.concatenate_datasets([pictures(30, 1), pictures(64, 0).select(range(7))])
+    report, _ = evaluate_checkpoint(trained, image_dataset(leaked), margin_samples=4)
+    [pair] = report.leakage.copies
+    assert (pair.split, pair.other, pair.count) == ("test", "train", 7)
+    assert "exact copies between train and test: 7 of 37 test images are also in train" in summary_table(report)
+    assert evaluate_checkpoint(trained, Images(20), margin_samples=4)[0].leakage is None
+
+
+# ---- Unknown images ----
+
+
+def unknown(count: int = 90) -> UnknownImages:
+    images = image_dataset(pictures(count, 5, brightness=90).remove_columns("label"), label=None)
+    return UnknownImages(images, "user/bright", "test", 400, ("cat",))
+
+
+def test_scores_of_unknown_images_are_those_of_their_logits(trained: MaCSTrainer, test: ImageDataset) -> None:
+    new, validation = unknown(), image_dataset(pictures(420, 2))
+    report, rows = evaluate_checkpoint(trained, test, validation, unknowns=new, margin_samples=4)
+    found, temperature = report.unknowns, report.temperature.value
+    assert (found.dataset, found.split, found.n, found.total) == ("user/bright", "test", 90, 400)
+    assert (found.left_out, found.copies) == (("cat",), 0)
+    for part, scale in ((found.before, 1.0), (found.after, temperature)):
+        known, other = (logits_of(trained, data) / scale for data in (test, new.images))
+        expected = {
+            "max_probability": [softmax(side, axis=1).max(axis=1) for side in (known, other)],
+            "max_logit": [side.max(axis=1) for side in (known, other)],
+            "energy": [np.log(np.exp(side).sum(axis=1)) for side in (known, other)],
+        }
+        assert [detection.score for detection in part] == list(expected)
+        for detection in part:
+            known_scores, scores = expected[detection.score]
+            truth = np.repeat([1, 0], [len(known_scores), len(scores)])
+            auroc = roc_auc_score(truth, np.concatenate([known_scores, scores]))
+            assert detection.auroc.value == pytest.approx(auroc, abs=2e-4)
+            threshold = np.sort(known_scores)[int(0.05 * len(known_scores))]  # 143 of 150 are at least that
+            assert detection.fpr95.value == pytest.approx((scores >= threshold).mean(), abs=1.5 / 90)
+    confidence = softmax(logits_of(trained, new.images) / temperature, axis=1).max(axis=1)
+    assert found.confidence == pytest.approx(confidence.mean(), abs=1e-5)
+    assert found.known_confidence == pytest.approx(rows[-1].confidence.mean(), abs=1e-5)
+    promised = {p.accuracy: p.threshold for p in report.guarantees.abstentions if p.threshold is not None}
+    assert {answer.accuracy: answer.threshold for answer in found.answered} == promised
+    for answer in found.answered:
+        number = int((confidence >= answer.threshold).sum())
+        assert answer.unknown.value == pytest.approx(number / 90, abs=1.5 / 90)
+        assert answer.known.value == pytest.approx((rows[-1].confidence >= answer.threshold).mean(), abs=1.5 / 150)
+    assert "90 images of none of its classes (user/bright, test): mean confidence" in summary_table(report)
+
+
+def test_stored_thresholds_count_for_a_model_that_came_calibrated(trained: MaCSTrainer, test: ImageDataset) -> None:
+    trained.model.config.abstention_thresholds = {"0.9": 0.5, "0.95": 1.0, "delta": 0.05}
+    report, rows = evaluate_checkpoint(trained, test, unknowns=unknown(), margin_samples=4)
+    del trained.model.config.abstention_thresholds
+    assert report.unknowns.after is None
+    low, high = report.unknowns.answered
+    assert (low.accuracy, low.threshold, high.accuracy, high.threshold) == (0.9, 0.5, 0.95, 1.0)
+    assert low.known.value == pytest.approx((rows[0].confidence >= 0.5).mean())
+    assert (high.known.value, high.known.low, high.known.high) == (0.0, 0.0, wilson(0, 150)[1])
+
+
+def test_unknown_images_that_are_test_images_are_counted(trained: MaCSTrainer, test: ImageDataset) -> None:
+    rows = datasets.concatenate_datasets([pictures(20, 5, brightness=90), pictures(150, 1).select(range(4))])
+    new = UnknownImages(image_dataset(rows.remove_columns("label"), label=None), "user/mixed", "test", 24)
+    report, _ = evaluate_checkpoint(trained, test, unknowns=new, margin_samples=4)
+    assert report.unknowns.copies == 4
+
+
+# ---- The gallery ----
+
+
+def rows_of(label: list[int], prediction: list[int], confidence: list[float]) -> SampleRows:
+    zeros = np.zeros(len(label), np.float32)
+    return SampleRows(
+        np.array(label, np.int32),
+        np.array(prediction, np.int32),
+        np.array(confidence, np.float32),
+        zeros,
+        zeros,
+        zeros,
+    )
+
+
+def test_the_most_confident_mistakes_come_first() -> None:
+    rows = rows_of([0, 1, 2, 0, 1], [1, 1, 0, 2, 0], [0.6, 0.99, 0.9, 0.6, 0.7])
+    assert confident_mistakes(rows, 3).tolist() == [2, 4, 0]
+    assert confident_mistakes(rows, 9).tolist() == [2, 4, 0, 3]
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_the_gallery_shows_images_and_names(
+    count: int, test: ImageDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label = [test[place]["labels"] for place in range(len(test))]
+    rows = replace(
+        rows_of(label, [(y + (place < 9)) % 4 for place, y in enumerate(label)], np.linspace(0.9, 0.5, 150)),
+        name=np.array([f"folder/{place}.png" for place in range(150)]),
+    )
+    shown: dict[str, Any] = {}
+
+    def spy(images: list[Image.Image], captions: list[str], title: str) -> Any:
+        from macs_hf.plots.gallery import plot_gallery
+
+        shown.update(images=images, captions=captions, title=title)
+        return plot_gallery(images, captions, title)
+
+    monkeypatch.setattr("macs_hf.evaluation.gallery.plot_gallery", spy)
+    path = write_gallery(test, rows, NAMES, tmp_path, count)
+    assert path == tmp_path / "mistakes.png" and path.is_file()
+    assert len(shown["images"]) == count and shown["images"][0].size == (20, 20)
+    assert shown["captions"][0].split("\n") == [
+        f"predicted {NAMES[(label[0] + 1) % 4]}", "with 90.0 %", f"true {NAMES[label[0]]}", "folder/0.png"
+    ]  # fmt: skip
+    assert shown["title"] == f"the {count} most confident of 9 mistakes on 150 test images"
+
+
+def test_no_mistakes_no_gallery(tmp_path: Path) -> None:
+    (tmp_path / "mistakes.png").touch()  # of an earlier run
+    rows = rows_of([0, 1], [0, 1], [0.5, 0.6])
+    assert write_gallery(Images(2), rows, NAMES, tmp_path, 5) is None
+    assert not (tmp_path / "mistakes.png").exists()
+
+
+def test_images_of_any_dataset_can_be_shown(tmp_path: Path) -> None:
+    rows = rows_of([0, 1], [1, 1], [0.5, 0.6])
+    assert write_gallery(Images(2), rows, NAMES, tmp_path, 5).is_file()

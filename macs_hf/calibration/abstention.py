@@ -86,7 +86,10 @@ def abstention_threshold(
 
     ```
     """
-    return abstention_report(confidence, correct, accuracy, delta).threshold
+    found = abstention_report(confidence, correct, accuracy, delta)
+    if found.threshold is None:
+        logger.warning("no threshold: %s", found.reason)
+    return found.threshold
 
 
 def abstention_report(
@@ -117,7 +120,6 @@ def abstention_report(
             f"{len(confidence)} held-out samples are too few to promise an accuracy of {accuracy:g} with "
             f"delta={delta:g}: it takes at least {answers_needed(accuracy, delta)}, all of them right"
         )
-    logger.warning("no threshold: %s", reason)
     return AbstentionFit(None, reason, len(confidence))
 
 

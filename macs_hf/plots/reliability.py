@@ -13,6 +13,7 @@ from matplotlib.ticker import PercentFormatter
 
 from ..metrics.measurement import wilson
 from ..report.evaluation import EvaluationReport, Measurement
+from ..report.names import short_name
 
 
 ACCURACY, CONFIDENCE, INK = "#4477aa", "#cc3344", "#222222"
@@ -39,7 +40,7 @@ def plot_reliability(report: EvaluationReport) -> Figure:
         _histogram(grid[1, column], measurement)
     grid[0, 0].set_ylabel("Accuracy")
     grid[1, 0].set_ylabel("Samples")
-    figure.suptitle(f"{report.model}\n{report.dataset}, {report.split} (n = {report.n:,})", fontsize=11, color=INK)
+    figure.suptitle(heading(report), fontsize=11, color=INK)
     handles = [
         Line2D([], [], color=INK, marker="o", markersize=3, linewidth=0.9, label="Accuracy"),
         Patch(color=OVERCONFIDENT, label="Overconfident"),
@@ -52,6 +53,11 @@ def plot_reliability(report: EvaluationReport) -> Figure:
 def save_reliability(report: EvaluationReport, path: str | PathLike[str]) -> None:
     """Writes the diagram as PNG, about 1,450 pixels wide."""
     plot_reliability(report).savefig(path, format="png")
+
+
+def heading(report: EvaluationReport) -> str:
+    """Model and dataset on two lines, without folders of the machine."""
+    return f"{short_name(report.model)}\n{short_name(report.dataset)}, {report.split} (n = {report.n:,})"
 
 
 def _diagram(axes: Axes, measurement: Measurement, title: str) -> None:

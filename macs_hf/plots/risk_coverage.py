@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..report.evaluation import EvaluationReport
-from .reliability import ACCURACY, CONFIDENCE, INK, tidy
+from .reliability import ACCURACY, CONFIDENCE, INK, heading, tidy
 
 
 def plot_risk_coverage(report: EvaluationReport) -> Figure:
@@ -33,7 +33,7 @@ def plot_risk_coverage(report: EvaluationReport) -> Figure:
             axes.hlines(risk, share.low, share.high, color=CONFIDENCE, linewidth=1.2, zorder=4)
             axes.plot(share.value, risk, "o", color=CONFIDENCE, markersize=3.5, zorder=5)
     aurc, best = found.aurc, found.aurc.value - found.excess_aurc.value
-    figure.suptitle(f"{report.model}\n{report.dataset}, {report.split} (n = {report.n:,})", fontsize=11, color=INK)
+    figure.suptitle(heading(report), fontsize=11, color=INK)
     axes.set_title(
         f"AURC {aurc.value:.4f} ({aurc.low:.4f} to {aurc.high:.4f}), best ordering {best:.4f}",
         fontsize=9.5,

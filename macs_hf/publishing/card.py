@@ -8,10 +8,11 @@ from jinja2 import Environment, StrictUndefined
 
 from ..report.corruption_table import STANDARD_15
 from ..report.evaluation import EvaluationReport
+from ..report.names import short_name
 from ..report.run import GALLERY, GALLERY_CAPTION, PICTURES
 from . import markdown
 from .findings import findings
-from .sections import percent, sections, short_name
+from .sections import percent, sections
 from .settings import CardSettings
 
 

@@ -29,7 +29,8 @@ def promises(guarantees: Guarantees) -> dict[str, Any]:
         "shown_level": None if level is None else _level(level),
         "corrupted": corrupted,
         "sets": [_set_cells(promise, guarantees, corrupted) for promise in sets],
-        "answers": [_answer_cells(promise, corrupted) for promise in answers],
+        "answers": [_answer_cells(promise, corrupted) for promise in answers if promise.threshold is not None],
+        "not_promised": [f"{_level(p.accuracy)} ({text(p.reason)})" for p in answers if p.threshold is None],
         "answer_level": next((promise.accuracy for promise in answers if promise.threshold is not None), None),
         "delta": answers[0].delta if answers else None,
     }
@@ -64,9 +65,6 @@ def _set_cells(promise: PredictionSetGuarantee, guarantees: Guarantees, corrupte
 
 
 def _answer_cells(promise: AbstentionGuarantee, corrupted: bool) -> list[str]:
-    if promise.threshold is None:
-        cells = [_level(promise.accuracy), f"not promised: {text(promise.reason)}", "", ""]
-        return cells + ([""] if corrupted else [])
     cells = [_level(promise.accuracy), f"{promise.threshold:.4g}", _points(promise.test_answered)]
     cells.append("no test image is answered" if promise.test_accuracy is None else _points(promise.test_accuracy))
     return cells + ([_by_severity(promise.severity_accuracy)] if corrupted else [])

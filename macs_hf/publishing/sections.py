@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ..report.corruption_table import CORRUPTIONS, FAMILIES, STANDARD_15, CorruptionTable
 from ..report.evaluation import EvaluationReport, Interval, Measurement
+from ..report.names import short_name
 from .markdown import code
 from .promises import promises, ranking
 from .shift import shift_sentences
@@ -54,11 +54,6 @@ def sections(report: EvaluationReport, datasets: Sequence[str]) -> dict[str, Any
 
 def percent(value: float, digits: int = 1) -> str:
     return f"{100 * value:.{digits}f} %"
-
-
-def short_name(dataset: str) -> str:
-    """A Hub id as it is; of a local path only the last part, which says nothing about the machine."""
-    return dataset if re.fullmatch(r"[\w.-]+/[\w.-]+", dataset) else Path(dataset).name
 
 
 def _training(report: EvaluationReport, datasets: Sequence[str]) -> str:

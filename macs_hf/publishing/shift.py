@@ -28,11 +28,10 @@ def shift_sentences(table: CorruptionTable) -> list[str]:
     severity = harmful_severity(table)
     if severity is not None:
         with_it, without = (table.by_severity(score, STANDARD_15)[severity] for score in ("scaled_ece", "ece"))
-        where = f"From severity {severity} on" if severity < SEVERITIES[-1] else f"At severity {severity}"
-        sentences.append(
-            f"{where} the temperature does harm: at severity {severity} the mean ECE is {100 * with_it:.1f} % with it "
-            f"and {100 * without:.1f} % without."
-        )
+        where = f"At severity {severity} the temperature does harm:"
+        if severity < SEVERITIES[-1]:
+            where = f"From severity {severity} on the temperature does harm: at severity {severity}"
+        sentences.append(f"{where} the mean ECE is {100 * with_it:.1f} % with it and {100 * without:.1f} % without.")
     return sentences
 
 

@@ -51,10 +51,11 @@ def test_how_many_right_answers_it_takes(
     assert answers_needed(accuracy, delta) == needed
     assert abstention_threshold([0.7] * needed, [True] * needed, accuracy, delta) == 0.0
     with caplog.at_level(logging.WARNING, logger="macs_hf.calibration"):
-        fit = abstention_report([0.7] * (needed - 1), [True] * (needed - 1), accuracy, delta)
+        assert abstention_threshold([0.7] * (needed - 1), [True] * (needed - 1), accuracy, delta) is None
+    fit = abstention_report([0.7] * (needed - 1), [True] * (needed - 1), accuracy, delta)
     assert fit.threshold is None and fit.answered == 0 and fit.num_samples == needed - 1
     assert f"it takes at least {needed}, all of them right" in fit.reason
-    assert fit.reason in caplog.text
+    assert fit.reason in caplog.text and len(caplog.records) == 1  # a report has its reason, and logs none
 
 
 def test_the_search_ends_at_the_first_failure() -> None:

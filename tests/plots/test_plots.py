@@ -61,6 +61,12 @@ def test_bars_and_texts_are_those_of_the_report() -> None:
     assert [text.get_text() for text in histogram.texts] == ["accuracy 70.0 %", "mean confidence 76.0 %"]
 
 
+def test_pictures_name_no_folders_of_the_machine() -> None:
+    report = replace(ranked(), model="/home/someone/runs/best", dataset="/home/someone/pictures")
+    for plot in (plot_reliability, plot_risk_coverage):
+        assert plot(report).get_suptitle() == "best\npictures, test (n = 100)"
+
+
 def test_without_temperature_there_is_one_column() -> None:
     assert len(plot_reliability(replace(REPORT, after=None, temperature=None)).axes) == 2
 

@@ -324,6 +324,17 @@ def test_the_lowest_class_is_not_one_of_a_few_images() -> None:
     assert lowest_class(promise, named)[0] == "bee"
 
 
+def test_where_no_answers_are_promised_there_is_no_table() -> None:
+    sure, none = REPORT.guarantees.abstentions
+    text = model_card(replace(REPORT, guarantees=replace(REPORT.guarantees, abstentions=(none,))), SETTINGS).text
+    assert "confidence from" not in text
+    assert "to be right: 99 % (200 held-out samples are too few \\| by far)." in text
+    text = model_card(replace(REPORT, guarantees=replace(REPORT.guarantees, abstentions=(sure,))), SETTINGS).text
+    assert (
+        "| 95 % | 0.83 | 70.0 % [67.0, 73.0] | 96.0 % [94.0, 97.0] |" in text and "No confidence is found" not in text
+    )
+
+
 def test_a_severity_without_answers_leaves_a_gap() -> None:
     sure, none = REPORT.guarantees.abstentions
     answered = {severity: share for severity, share in sure.severity_accuracy.items() if severity != 4}

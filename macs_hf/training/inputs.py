@@ -3,16 +3,17 @@ processor, so its accuracy and its temperature hold only if both agree."""
 
 from typing import Any
 
-from accelerate.logging import get_logger
+from accelerate import PartialState
 from torch import Tensor, nn
 from transformers import TimmWrapperForImageClassification, TimmWrapperImageProcessor
+from transformers.utils import logging
 
 from ..models.processor_size import resized_processor
 from ..models.timm_layout import timm_pretrained_cfg
 from ..pixels import Preparation, preparation
 
 
-logger = get_logger(__name__)  # of the first process only
+logger = logging.get_logger(__name__)
 
 # Values a little beyond the processor's range, as noise adds them, and a few far beyond it, as random erasing does.
 SLACK, TOLERATED_SHARE = 0.05, 0.01
@@ -57,11 +58,11 @@ class Inputs:
             resized = resized_processor(used, size[0])
         except ValueError as error:
             if self._saved != size:
-                logger.warning(f"The saved processor still makes {_pixels(made.size)}, not {_pixels(size)}: {error}")
+                _warn(f"The saved processor still makes {_pixels(made.size)}, not {_pixels(size)}: {error}")
             self._saved = size
             return processor
         if self._saved != size:
-            logger.warning(f"The processor is saved for images of {_pixels(size)}, in place of {_pixels(made.size)}.")
+            _warn(f"The processor is saved for images of {_pixels(size)}, in place of {_pixels(made.size)}.")
         self._saved = size
         return resized
 
@@ -84,7 +85,7 @@ def _prepared(processor: Any) -> Preparation | None:
 
 def _warn_of_size(size: Size, made: Preparation) -> None:
     if made.size not in (None, size):
-        logger.warning(
+        _warn(
             f"Training images have {_pixels(size)}, but the image processor makes {_pixels(made.size)}, at which the "
             "model would be used. The processor is saved with the size of the images that the model is evaluated "
             "with, or else trained with; to choose it yourself, pass a processing_class of that size."
@@ -101,11 +102,16 @@ def _warn_of_range(images: Tensor, made: Preparation) -> None:
     low, high = images.min().item(), images.max().item()
     ends = [((end - m) / s) for end in (0, 1) for m, s in zip(made.mean, made.std, strict=True)]
     if outside > TOLERATED_SHARE or (low >= 0 and high <= 1 and min(ends) < -0.5):
-        logger.warning(
+        _warn(
             f"Training images have values from {low:.3g} to {high:.3g}, but the image processor makes values from "
             f"{min(ends):.3g} to {max(ends):.3g}, with which the model would be used. Normalise training images as it "
             "does, with its image_mean and image_std, or pass the processing_class that they were prepared with."
         )
+
+
+def _warn(message: str) -> None:
+    if PartialState().is_main_process:  # the others see images of the same kind
+        logger.warning(message)
 
 
 def _pixels(size: Size) -> str:

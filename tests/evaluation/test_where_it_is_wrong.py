@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, Value
+from matplotlib.figure import Figure
 from PIL import Image
 from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
@@ -82,7 +83,9 @@ def test_the_report_says_at_which_size_it_measured(trained: MaCSTrainer) -> None
     assert "(n = 20, 48 x 48 pixels)" in summary_table(report)
 
 
-def test_classes_and_groups_are_those_of_the_rows(trained: MaCSTrainer, test: ImageDataset, tmp_path: Path) -> None:
+def test_classes_and_groups_are_those_of_the_rows(
+    trained: MaCSTrainer, test: ImageDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     report, rows = evaluate_checkpoint(trained, test, image_dataset(pictures(120, 2)), margin_samples=4)
     published = rows[-1]
     assert report.image_size == (32, 32)
@@ -94,10 +97,18 @@ def test_classes_and_groups_are_those_of_the_rows(trained: MaCSTrainer, test: Im
     np.add.at(truth, (published.label, published.prediction), 1)
     np.testing.assert_array_equal(report.confusion.to_array(), truth)
 
-    written = write_report(report, rows, tmp_path)
+    titles: list[str] = []
+    savefig = Figure.savefig
+    monkeypatch.setattr(
+        Figure,
+        "savefig",
+        lambda self, *args, **kwargs: titles.append(self.get_suptitle()) or savefig(self, *args, **kwargs),
+    )
+    written = write_report(replace(report, dataset="/home/someone/animals"), rows, tmp_path)
+    assert not any("/home" in title for title in titles) and sum("animals, test" in title for title in titles) >= 4
     assert {"classes.png", "confusion.png", "groups.png"} <= {path.name for path in written}
     run = load_run(tmp_path)
-    assert run.report == report
+    assert run.report == replace(report, dataset="/home/someone/animals")
     assert run.rows.group.tolist() == test.groups.tolist()
     frame = run.rows.to_pandas()
     means = frame.assign(right=frame.label == frame.prediction).groupby("group").right.mean()

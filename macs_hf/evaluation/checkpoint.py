@@ -19,7 +19,7 @@ from ..metrics import measure, risk_coverage
 from ..objective.supervision import logits_of
 from ..plots.corruptions import plot_corruption_heat_map, plot_severity_curves
 from ..plots.groups import plot_confusion, plot_groups
-from ..plots.reliability import save_reliability
+from ..plots.reliability import heading, save_reliability
 from ..plots.risk_coverage import save_risk_coverage
 from ..report.corruption_table import CorruptionTable
 from ..report.evaluation import EvaluationReport, Temperature
@@ -147,7 +147,7 @@ def write_report(
     save_reliability(report, folder / "reliability.png")
     if report.risk_coverage is not None:
         save_risk_coverage(report, folder / "risk_coverage.png")
-    title = f"{report.model}, {report.dataset}, {report.split} (n = {report.n:,})"
+    title = heading(report).replace("\n", ", ")
     if report.classes is not None:
         plot_groups(report.classes, title).savefig(folder / "classes.png")
     if report.confusion is not None:

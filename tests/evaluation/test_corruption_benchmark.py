@@ -121,16 +121,22 @@ def test_rows_hold_how_often_an_image_was_right_and_its_mean_nll() -> None:
 LAUNCHED = """
 import json, torch
 from accelerate import Accelerator
+from macs_hf.calibration import make_guarantees
 from macs_hf.evaluation import evaluate_corruptions
+from macs_hf.evaluation.shift_tally import ShiftTally
+from macs_hf.report.plain import to_plain
 generator = torch.Generator().manual_seed(0)
+shift = ShiftTally(make_guarantees(torch.randn(200, 3, generator=generator), torch.arange(200) % 3))
 images = torch.randint(0, 256, (21, 3, 32, 32), dtype=torch.uint8, generator=generator)
 accelerator = Accelerator(cpu=True)
 table = evaluate_corruptions(
     lambda batch: batch.float().mean((2, 3)), [(image, i % 3) for i, image in enumerate(images)],
-    corruptions=("gaussian_noise", "fog"), severities=(3,), accelerator=accelerator, progress=False,
+    corruptions=("gaussian_noise", "fog"), severities=(3,), accelerator=accelerator, progress=False, shift=shift,
 )
+guarantees = shift.totals(table, accelerator)
 if accelerator.is_main_process:
     print("TABLE" + json.dumps(table.to_dict()))
+    print("GUARANTEES" + json.dumps(to_plain(guarantees)))
 """
 
 
@@ -138,7 +144,7 @@ if accelerator.is_main_process:
 def test_two_processes_give_the_table_of_one(tmp_path: Path) -> None:
     script = tmp_path / "launched.py"
     script.write_text(LAUNCHED)
-    tables = []
+    tables, outcomes = [], []
     for processes in (1, 2):
         command = [
             "-m",
@@ -152,6 +158,8 @@ def test_two_processes_give_the_table_of_one(tmp_path: Path) -> None:
         output = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True).stdout
         line = next(line for line in output.splitlines() if line.startswith("TABLE"))
         tables.append(CorruptionTable.from_dict(json.loads(line.removeprefix("TABLE"))))
+        outcomes.append(next(line for line in output.splitlines() if line.startswith("GUARANTEES")))
+    assert outcomes[0] == outcomes[1] and '"n": 21}' in outcomes[0]
     assert tables[1].n == 21
     for key, value in tables[0].summary().items():
         assert math.isclose(tables[1].summary()[key], value, rel_tol=1e-6), key

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ from .checkpoints import last_complete_checkpoint
 logger = logging.get_logger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SECONDS_BETWEEN_EXCHANGES = 1.0
+MOST_STEPS_BETWEEN_EXCHANGES = 100
 
 
 def stops_on_signals(args: TrainingArguments) -> bool:
@@ -49,8 +52,9 @@ class SignalStop(TrainerCallback):
     """
     Saves a checkpoint and ends training when one of the processes has received a signal.
 
-    All processes have to save at the same step. After each one they begin to exchange the signals that they have
-    received, and read the result after the next one, so that no step waits for it.
+    All processes have to save at the same step. After a step they begin to exchange the signals that they have
+    received, and read the result after the next one, so that no step waits for it. They do so about once a second,
+    after each step if steps are longer: the exchange also says after how many steps the next one is due.
     """
 
     def __init__(self, process: int = 0) -> None:
@@ -60,6 +64,8 @@ class SignalStop(TrainerCallback):
         self._previous: dict[int, Any] = {}
         self._group: dist.ProcessGroup | None = None
         self._exchange: tuple[dist.Work, torch.Tensor] | None = None
+        self._began = 0, -1.0  # the step and the time of the last exchange
+        self._due = 0  # the step of the next one
 
     # ---- Signals ----
 
@@ -67,7 +73,8 @@ class SignalStop(TrainerCallback):
         if threading.current_thread() is not threading.main_thread():
             raise ValueError("stop_on_signals=True needs the main thread, the only one that receives signals.")
         for number in SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup` and shells in the background mean it
+            # Ignored by `nohup` and by shells in the background, which mean it; None is a handler that is not Python's.
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 self._previous[number] = signal.signal(number, self._receive)
 
     def uninstall(self) -> None:
@@ -96,14 +103,15 @@ class SignalStop(TrainerCallback):
     ) -> None:
         if state.epoch == int(state.epoch) or state.global_step >= state.max_steps:
             return  # the end of the epoch follows, with an evaluation that belongs to this checkpoint
-        agreed = self._result()
-        self._begin_exchange()
-        self._stop_at(agreed, args, control)
+        number = self._result()
+        if state.global_step >= self._due:
+            self._begin_exchange(state.global_step)
+        self._stop_at(number, args, control)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._stop_at(self.agree(), args, control)
+        self._stop_at(self.agree(state.global_step), args, control)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.stopping:
@@ -111,10 +119,10 @@ class SignalStop(TrainerCallback):
                 dist.barrier(self._group)  # a launcher ends the others when one process ends
             raise TrainingStopped(self.stopping, last_complete_checkpoint(args.output_dir))
 
-    def agree(self) -> int:
+    def agree(self, step: int) -> int:
         """The number of the signal that any process has received up to now, the same in all of them; 0 if none."""
         self._result()
-        self._begin_exchange()
+        self._begin_exchange(step)
         return self._result()
 
     def close(self) -> None:
@@ -128,20 +136,27 @@ class SignalStop(TrainerCallback):
             self.stopping = signal_number
             control.should_log = control.should_save = True
 
-    def _begin_exchange(self) -> None:
-        if self._group is not None:
-            number = torch.tensor(self.received)
-            work = dist.all_reduce(number, dist.ReduceOp.MAX, group=self._group, async_op=True)
-            self._exchange = work, number
+    def _begin_exchange(self, step: int) -> None:
+        if self._group is None:
+            return
+        now, (last_step, last_time) = time.monotonic(), self._began
+        steps_per_second = (step - last_step) / max(now - last_time, 1e-3)
+        interval = max(1, min(int(steps_per_second * SECONDS_BETWEEN_EXCHANGES), MOST_STEPS_BETWEEN_EXCHANGES))
+        values = torch.tensor([self.received, -interval])  # the largest number and the smallest interval are taken
+        work = dist.all_reduce(values, dist.ReduceOp.MAX, group=self._group, async_op=True)
+        self._exchange, self._began = (work, values), (step, now)
 
     def _result(self) -> int:
+        """The number that was exchanged last; of a single process, that of its own signal."""
         if self._group is None:
             return self.received
         if self._exchange is None:
             return 0
-        work, number = self._exchange
+        work, values = self._exchange
         work.wait()
-        return int(number)
+        number, interval = values.tolist()
+        self._exchange, self._due = None, self._began[0] - interval
+        return number
 
 
 @contextmanager
@@ -155,7 +170,7 @@ def stopping_on_signals(trainer: Trainer) -> Iterator[SignalStop]:
     trainer.add_callback(stop)
     try:
         yield stop
-        signal_number = stop.agree()  # about signals since the last epoch ended
+        signal_number = stop.agree(trainer.state.global_step)  # about signals since the last epoch ended
         stop.close()
         if signal_number:
             raise TrainingStopped(signal_number, last_complete_checkpoint(trainer.args.output_dir))

@@ -73,7 +73,7 @@ class SignalStop(TrainerCallback):
         if threading.current_thread() is not threading.main_thread():
             raise ValueError("stop_on_signals=True needs the main thread, the only one that receives signals.")
         for number in SIGNALS:
-            # Ignored by `nohup` and by shells in the background, which mean it; None is a handler that is not Python's.
+            # Ignored by `nohup` and by shells in the background, which mean it; None is a handler of another language.
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 self._previous[number] = signal.signal(number, self._receive)
 

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,10 @@ class Send(TrainerCallback):
             workers = [process.pid for process in multiprocessing.active_children()]
             assert workers or not self.to_workers
             for number in self.numbers:
-                for process in workers if self.to_workers else [os.getpid()]:
-                    os.kill(process, number)
+                if self.to_workers:  # by another process, since that of the loader may end its workers
+                    subprocess.run(["kill", f"-{number:d}", *map(str, workers)], check=True)
+                else:
+                    os.kill(os.getpid(), number)
 
 
 def start(folder: Path, *callbacks: TrainerCallback, name: str = "swin", **overrides: Any) -> MaCSTrainer:
@@ -124,17 +127,31 @@ def test_all_that_going_on_needs_is_saved_however_a_run_saves(options: dict[str,
     assert same_weights(whole.model, again.model)
 
 
-def test_workers_of_loaders_survive_what_their_run_has_to_survive(whole: MaCSTrainer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "method"),
+    [
+        (signal.SIGTERM, "fork"),
+        # Forked workers have the handler of their run.
+        pytest.param(signal.SIGINT, "spawn", marks=pytest.mark.slow),
+    ],
+)
+def test_workers_of_loaders_survive_what_their_run_has_to_survive(
+    number: signal.Signals, method: str, tmp_path: Path
+) -> None:
     """A terminal sends Ctrl-C, and a launcher SIGTERM, to the workers too, while their batches are still needed."""
-    workers = {"dataloader_num_workers": 2} | BEST
-    both = Send(3, signal.SIGTERM, signal.SIGINT, to_workers=True), Send(5, signal.SIGTERM)
-    # In the second epoch, which has three batches: all are needed after the workers are sent the signals.
-    stopped = stop(start(tmp_path / "run", *both, **workers))
-    assert stopped.checkpoint == tmp_path / "run" / "checkpoint-6"
-    again = start(tmp_path / "run", **workers)
-    again.train(resume_from_checkpoint=True)
-    assert same_weights(whole.model, again.model)
-    assert multiprocessing.active_children() == []  # the loaders have ended them
+    # Twelve batches an epoch, of which the workers have made at most seven when they are sent the signal.
+    callbacks = Send(2, number, to_workers=True), Send(9, number)
+    options = {"dataloader_num_workers": 2, "dataloader_multiprocessing_context": method}
+    options |= {"per_device_train_batch_size": 2, "max_steps": 24}
+    stopped = stop(start(tmp_path, *callbacks, **options))
+    assert stopped.checkpoint == tmp_path / "checkpoint-10"
+    # The process that they work for ends them, when it ends itself at the latest.
+    workers = multiprocessing.active_children()
+    assert len(workers) == 2
+    for worker in workers:
+        worker.terminate()
+        worker.join(timeout=60)
+        assert worker.exitcode == 0
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:

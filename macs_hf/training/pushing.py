@@ -9,9 +9,17 @@ from transformers import Trainer
 from transformers.trainer_utils import HubStrategy, SaveStrategy
 from transformers.utils.hub import PushInProgress
 
+from ..publishing.access import open_repo
 from ..publishing.folder import write_card
 from ..publishing.push import LAST_CHECKPOINT, push_checkpoint, push_folder
 from ..report.evaluation import EvaluationReport
+
+
+def open_trainer_repo(trainer: Trainer, token: str | None = None) -> None:
+    """Find out who pushes and whether they may, and make the repository and its branch."""
+    if trainer.is_world_process_zero():
+        trainer.hub_model_id = open_repo(trainer.args, token)
+        trainer.push_in_progress = None
 
 
 def write_trainer_card(

@@ -13,18 +13,18 @@ import numpy as np
 import torch.nn.functional as F
 from huggingface_hub import CommitInfo
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, Trainer
 from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOutput
 from transformers.utils import logging
 
 from ..calibration import TemperatureFit, calibrate_logits, fit_temperature_report, fold_temperature, store_guarantees
-from ..data.keyed import KeyedDataset
+from ..data.keyed import KeyedDataset, keyed
 from ..objective.losses import check_labels
 from ..objective.objective import Objective, objective_of
 from ..objective.supervision import logits_of, supervise
 from ..pixels import PixelStats
-from ..publishing.access import open_repo, refuse_hub_token
+from ..publishing.access import refuse_hub_token
 from ..randomness import global_rng_preserved, mix_seed
 from ..report.config_fields import forget_calibration
 from ..report.rows import SampleRows
@@ -34,7 +34,7 @@ from .checkpoints import is_checkpoint, restore_weights, save_timm_weights
 from .inputs import Inputs
 from .loss_log import LossLog
 from .preemption import SignalStop, shield_workers, stopping_on_signals
-from .pushing import push_in_background, push_model, write_trainer_card
+from .pushing import open_trainer_repo, push_in_background, push_model, write_trainer_card
 from .resuming import checkpoint_to_resume, finish_checkpoint
 from .row_metrics import rows_at, summary_of_rows, with_loss_of_rows
 from .temporary import replaced, temporarily
@@ -99,13 +99,11 @@ class MaCSTrainer(Trainer):
 
     def get_train_dataloader(self) -> DataLoader:
         """As in `Trainer`; the random transforms of a map-style dataset depend on (seed, epoch, index) only."""
-        dataset, self._keyed_dataset = self.train_dataset, None
+        dataset = self.train_dataset
         if isinstance(dataset, datasets.Dataset):
             dataset = self._remove_unused_columns(dataset, description="Training")
-        if dataset is not None and not isinstance(dataset, IterableDataset):
-            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-            dataset = self._keyed_dataset = KeyedDataset(dataset, seed)
-        with temporarily(self, train_dataset=dataset):
+        self._keyed_dataset = keyed(dataset, self.args.seed if self.args.data_seed is None else self.args.data_seed)
+        with temporarily(self, train_dataset=dataset if self._keyed_dataset is None else self._keyed_dataset):
             return shield_workers(super().get_train_dataloader(), self.args)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
@@ -285,9 +283,7 @@ class MaCSTrainer(Trainer):
 
     def init_hf_repo(self, token: str | None = None) -> None:
         """Find out who pushes and whether they may, and make the repository and its branch."""
-        if self.is_world_process_zero():
-            self.hub_model_id = open_repo(self.args, token)
-            self.push_in_progress = None
+        open_trainer_repo(self, token)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write `README.md` from `report`; the arguments are those of [`write_trainer_card`]."""

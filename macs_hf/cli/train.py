@@ -27,25 +27,21 @@ from ..objective import objective_of
 from ..publishing.access import open_repo
 from ..training.arguments import MaCSTrainingArguments
 from ..training.checkpoints import claim_output_dir, last_complete_checkpoint
+from ..training.identity import identity_of
 from ..training.trainer import MaCSTrainer
 from .errors import plain_errors
+from .folders import folder_name
 from .on_request import gallery, unknown_images
 from .summary import kind_of_model, summary_table
 from .train_arguments import ARGUMENTS, PROGRAM, ScriptArguments, parse
 from .train_help import common_help, full_help
 
 
-# Settings that do not change what is learned, and those of `TrainingArguments` that do: starting again with another
-# recipe is another run.
+# Settings that do not change what is learned.
 AFTER_TRAINING = (
     *("corruptions", "corruption_samples", "corruption_design", "license", "skip_bad_images"),
     *("max_eval_samples", "max_calibration_samples", "cache_bytes"),
     *("group_column", "ood_dataset", "ood_split", "gallery", "publish_gallery"),
-)
-RECIPE = (
-    *("seed", "learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
-    *("gradient_accumulation_steps", "weight_decay", "warmup_steps", "lr_scheduler_type", "optim", "optim_args"),
-    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "data_seed", "bf16", "fp16", "ema_decay"),
 )
 
 
@@ -76,6 +72,8 @@ def main(argv: list[str] | None = None) -> int:
 def prepare(script: ScriptArguments, args: MaCSTrainingArguments) -> Prepared:
     """Load the data and the model, and make the trainer. What can be wrong is found out here, before training."""
     logging.set_verbosity(args.get_process_log_level())
+    if args.process_index > 0:
+        logging.get_logger("macs_hf").setLevel(logging.ERROR)  # one process speaks for all
     if script.streaming:
         check_streaming(args.max_steps, script.data_fraction, script.max_train_samples)
         args.accelerator_config.dispatch_batches = False  # each process reads its own shards
@@ -122,11 +120,17 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments) -> Prepared:
     hash_training_images(training)
 
     # ---- The trainer, in a folder of its own ----
-    identity = _identity(script, args, None if script.streaming else len(training))
+    facts = _facts(script)
+    identity = identity_of(args, training, facts | {"dataset": script.dataset, "model": script.model})
     with args.main_process_first(desc="looking into the output folder"):
-        checkpoint = args.resume_from_checkpoint or claim_output_dir(args.output_dir, identity)
+        checkpoint = args.resume_from_checkpoint or claim_output_dir(args.output_dir, identity.run | identity.length)
     trainer = MaCSTrainer(
-        model=model, args=args, train_dataset=training, eval_dataset=validation, processing_class=processor
+        model=model,
+        args=args,
+        train_dataset=training,
+        eval_dataset=validation,
+        processing_class=processor,
+        run_facts=facts,
     )
     return Prepared(source, trainer, test, checkpoint, unknowns)
 
@@ -206,11 +210,10 @@ def _reduced(splits: ImageSplits, script: ScriptArguments, seed: int) -> ImageSp
     return splits._replace(train=class_balanced_subset(splits.train, splits.label_column, size, seed))
 
 
-def _identity(script: ScriptArguments, args: MaCSTrainingArguments, training_images: int | None) -> dict[str, Any]:
-    """What makes a run the same run when it is started again."""
-    identity = {name: value for name, value in dataclasses.asdict(script).items() if name not in AFTER_TRAINING}
-    identity["training_images"] = training_images
-    return identity | dataclasses.asdict(objective_of(args)) | {name: str(getattr(args, name)) for name in RECIPE}
+def _facts(script: ScriptArguments) -> dict[str, Any]:
+    """What makes a run the same run when it is started again, beside the recipe; folders without their paths."""
+    facts = {name: value for name, value in dataclasses.asdict(script).items() if name not in AFTER_TRAINING}
+    return facts | {name: folder_name(facts[name]) for name in ("dataset", "model")}
 
 
 if __name__ == "__main__":

@@ -128,6 +128,7 @@ def script_defaults(script: ScriptArguments) -> dict[str, Any]:
         "seed": 0,
         "dataloader_pin_memory": on_gpu,
         "log_level": "warning",
+        "stop_on_signals": True,
         **when,
     }
 

@@ -3,7 +3,7 @@
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from ..randomness import cpu_rng_preserved, mix_seed, seed_cpu
 
@@ -44,6 +44,11 @@ class KeyedDataset(Dataset):
         if isinstance(self.dataset, DrawsByKey):
             return self.dataset.keyed_items(indices, self.seed, epoch)
         return seeded_items(self.dataset, indices, self.seed, epoch)
+
+
+def keyed(dataset: Any, seed: int) -> KeyedDataset | None:
+    """`dataset` with draws by key; `None` if it is a stream, which has no indices, or if there is none."""
+    return None if dataset is None or isinstance(dataset, IterableDataset) else KeyedDataset(dataset, seed)
 
 
 def seeded_items(dataset: Any, indices: list[int], seed: int, epoch: int) -> list[Any]:

@@ -21,7 +21,7 @@ def check_ema_decay(ema_decay: float | None) -> None:
 @dataclass
 class MaCSTrainingArguments(Objective, TrainingArguments):
     """
-    All of [`~transformers.TrainingArguments`], all fields of [`Objective`], one field more, and some defaults changed.
+    All of [`~transformers.TrainingArguments`], all fields of [`Objective`], two more, and some defaults changed.
 
     Args:
         ema_decay (`float`, *optional*):
@@ -29,6 +29,9 @@ class MaCSTrainingArguments(Objective, TrainingArguments):
             (0, 1). The averaged weights are what is evaluated, calibrated, saved and pushed; checkpoints hold the
             others too, to resume from. After step t the decay is `min(ema_decay, (t - 1) / (t + 9))`, so that short
             runs do not average over the weights they started from. It costs one copy of the model in memory.
+        stop_on_signals (`bool`, *optional*, defaults to `False`):
+            While training, let SIGTERM and SIGINT (Ctrl-C) save a checkpoint after the step that runs and end the
+            program with exit code 143 or 130; the same run goes on from it. A second Ctrl-C ends it at once.
 
     Changed defaults:
 
@@ -55,6 +58,13 @@ class MaCSTrainingArguments(Objective, TrainingArguments):
             "evaluated, calibrated, saved and pushed."
         },
     )
+    stop_on_signals: bool = field(
+        default=False,
+        metadata={
+            "help": "Let SIGTERM and Ctrl-C save a checkpoint after the step that runs, and end the program; the same "
+            "run goes on from it."
+        },
+    )
     remove_unused_columns: bool = field(
         default=False, metadata={"help": "Strip columns that the model does not take, before transforms see them."}
     )
@@ -73,3 +83,8 @@ class MaCSTrainingArguments(Objective, TrainingArguments):
         TrainingArguments.__post_init__(self)
         validate(self)
         check_ema_decay(self.ema_decay)
+        if self.stop_on_signals and self.enable_jit_checkpoint:
+            raise ValueError(
+                "enable_jit_checkpoint=True and stop_on_signals=True both answer to SIGTERM. Leave out the first: the "
+                "second also makes processes agree on the step, and does not go on with the script."
+            )

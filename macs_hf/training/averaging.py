@@ -26,13 +26,7 @@ def ema_decay_of(args: TrainingArguments) -> float | None:
 
 def restore_raw_weights(model: nn.Module, checkpoint: str | Path) -> None:
     """Load into `model` the weights that were trained, not the averaged ones, of a checkpoint with both."""
-    path = Path(checkpoint) / RAW_WEIGHTS_FILE
-    if not path.is_file():
-        raise ValueError(
-            f"{str(checkpoint)!r} has no {RAW_WEIGHTS_FILE}: it was saved without ema_decay, or with "
-            "save_only_model=True. Resume without ema_decay, or choose another checkpoint."
-        )
-    model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    model.load_state_dict(torch.load(Path(checkpoint) / RAW_WEIGHTS_FILE, map_location="cpu", weights_only=True))
 
 
 class WeightAverage(TrainerCallback):
@@ -61,11 +55,6 @@ class WeightAverage(TrainerCallback):
         decay = ema_decay_of(args)
         check_ema_decay(decay)  # a hyperparameter search sets values that the arguments have not seen
         if decay is None:
-            if self._checkpoint is not None and (Path(self._checkpoint) / RAW_WEIGHTS_FILE).is_file():
-                raise ValueError(
-                    f"The model in {self._checkpoint!r} is an average, from which training cannot go on. Resume with "
-                    "the ema_decay that it was trained with."
-                )
             return
         # These share their memory with the model; all that changes them does so in place.
         self._weights = model.state_dict()

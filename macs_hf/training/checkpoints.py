@@ -1,4 +1,4 @@
-"""Checkpoints: find the newest complete one, and restore every tensor of it or say which not."""
+"""Checkpoints: find the newest whole one, and restore every tensor of it or say which not."""
 
 import json
 from collections.abc import Mapping
@@ -12,12 +12,13 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
 from ..models.timm_layout import save_in_timm_layout
+from ..randomness import global_rng_preserved
+from .identity import differences
+from .record import flaw_of, was_finished
 
 
 logger = logging.get_logger(__name__)
 
-# The trainer writes this file last, so a checkpoint without it was cut off while being written.
-STATE_FILE = "trainer_state.json"
 # What a run was asked to do, beside its checkpoints.
 IDENTITY_FILE = "run.json"
 
@@ -38,20 +39,43 @@ def checkpoints(output_dir: str | Path) -> list[Path]:
     return sorted((path for path in found if path.is_dir()), key=step_of)
 
 
-def is_complete(checkpoint: Path) -> bool:
-    try:
-        json.loads((checkpoint / STATE_FILE).read_text())
-    except (OSError, json.JSONDecodeError):
-        return False
-    return True
-
-
 def last_complete_checkpoint(output_dir: str | Path, up_to_step: int | None = None) -> Path | None:
-    """The newest checkpoint that was written to its end, at most `up_to_step` old; `None` if there is none."""
+    """The newest checkpoint that is whole, at most `up_to_step` old; `None` if there is none."""
     for path in reversed(checkpoints(output_dir)):
-        if (up_to_step is None or step_of(path) <= up_to_step) and is_complete(path):
+        if (up_to_step is None or step_of(path) <= up_to_step) and flaw_of(path) is None:
             return path
     return None
+
+
+def checkpoint_to_continue(output_dir: str | Path) -> Path | None:
+    """
+    The newest checkpoint that is whole, with a line in the log about newer ones that are not; `None` to start at the
+    beginning, if none was ever saved to its end.
+
+    Raises:
+        `ValueError`: If all that were saved are damaged or incomplete now: it says how to use their weights.
+    """
+    found, flaws = None, {}
+    for path in reversed(checkpoints(output_dir)):
+        flaw = flaw_of(path)
+        if flaw is None:
+            found = path
+            break
+        flaws[path] = flaw
+    saved = next((path for path in flaws if was_finished(path)), None)
+    if found is None and saved is not None:
+        raise ValueError(refusal(saved, flaws[saved]))
+    for path, flaw in flaws.items():
+        logger.warning(f"{path} is passed over: {flaw}.")
+    return found
+
+
+def refusal(checkpoint: str | Path, reason: str) -> str:
+    """Why a checkpoint is not resumed from, and how to start anew from its weights."""
+    return (
+        f"Training cannot go on from {str(checkpoint)!r} as if it had not stopped: {reason}. To start a new run from "
+        f"its weights, load model={str(checkpoint)!r} and choose another output_dir, without resume_from_checkpoint."
+    )
 
 
 def restore_weights(model: PreTrainedModel, checkpoint: str | Path) -> None:
@@ -62,14 +86,15 @@ def restore_weights(model: PreTrainedModel, checkpoint: str | Path) -> None:
     which only `from_pretrained` translates back; `load_state_dict(strict=False)` skips them with a warning.
     """
     try:
-        loaded, info = type(model).from_pretrained(
-            str(checkpoint),
-            config=model.config,
-            dtype=model.dtype,
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-            local_files_only=True,
-        )
+        with global_rng_preserved():
+            loaded, info = type(model).from_pretrained(
+                str(checkpoint),
+                config=model.config,
+                dtype=model.dtype,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+                local_files_only=True,
+            )
     except SafetensorError as error:
         raise ValueError(f"The weights in {checkpoint} are damaged ({error}). Resume from an earlier one.") from error
     problems = {
@@ -110,21 +135,22 @@ def claim_output_dir(output_dir: str | Path, identity: dict[str, Any]) -> str | 
     if checkpoints(output_dir) or holds_model:
         earlier = _read(record)
         if earlier != identity:
-            differences = "it has no record of what made it"
+            difference = "it has no record of what made it"
             if earlier is not None:
-                names = [name for name in earlier | identity if earlier.get(name) != identity.get(name)]
-                differences = ", ".join(f"{name}: {earlier.get(name)!r}, now {identity.get(name)!r}" for name in names)
+                difference = differences(earlier, identity)
             raise FileExistsError(
-                f"{str(output_dir)!r} holds the model or checkpoints of another run ({differences}). Choose another "
+                f"{str(output_dir)!r} holds the model or checkpoints of another run ({difference}). Choose another "
                 "output_dir, delete this one, or name the checkpoint to continue from with resume_from_checkpoint=..."
             )
     record.parent.mkdir(parents=True, exist_ok=True)
     draft = record.with_suffix(".tmp")
     draft.write_text(json.dumps(identity, indent=2) + "\n")
     draft.replace(record)
-    found = last_complete_checkpoint(output_dir)
+    found = checkpoint_to_continue(output_dir)
     if found is not None:
         logger.warning(f"Continuing from {found}.")
+    elif checkpoints(output_dir):
+        logger.warning("No checkpoint was saved to its end: starting at the beginning.")
     return str(found) if found else None
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import datasets
 import torch
@@ -13,9 +13,23 @@ from transformers.trainer_utils import PredictionOutput
 from ..data.columns import check_numbered
 from ..objective.objective import Objective
 from ..pixels import PixelStats
+from .averaging import ema_decay_of
+
+
+if TYPE_CHECKING:
+    from .trainer import MaCSTrainer
 
 
 # ---- The run ----
+
+
+def check_run(trainer: "MaCSTrainer") -> None:
+    """What can be known to be wrong from what a trainer is given."""
+    check_processes(trainer.args)
+    check_training_set(trainer.train_dataset)
+    check_loss_function(trainer.compute_loss_func)
+    check_model(trainer.model)
+    check_averaging(ema_decay_of(trainer.args), trainer.model, trainer.is_whole_model())
 
 
 def check_processes(args: TrainingArguments) -> None:
@@ -119,15 +133,20 @@ def check_label_range(labels: Tensor, num_labels: int | None, where: str) -> Non
         )
 
 
-def images_and_labels(inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """The two parts of a batch that every method needs; class numbers of any integer type become int64."""
+def images_and_labels(inputs: Mapping[str, Any], num_labels: int | None, wait: bool = True) -> tuple[Tensor, Tensor]:
+    """
+    The two parts of a batch that every method needs; class numbers of any integer type become int64. They are checked
+    where that does not take waiting for an accelerator, or if `wait` allows it.
+    """
     if "labels" not in inputs or "pixel_values" not in inputs:
         raise ValueError(
             f"A batch must have `pixel_values` and `labels`, but has {sorted(inputs)}. Let the dataset or the "
             "collator give them these names (and keep remove_unused_columns=False with on-the-fly transforms)."
         )
-    labels = inputs["labels"]
-    return inputs["pixel_values"], labels if labels.is_floating_point() else labels.long()
+    labels = inputs["labels"] if inputs["labels"].is_floating_point() else inputs["labels"].long()
+    if wait or labels.device.type == "cpu":
+        check_label_range(labels, num_labels, "a batch")
+    return inputs["pixel_values"], labels
 
 
 def check_held_out(dataset: Any, train_dataset: Any) -> None:

@@ -61,8 +61,8 @@ class LossLog:
         Means over all that was added, on all processes; the one place that waits for the device.
 
         Raises:
-            `FloatingPointError`: If the loss was not finite all along, or `weights` are not now. It says from which
-                checkpoint in `output_dir` training can go on.
+            `FloatingPointError`: If the loss was not finite all along, or `weights` are not now. It names the
+                last good checkpoint in `output_dir`.
         """
         means = {}
         if self._sums is not None:
@@ -76,9 +76,9 @@ class LossLog:
 
 def _divergence(output_dir: str, last_finite_step: int, step: int) -> FloatingPointError:
     checkpoint = last_complete_checkpoint(output_dir, up_to_step=last_finite_step)
-    resume = f" with resume_from_checkpoint={str(checkpoint)!r}" if checkpoint else ""
+    anew = f" from model={str(checkpoint)!r}" if checkpoint else ""
     return FloatingPointError(
         f"The loss became nan or infinite between steps {last_finite_step} and {step}. Last good checkpoint: "
         f"{checkpoint or 'none was saved'}. Lower learning_rate, set max_grad_norm, or use bf16 in place of fp16, "
-        f"then train again{resume}."
+        f"then start a new run{anew}."
     )

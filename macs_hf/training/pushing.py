@@ -9,9 +9,17 @@ from transformers import Trainer
 from transformers.trainer_utils import HubStrategy, SaveStrategy
 from transformers.utils.hub import PushInProgress
 
+from ..publishing.access import open_repo
 from ..publishing.folder import write_card
 from ..publishing.push import LAST_CHECKPOINT, push_checkpoint, push_folder
 from ..report.evaluation import EvaluationReport
+
+
+def open_trainer_repo(trainer: Trainer, token: str | None = None) -> None:
+    """Find out who pushes and whether they may, and make the repository and its branch."""
+    if trainer.is_world_process_zero():
+        trainer.hub_model_id = open_repo(trainer.args, token)
+        trainer.push_in_progress = None
 
 
 def write_trainer_card(
@@ -33,6 +41,8 @@ def write_trainer_card(
     `dataset_args` are accepted because it has them, but the task and the dataset are those of the report. `gallery`
     says whether the card shows the test images of `mistakes.png`.
     """
+    if not trainer.is_world_process_zero():
+        return
     folder = Path(trainer.args.output_dir)
     name = model_name or (trainer.hub_model_id or folder.absolute().name).rpartition("/")[2]
     write_card(
@@ -90,10 +100,14 @@ def push_model(
     )
 
 
-def push_in_background(trainer: Trainer, checkpoint: str) -> None:
-    """Push a checkpoint while training goes on, if `hub_strategy` asks for it and no other is still on its way."""
+def push_in_background(trainer: Trainer, checkpoint: str, stopping: bool = False) -> None:
+    """
+    Push a checkpoint while training goes on, if `hub_strategy` asks for it and no other is still on its way. One that
+    was saved because the run is `stopping` is only pushed to be resumed from.
+    """
     args, state = trainer.args, trainer.state
-    if args.hub_strategy == HubStrategy.END:
+    wanted = args.hub_strategy == HubStrategy.CHECKPOINT if stopping else args.hub_strategy != HubStrategy.END
+    if not (wanted and trainer.is_world_process_zero()):
         return
     running = trainer.push_in_progress is not None and not trainer.push_in_progress.is_done()
     if running and not args.hub_always_push:

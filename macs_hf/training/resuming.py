@@ -1,34 +1,96 @@
-"""Resuming: from which checkpoint."""
+"""Resuming: from which checkpoint, and whether the run goes on from it exactly as if it had never stopped."""
 
+import json
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transformers import TrainingArguments
+from transformers.utils import logging
 
 from ..hub.reach import is_local
 from ..publishing.push import download_checkpoint
-from .checkpoints import last_complete_checkpoint
+from .checkpoints import checkpoint_to_continue, refusal
+from .identity import Identity, differences, identity_of
+from .record import STATE_FILE, flaw_of, read_identity, write_record
 
 
-def checkpoint_to_resume(resume_from_checkpoint: str | bool | None, output_dir: str | Path) -> str | None:
+if TYPE_CHECKING:
+    from .trainer import MaCSTrainer
+
+logger = logging.get_logger(__name__)
+
+
+def finish_checkpoint(trainer: "MaCSTrainer", checkpoint: str | Path) -> None:
+    """Record a checkpoint once all processes have written their files; only the trainer's state is written later."""
+    trainer.accelerator.wait_for_everyone()
+    if trainer.args.should_save:
+        write_record(checkpoint, identity_of(trainer.args, trainer.train_dataset, trainer.run_facts))
+
+
+def checkpoint_to_resume(
+    trainer: "MaCSTrainer", resume_from_checkpoint: str | Path | bool | None = None
+) -> str | None:
     """
     The folder to resume from; `None` to start anew.
 
     Args:
-        resume_from_checkpoint (`str`, `bool`, *optional*): A checkpoint folder; a Hub id, whose `last-checkpoint` is
-            then downloaded; or `True` (`"true"`) for the newest complete checkpoint in `output_dir`.
-        output_dir (`str` or `Path`): The run's folder.
+        trainer ([`MaCSTrainer`]): Whose run has to be that of the checkpoint.
+        resume_from_checkpoint (`str`, `Path`, `bool`, *optional*): A checkpoint folder; a Hub id, whose
+            `last-checkpoint` is then downloaded; or `True` (`"true"`) for the newest whole checkpoint in `output_dir`.
+
+    Raises:
+        `ValueError`: If training would not go on as if it had never stopped.
     """
     if resume_from_checkpoint is None or resume_from_checkpoint is False:
         return None
+    args = trainer.args
     if str(resume_from_checkpoint).lower() == "true":
-        # The newest folder may have been cut off while it was written.
-        found = last_complete_checkpoint(output_dir)
+        found = checkpoint_to_continue(args.output_dir)
         if found is None:
-            raise ValueError(f"No complete checkpoint in {str(output_dir)!r} to resume from.")
-        return str(found)
-    if is_local(resume_from_checkpoint):
-        return resume_from_checkpoint
-    if resume_from_checkpoint.count("/") != 1:
+            raise ValueError(f"No complete checkpoint in {args.output_dir!r} to resume from.")
+        checkpoint = found
+    else:
+        checkpoint = _named(str(resume_from_checkpoint))
+        flaw = flaw_of(checkpoint)
+        if flaw is not None:
+            raise ValueError(refusal(checkpoint, flaw))
+    _check_run(checkpoint, args, identity_of(args, trainer.train_dataset, trainer.run_facts))
+    _check_best_model(checkpoint, args)
+    return str(checkpoint)
+
+
+def _named(name: str) -> Path:
+    if is_local(name):
+        return Path(name)
+    if name.count("/") != 1:
         raise ValueError(
-            f"resume_from_checkpoint={resume_from_checkpoint!r} is neither a folder nor a Hub id. Name a checkpoint "
-            "folder, or pass true for the newest one in output_dir."
+            f"resume_from_checkpoint={name!r} is neither a folder nor a Hub id. Name a checkpoint folder, or pass "
+            "true for the newest one in output_dir."
         )
-    return download_checkpoint(resume_from_checkpoint)
+    return Path(download_checkpoint(name))
+
+
+def _check_run(checkpoint: Path, args: TrainingArguments, identity: Identity) -> None:
+    earlier = read_identity(checkpoint)
+    if earlier.run != identity.run:
+        raise ValueError(refusal(checkpoint, f"it is of another run ({differences(earlier.run, identity.run)})"))
+    # On a disk that the processes do not share, the record does not know of the files of all of them.
+    generators = "rng_state.pth" if args.world_size == 1 else f"rng_state_{args.process_index}.pth"
+    if not (checkpoint / generators).is_file():
+        raise ValueError(refusal(checkpoint, f"{generators} is missing"))
+    if earlier.length != identity.length:
+        logger.warning(
+            f"Another schedule than {checkpoint} was saved with ({differences(earlier.length, identity.length)}): the "
+            "learning rate goes on as if the new length had been asked for from the start, and the result is that of "
+            "neither length alone."
+        )
+
+
+def _check_best_model(checkpoint: Path, args: TrainingArguments) -> None:
+    """The best model so far may be an earlier checkpoint; `Trainer` would go on without it."""
+    best = json.loads((checkpoint / STATE_FILE).read_bytes()).get("best_model_checkpoint")
+    if args.load_best_model_at_end and best is not None and not Path(best).is_dir():
+        raise ValueError(
+            f"The best model so far was saved in {best!r}, which is not there any more, so that the run could end "
+            "with another one. Put it back, or pass load_best_model_at_end=False."
+        )

@@ -3,7 +3,7 @@
 Runs stop anywhere and resume to the same weights, bit for bit; evaluation reports calibration; a push is one commit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -13,28 +13,29 @@ import numpy as np
 import torch.nn.functional as F
 from huggingface_hub import CommitInfo
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, Trainer
 from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOutput
 from transformers.utils import logging
 
 from ..calibration import TemperatureFit, calibrate_logits, fit_temperature_report, fold_temperature, store_guarantees
-from ..data.keyed import KeyedDataset
+from ..data.keyed import KeyedDataset, keyed
 from ..objective.losses import check_labels
 from ..objective.objective import Objective, objective_of
 from ..objective.supervision import logits_of, supervise
 from ..pixels import PixelStats
-from ..publishing.access import open_repo, refuse_hub_token
+from ..publishing.access import refuse_hub_token
 from ..randomness import global_rng_preserved, mix_seed
 from ..report.config_fields import forget_calibration
 from ..report.rows import SampleRows
 from . import checks
-from .averaging import WeightAverage, averaging, ema_decay_of
+from .averaging import WeightAverage, averaging
 from .checkpoints import is_checkpoint, restore_weights, save_timm_weights
 from .inputs import Inputs
 from .loss_log import LossLog
-from .pushing import push_in_background, push_model, write_trainer_card
-from .resuming import checkpoint_to_resume
+from .preemption import SignalStop, shield_workers, stopping_on_signals
+from .pushing import open_trainer_repo, push_in_background, push_model, write_trainer_card
+from .resuming import checkpoint_to_resume, finish_checkpoint
 from .row_metrics import rows_at, summary_of_rows, with_loss_of_rows
 from .temporary import replaced, temporarily
 
@@ -51,6 +52,8 @@ class MaCSTrainer(Trainer):
             With plain `TrainingArguments` the paper's objective applies.
         pixel_stats ([`PixelStats`], *optional*):
             How images were normalised, if the perturbation acts on pixels and `processing_class` does not say.
+        run_facts (`Mapping[str, Any]`, *optional*):
+            What makes this the same run when it is resumed, beside objective, recipe and batches: say, the dataset.
 
     All other arguments are those of `Trainer`.
     """
@@ -58,25 +61,28 @@ class MaCSTrainer(Trainer):
     # compute_loss returns the mean over the micro-batch, so Trainer has to divide by the accumulation steps.
     loss_is_scaled_for_ga = False
 
-    def __init__(self, *args: Any, pixel_stats: PixelStats | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        pixel_stats: PixelStats | None = None,
+        run_facts: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         self.pixel_stats = pixel_stats
+        self.run_facts = run_facts
         self.current_gradient_accumulation_steps = 1  # Trainer's own, before the first step
         self._objective: Objective | None = None
         self._loss_log, self.inputs = LossLog(), Inputs()
         self._micro_step = (-1, 0)
         self._keyed_dataset: KeyedDataset | None = None
         self._average = WeightAverage()
+        self._stop = SignalStop()
         super().__init__(*args, **kwargs)
         # The model never sees labels; this also saves a count of them, gathered over processes, at each step.
         self.model_accepts_loss_kwargs = False
         if self.args.label_names is None:
             # Trainer reads them off the model's signature, which a wrapper may hide.
             self.label_names = ["labels"]
-
-    @property
-    def training_objective(self) -> Objective:
-        """What `args` ask for now (a hyperparameter search changes them between runs)."""
-        return objective_of(self.args)
 
     def is_whole_model(self) -> bool:
         """Whether this process holds the whole model and saved it with `save_pretrained` (no adapters, no shards)."""
@@ -85,47 +91,41 @@ class MaCSTrainer(Trainer):
     def _validate_args(self) -> None:
         super()._validate_args()
         refuse_hub_token(self.args)
-        checks.check_processes(self.args)
-        checks.check_training_set(self.train_dataset)
-        checks.check_loss_function(self.compute_loss_func)
-        checks.check_model(self.model)
-        checks.check_averaging(ema_decay_of(self.args), self.model, self.is_whole_model())
+        checks.check_run(self)
         self.pixel_stats = self.pixel_stats or PixelStats.from_processor(self.processing_class)
-        checks.check_pixel_stats(self.training_objective, self.pixel_stats)
+        checks.check_pixel_stats(objective_of(self.args), self.pixel_stats)
 
     # ---- Data ----
 
     def get_train_dataloader(self) -> DataLoader:
         """As in `Trainer`; the random transforms of a map-style dataset depend on (seed, epoch, index) only."""
-        dataset, self._keyed_dataset = self.train_dataset, None
+        dataset = self.train_dataset
         if isinstance(dataset, datasets.Dataset):
             dataset = self._remove_unused_columns(dataset, description="Training")
-        if dataset is not None and not isinstance(dataset, IterableDataset):
-            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-            dataset = self._keyed_dataset = KeyedDataset(dataset, seed)
-        with temporarily(self, train_dataset=dataset):
-            return super().get_train_dataloader()
+        self._keyed_dataset = keyed(dataset, self.args.seed if self.args.data_seed is None else self.args.data_seed)
+        with temporarily(self, train_dataset=dataset if self._keyed_dataset is None else self._keyed_dataset):
+            return shield_workers(super().get_train_dataloader(), self.args)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         with temporarily(self, args=replaced(self.args, dataloader_drop_last=False)):  # every sample counts
-            return super().get_eval_dataloader(eval_dataset)
+            return shield_workers(super().get_eval_dataloader(eval_dataset), self.args)
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
         with temporarily(self, args=replaced(self.args, dataloader_drop_last=False)):
-            return super().get_test_dataloader(test_dataset)
+            return shield_workers(super().get_test_dataloader(test_dataset), self.args)
 
     # ---- Training ----
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
-        """As in `Trainer`; `resume_from_checkpoint` may also be a Hub id, whose `last-checkpoint` is then taken."""
+        """As in `Trainer`, or refused if it would not be exact; a Hub id has its `last-checkpoint` resumed from."""
         # Also checks values that a search may have set.
-        logger.info(f"Training with {self.training_objective}")
+        logger.info(f"Training with {objective_of(self.args)}")
         checks.check_label_columns(self.train_dataset, self.label_names, checks.num_labels_of(self.model))
-        checkpoint = checkpoint_to_resume(resume_from_checkpoint, self.args.output_dir)
+        checkpoint = checkpoint_to_resume(self, resume_from_checkpoint)
         # What was folded into the weights that training starts from says nothing of those it ends with.
         forget_calibration(getattr(self.model, "config", None) or self.model)
         self._loss_log = LossLog()
-        with averaging(self.callback_handler, checkpoint) as self._average:
+        with averaging(self.callback_handler, checkpoint) as self._average, stopping_on_signals(self) as self._stop:
             return super().train(checkpoint, *args, **kwargs)
 
     def _run_epoch(self, *, epoch: int, **kwargs: Any) -> None:
@@ -133,7 +133,7 @@ class MaCSTrainer(Trainer):
             # A finished run was resumed; Trainer would take one more step before it notices.
             self.control.should_training_stop = True
             return
-        self._objective = self.training_objective
+        self._objective = objective_of(self.args)
         if self._keyed_dataset is not None:
             self._keyed_dataset.set_epoch(epoch)  # accelerate does not, in a distributed run
         super()._run_epoch(epoch=epoch, **kwargs)
@@ -146,8 +146,7 @@ class MaCSTrainer(Trainer):
     def _load_best_model(self) -> None:
         if not self.is_whole_model():
             return super()._load_best_model()
-        with global_rng_preserved():
-            restore_weights(self.model, self.state.best_model_checkpoint)
+        restore_weights(self.model, self.state.best_model_checkpoint)
         self._average.discard()  # the checkpoint's model is the average of its own step
 
     # ---- Loss ----
@@ -156,18 +155,15 @@ class MaCSTrainer(Trainer):
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **kwargs: Any
     ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
         """In training, the objective; in evaluation the clean cross-entropy, which means the same for every method."""
-        images, labels = checks.images_and_labels(inputs)
-        self.inputs.see(images, model, self.processing_class)
         num_labels = checks.num_labels_of(self.model)
-        # Reading labels on an accelerator waits for it, so there only one batch between two log entries is checked.
-        if labels.device.type == "cpu" or self._loss_log.is_empty:
-            checks.check_label_range(labels, num_labels, "a batch")
+        images, labels = checks.images_and_labels(inputs, num_labels, wait=self._loss_log.is_empty)  # once per log
+        self.inputs.see(images, model, self.processing_class)
         if model.training:
             parts = supervise(
                 lambda views: model(pixel_values=views),
                 images,
                 labels,
-                self._objective or self.training_objective,
+                self._objective or objective_of(self.args),
                 pixel_stats=self.pixel_stats,
                 augmix_images=inputs.get("augmix_pixel_values"),
                 num_labels=num_labels,
@@ -265,7 +261,13 @@ class MaCSTrainer(Trainer):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         self._check_finite()
-        super()._save_checkpoint(model, trial)
+        # A run that a signal stops has to go on from here.
+        with temporarily(self.args, save_only_model=self.args.save_only_model and not self._stop.stopping):
+            super()._save_checkpoint(model, trial)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)  # the last file that each process writes
+        finish_checkpoint(self, output_dir)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         folder = Path(output_dir or self.args.output_dir)
@@ -281,19 +283,15 @@ class MaCSTrainer(Trainer):
 
     def init_hf_repo(self, token: str | None = None) -> None:
         """Find out who pushes and whether they may, and make the repository and its branch."""
-        if self.is_world_process_zero():
-            self.hub_model_id = open_repo(self.args, token)
-            self.push_in_progress = None
+        open_trainer_repo(self, token)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write `README.md` from `report`; the arguments are those of [`write_trainer_card`]."""
-        if self.is_world_process_zero():
-            write_trainer_card(self, *args, **kwargs)
+        write_trainer_card(self, *args, **kwargs)
 
     def push_to_hub(self, *args: Any, **kwargs: Any) -> "CommitInfo | Future[CommitInfo] | None":
         """Save the model and push it with report and card in one commit; the arguments are those of [`push_model`]."""
         return push_model(self, *args, **kwargs)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        if self.is_world_process_zero():
-            push_in_background(self, checkpoint_folder)
+        push_in_background(self, checkpoint_folder, stopping=bool(self._stop.stopping))

@@ -36,6 +36,7 @@ def surroundings(folder: Path) -> dict[str, Any]:
         "validation": Images(400, seed=2),
         "test": Images(40, seed=3),
         "torch": torch,
+        "train_dataset": data,
         "optimizer": torch.optim.AdamW(model.parameters(), lr=1e-3),
         "loader": DataLoader(TensorDataset(data.images, data.labels), batch_size=4),
         "images": torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8),

@@ -9,19 +9,24 @@ import torch
 from tiny import MODELS, build, same_weights
 
 from macs_hf.training.checkpoints import (
+    checkpoint_to_continue,
     checkpoints,
     claim_output_dir,
-    is_complete,
     last_complete_checkpoint,
     restore_weights,
 )
+from macs_hf.training.identity import Identity
+from macs_hf.training.record import write_record
 
 
-def checkpoint(folder: Path, step: int, state: str | None = "{}") -> Path:
+def checkpoint(folder: Path, step: int, state: str | None = "whole") -> Path:
+    """A folder as the trainer leaves it, or with another state; `None` for one that was cut off before its state."""
     path = folder / f"checkpoint-{step}"
     path.mkdir(parents=True)
+    (path / "optimizer.pt").write_bytes(b"moments")
+    write_record(path, Identity({"seed": 0}, {"max_steps": 100}))
     if state is not None:
-        (path / "trainer_state.json").write_text(state)
+        (path / "trainer_state.json").write_text(json.dumps({"global_step": step}) if state == "whole" else state)
     return path
 
 
@@ -38,15 +43,31 @@ def test_checkpoints_are_ordered_by_step_and_other_folders_ignored(tmp_path: Pat
     assert checkpoints(tmp_path / "nowhere") == []
 
 
-def test_the_newest_complete_one(tmp_path: Path) -> None:
-    assert last_complete_checkpoint(tmp_path) is None
+def test_the_newest_whole_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert last_complete_checkpoint(tmp_path) is None is checkpoint_to_continue(tmp_path)
     good, newer = checkpoint(tmp_path, 10), checkpoint(tmp_path, 20)
-    missing, cut_off = checkpoint(tmp_path, 30, None), checkpoint(tmp_path, 40, '{"global_step": 4')
-    assert [is_complete(path) for path in (good, newer, missing, cut_off)] == [True, True, False, False]
+    checkpoint(tmp_path, 30, None)
+    checkpoint(tmp_path, 40, '{"global_step": 4')
+    checkpoint(tmp_path, 50, "{}")
     assert last_complete_checkpoint(tmp_path) == newer
     assert last_complete_checkpoint(tmp_path, up_to_step=20) == newer
     assert last_complete_checkpoint(tmp_path, up_to_step=19) == good
     assert last_complete_checkpoint(tmp_path, up_to_step=9) is None
+    assert checkpoint_to_continue(tmp_path) == newer
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [
+        f"{tmp_path / f'checkpoint-{step}'} is passed over: trainer_state.json is missing or damaged: it was cut off "
+        "while it was saved."
+        for step in (50, 40, 30)
+    ]
+
+
+def test_without_a_whole_one_the_weights_are_not_thrown_away(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path, 10)
+    (path / "optimizer.pt").unlink()
+    message = r"cannot go on from '.*checkpoint-10' .*: optimizer.pt is missing. .*model='.*checkpoint-10'.*output_dir"
+    with pytest.raises(ValueError, match=message):
+        checkpoint_to_continue(tmp_path)
 
 
 # ---- Weights ----

@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from macs_hf import METHODS, MaCSTrainer, Objective, PixelStats
+from macs_hf.objective import objective_of
 
 
 PLAIN = METHODS["ce"]
@@ -147,7 +148,7 @@ def test_plain_training_arguments_mean_the_paper(tmp_path: Path) -> None:
         str(tmp_path), max_steps=2, logging_steps=1, use_cpu=True, report_to="none", disable_tqdm=True
     )
     run = MaCSTrainer(model=build("vit"), args=args, train_dataset=Images())
-    assert run.training_objective == Objective()
+    assert objective_of(run.args) == Objective()
     run.train()
     entry = run.state.log_history[0]
     recombined = entry["cross_entropy_loss"] + 0.1 * entry["margin_loss"] + 0.5 * entry["consistency_loss"]

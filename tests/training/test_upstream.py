@@ -2,6 +2,7 @@
 it fails here, with a sentence on what relies on it, and not in the middle of somebody's training."""
 
 import inspect
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ TRAINER_METHODS = {
     "_load_from_checkpoint": ("resume_from_checkpoint model", "resuming restores every tensor"),
     "_load_best_model": ("", "load_best_model_at_end restores every tensor"),
     "_save_checkpoint": ("model trial", "weights that are not finite are never saved"),
+    "_save_rng_state": ("output_dir", "each checkpoint is recorded before the state is written and old ones deleted"),
     "_save": ("output_dir state_dict", "timm models are saved in timm's layout, and averages as the model"),
     "_push_from_checkpoint": ("checkpoint_folder", "checkpoints are pushed in one commit and without pickles"),
 }
@@ -119,21 +121,28 @@ def test_labels_are_not_counted(tmp_path: Path) -> None:
     assert counted == [None, None]
 
 
-def test_a_checkpoint_is_complete_once_its_state_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`is_complete` takes a checkpoint with a readable state for a whole one."""
+def test_the_state_is_the_last_file_of_a_checkpoint_and_older_ones_are_deleted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint with a readable state was saved to its end, and until then there is an older one."""
     there: list[set[str]] = []
     save = TrainerState.save_to_json
 
     def spy(self: TrainerState, path: str) -> None:
         there.append({file.name for file in Path(path).parent.iterdir()})
+        if self.global_step == 2:
+            assert (tmp_path / "checkpoint-1" / "trainer_state.json").is_file()
         save(self, path)
 
     monkeypatch.setattr(TrainerState, "save_to_json", spy)
-    args = arguments(tmp_path, max_steps=1, save_strategy="steps", save_steps=1, ema_decay=0.9)
+    args = arguments(tmp_path, max_steps=2, save_strategy="steps", save_steps=1, ema_decay=0.9, save_total_limit=1)
     MaCSTrainer(model=build("timm"), args=args, train_dataset=Images()).train()
-    files = {file.name for file in (tmp_path / "checkpoint-1").iterdir()}
-    assert there == [files - {"trainer_state.json"}]
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
+    files = {file.name for file in (tmp_path / "checkpoint-2").iterdir()}
+    assert there[1] == files - {"trainer_state.json"}
     assert files >= {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "raw_weights.pt"}
+    recorded = json.loads((tmp_path / "checkpoint-2" / "checkpoint.json").read_text())["files"]
+    assert recorded.keys() == files - {"trainer_state.json", "training_args.bin", "checkpoint.json"}
 
 
 def test_pushes_in_progress() -> None:
@@ -180,6 +189,13 @@ def test_accelerate_does_not_pass_the_epoch_on_to_a_dataset() -> None:
     dataset = KeyedDataset(Images(16), seed=0)
     loader_of_two_processes(dataset).set_epoch(3)
     assert int(dataset._epoch) == 0
+
+
+def test_a_prepared_loader_wraps_one_whose_start_of_workers_can_be_set() -> None:
+    """Signals that end a run do not end the workers that its last step needs; skipping batches keeps that."""
+    loader = loader_of_two_processes(torch.arange(16))
+    loader.base_dataloader.worker_init_fn = print
+    assert loader.worker_init_fn is print and skip_first_batches(loader, 2).worker_init_fn is print
 
 
 # ---- datasets ----

@@ -1,0 +1,226 @@
+"""Signals that end a run: it saves a checkpoint after the step it is in, and the same run goes on from there."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import SaveStrategy
+from transformers.training_args import ParallelMode
+from transformers.utils import logging
+
+from .arguments import MaCSTrainingArguments
+from .checkpoints import last_complete_checkpoint
+
+
+logger = logging.get_logger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SECONDS_BETWEEN_EXCHANGES = 1.0
+MOST_STEPS_BETWEEN_EXCHANGES = 100
+
+
+def stops_on_signals(args: TrainingArguments) -> bool:
+    return isinstance(args, MaCSTrainingArguments) and args.stop_on_signals
+
+
+class TrainingStopped(SystemExit):
+    """
+    Ends the program, with exit code 143 after SIGTERM and 130 after SIGINT, once its checkpoint is saved.
+
+    Args:
+        signal_number (`int`): The signal.
+        checkpoint (`Path`, *optional*): From which the same run goes on.
+    """
+
+    def __init__(self, signal_number: int, checkpoint: Path | None) -> None:
+        super().__init__(128 + signal_number)
+        self.checkpoint = checkpoint
+
+
+class SignalStop(TrainerCallback):
+    """
+    Saves a checkpoint and ends training when one of the processes has received a signal.
+
+    All processes have to save at the same step. After a step they begin to exchange the signals that they have
+    received, and read the result after the next one, so that no step waits for it. They do so about once a second,
+    after each step if steps are longer: the exchange also says after how many steps the next one is due.
+    """
+
+    def __init__(self, process: int = 0) -> None:
+        self._process = process
+        self.received = 0  # the number of the signal that this process has received
+        self.stopping = 0  # that of the one which all processes stop for
+        self._previous: dict[int, Any] = {}
+        self._group: dist.ProcessGroup | None = None
+        self._exchange: tuple[dist.Work, torch.Tensor] | None = None
+        self._began = 0, -1.0  # the step and the time of the last exchange
+        self._due = 0  # the step of the next one
+
+    # ---- Signals ----
+
+    def install(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise ValueError("stop_on_signals=True needs the main thread, the only one that receives signals.")
+        for number in SIGNALS:
+            # Ignored by `nohup` and by shells in the background, which mean it; None is a handler of another language.
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                self._previous[number] = signal.signal(number, self._receive)
+
+    def uninstall(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self.received = self.received or number
+        if signal.SIGINT in self._previous:
+            # Whoever presses Ctrl-C twice wants the program to end at once; SIGTERM is repeated by launchers.
+            signal.signal(signal.SIGINT, self._previous[signal.SIGINT])
+        if number == signal.SIGINT and self._process == 0:
+            # Not by the logger, which may be writing right now.
+            os.write(2, b"\nSaving a checkpoint after this step. Press Ctrl-C again to end at once.\n")
+
+    # ---- Called by the trainer's loop ----
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if args.parallel_mode == ParallelMode.DISTRIBUTED:
+            self._group = dist.new_group(backend="gloo")  # for numbers in main memory, whatever the devices are
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.epoch == int(state.epoch) or state.global_step >= state.max_steps:
+            return  # the end of the epoch follows, with an evaluation that belongs to this checkpoint
+        number = self._result()
+        if state.global_step >= self._due:
+            self._begin_exchange(state.global_step)
+        self._stop_at(number, args, control)
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._stop_at(self.agree(state.global_step), args, control)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self.stopping:
+            if self._group is not None:
+                dist.barrier(self._group)  # a launcher ends the others when one process ends
+            raise TrainingStopped(self.stopping, last_complete_checkpoint(args.output_dir))
+
+    def agree(self, step: int) -> int:
+        """The number of the signal that any process has received up to now, the same in all of them; 0 if none."""
+        self._result()
+        self._begin_exchange(step)
+        return self._result()
+
+    def close(self) -> None:
+        """A search trains many times."""
+        if self._group is not None:
+            dist.destroy_process_group(self._group)
+
+    def _stop_at(self, signal_number: int, args: TrainingArguments, control: TrainerControl) -> None:
+        # With `save_strategy="best"` an evaluation decides whether to save: then stop after a step without one.
+        if signal_number and not (args.save_strategy == SaveStrategy.BEST and control.should_evaluate):
+            self.stopping = signal_number
+            control.should_log = control.should_save = True
+
+    def _begin_exchange(self, step: int) -> None:
+        if self._group is None:
+            return
+        now, (last_step, last_time) = time.monotonic(), self._began
+        steps_per_second = (step - last_step) / max(now - last_time, 1e-3)
+        interval = max(1, min(int(steps_per_second * SECONDS_BETWEEN_EXCHANGES), MOST_STEPS_BETWEEN_EXCHANGES))
+        values = torch.tensor([self.received, -interval])  # the largest number and the smallest interval are taken
+        work = dist.all_reduce(values, dist.ReduceOp.MAX, group=self._group, async_op=True)
+        self._exchange, self._began = (work, values), (step, now)
+
+    def _result(self) -> int:
+        """The number that was exchanged last; of a single process, that of its own signal."""
+        if self._group is None:
+            return self.received
+        if self._exchange is None:
+            return 0
+        work, values = self._exchange
+        work.wait()
+        number, interval = values.tolist()
+        self._exchange, self._due = None, self._began[0] - interval
+        return number
+
+
+@contextmanager
+def stopping_on_signals(trainer: Trainer) -> Iterator[SignalStop]:
+    """Inside, where `trainer` trains, signals end the run as [`SignalStop`] does, if `stop_on_signals` asks for it."""
+    stop = SignalStop(trainer.args.process_index)
+    if not stops_on_signals(trainer.args):
+        yield stop
+        return
+    stop.install()
+    trainer.add_callback(stop)
+    try:
+        yield stop
+        signal_number = stop.agree(trainer.state.global_step)  # about signals since the last epoch ended
+        stop.close()
+        if signal_number:
+            raise TrainingStopped(signal_number, last_complete_checkpoint(trainer.args.output_dir))
+    except TrainingStopped as stopped:
+        if stop.stopping:  # in the middle: trackers write what they have
+            trainer.callback_handler.on_train_end(trainer.args, trainer.state, trainer.control)
+        if trainer.is_world_process_zero():
+            name = signal.Signals(stopped.code - 128).name
+            logger.warning(
+                f"Stopped by {name} after step {trainer.state.global_step}. The same run, started again, goes on from "
+                f"{stopped.checkpoint or 'the beginning, since it saves no checkpoints'}."
+            )
+        raise
+    finally:
+        trainer.remove_callback(stop)
+        stop.uninstall()
+
+
+# ---- Workers of data loaders ----
+
+
+def shield_workers(loader: DataLoader, args: TrainingArguments) -> DataLoader:
+    """
+    Let the workers of a loader live on when a signal is sent to all processes of a run, as terminals and launchers do:
+    the step that is to be finished may need their batches.
+    """
+    if stops_on_signals(args) and args.dataloader_num_workers > 0:
+        prepared = loader.base_dataloader
+        if not isinstance(prepared.worker_init_fn, _ShieldedStart):  # one with persistent workers is used again
+            prepared.worker_init_fn = _ShieldedStart(prepared.worker_init_fn)
+    return loader
+
+
+class _ShieldedStart:
+    """What a worker does first."""
+
+    def __init__(self, start: Callable[[int], None] | None) -> None:
+        self.start = start
+
+    def __call__(self, worker: int) -> None:
+        if self.start is not None:
+            self.start(worker)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if sys.platform == "linux":  # elsewhere there is no way to know who sent a signal
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            threading.Thread(target=_end_with_the_loader, daemon=True).start()
+
+
+def _end_with_the_loader() -> None:
+    """SIGTERM from the process that the worker works for is how loaders end their workers."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)

@@ -1,0 +1,137 @@
+"""`macs-hf train` that is stopped, started again, or asked to go on from what it cannot go on from exactly."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import same_weights
+from transformers import TrainerCallback
+
+from macs_hf import MaCSTrainer
+from macs_hf.cli import train
+
+
+QUICK = [
+    *("--max_train_samples", "96", "--num_train_epochs", "2", "--per_device_train_batch_size", "32"),
+    *("--corruptions", "none", "--disable_tqdm", "true", "--use_cpu", "true", "--dataloader_pin_memory", "false"),
+]
+
+
+class Send(TrainerCallback):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 3:
+            os.kill(os.getpid(), self.number)
+
+
+Run = Callable[..., MaCSTrainer]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command in this process and returns its trainer; `number` is a signal it gets in its fourth step."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(train, "write_report", lambda *args, **kwargs: [])  # pictures take longer than the training
+
+    def main(*argv: str, number: int | None = None) -> MaCSTrainer:
+        made: list[MaCSTrainer] = []
+
+        class Kept(MaCSTrainer):
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs, callbacks=[Send(number)] if number else None)
+                made.append(self)
+
+        monkeypatch.setattr(train, "MaCSTrainer", Kept)
+        train.main([*QUICK, *argv])
+        return made[0]
+
+    return main
+
+
+def refused(run: Run, capsys: pytest.CaptureFixture, *argv: str) -> str:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as left:
+        run(*argv)
+    assert left.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def stopped(run: Run, capfd: pytest.CaptureFixture, number: signal.Signals) -> int:
+    """The exit code of a command that leaves a checkpoint and neither a model, nor a card, nor a report."""
+    with pytest.raises(SystemExit) as left:
+        run("--output_dir", "run", number=number)
+    assert capfd.readouterr().err.splitlines()[-1] == (
+        f"macs-hf train: Stopped by {number.name} after step 4. The same run, started again, goes on from "
+        "run/checkpoint-4."
+    )
+    # The checkpoint of the first epoch has made room.
+    assert sorted(path.name for path in Path("run").iterdir()) == ["checkpoint-4", "run.json"]
+    return left.value.code
+
+
+def test_sigterm_stops_a_command_and_the_same_command_goes_on(run: Run, capfd: pytest.CaptureFixture) -> None:
+    assert stopped(run, capfd, signal.SIGTERM) == 143
+    whole, again = run("--output_dir", "whole"), run("--output_dir", "run")
+    assert again.state.global_step == 6 and same_weights(whole.model, again.model)
+    assert Path("run", "README.md").exists()
+
+
+def test_ctrl_c_stops_a_command(run: Run, capfd: pytest.CaptureFixture) -> None:
+    assert stopped(run, capfd, signal.SIGINT) == 130
+
+
+@pytest.fixture
+def finished(run: Run) -> Path:
+    run("--output_dir", "run", "--save_total_limit", "5")
+    return Path("run")
+
+
+def test_an_incomplete_checkpoint_is_refused_with_the_flag_that_takes_its_weights(
+    run: Run, finished: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (finished / "checkpoint-6" / "optimizer.pt").unlink()
+    line = refused(run, capsys, "--output_dir", "other", "--resume_from_checkpoint", "run/checkpoint-6")
+    assert line.endswith(
+        "Training cannot go on from 'run/checkpoint-6' as if it had not stopped: optimizer.pt is missing. To start a "
+        "new run from its weights, load --model 'run/checkpoint-6' and choose another --output_dir, without "
+        "--resume_from_checkpoint."
+    )
+    shutil.rmtree(finished / "checkpoint-3")
+    assert "optimizer.pt is missing" in refused(run, capsys, "--output_dir", "run")
+    assert run("--model", "run/checkpoint-6", "--output_dir", "anew").state.global_step == 6
+
+
+def test_a_command_goes_on_from_the_newest_whole_checkpoint(
+    run: Run, finished: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (finished / "checkpoint-6" / "rng_state.pth").write_bytes(b"")
+    run("--output_dir", "run", "--save_total_limit", "5")
+    error = capsys.readouterr().err
+    assert "macs-hf train: run/checkpoint-6 is passed over: rng_state.pth is damaged: it has 0 bytes" in error
+    assert "macs-hf train: Continuing from run/checkpoint-3." in error
+
+
+def test_checkpoints_of_the_model_alone_are_refused(run: Run, capsys: pytest.CaptureFixture) -> None:
+    words = ("--output_dir", "run", "--save_only_model", "true")
+    run(*words)
+    line = refused(run, capsys, *words)
+    assert "without optimizer.pt and scheduler.pt, as --save_only_model leaves it" in line
+    assert "load --model 'run/checkpoint-6'" in line
+
+
+def test_a_checkpoint_of_another_command_is_refused(run: Run, finished: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ("--output_dir", "other", "--resume_from_checkpoint", "run/checkpoint-3")
+    line = refused(run, capsys, *words, "--method", "ce")
+    assert "it is of another run (method: 'macs', now 'ce', --lambda_margin: 0.1, now 0.0, " in line
+    longer = run(*words, "--num_train_epochs", "3")
+    assert longer.state.global_step == 9
+    assert "(--num_train_epochs: 2.0, now 3" in capsys.readouterr().err
+    record = json.loads(Path("other", "checkpoint-9", "checkpoint.json").read_text())
+    assert (record["run"]["dataset"], record["run"]["method"]) == ("digits", "macs")

@@ -1,0 +1,79 @@
+"""Run by test_stopped_processes.py, in one process or under `accelerate launch`: trains, goes on from what it finds,
+and is stopped or killed on the way."""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from tiny import Augmented, Images, arguments, build
+from transformers import TrainerCallback
+
+from macs_hf import MaCSTrainer
+from macs_hf.training import checkpoint_to_continue, preemption
+
+
+class SendTo(TrainerCallback):
+    """Sends a signal to the process of one rank while it is in a step."""
+
+    def __init__(self, rank: int, step: int, number: int) -> None:
+        self.rank, self.step, self.number = rank, step, number
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if args.process_index == self.rank and state.global_step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+class KillAtRandom(TrainerCallback):
+    """Kills a process at some moment of its training: in a step, in an evaluation, or while it saves."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if args.process_index == self.random.randrange(args.world_size):
+            threading.Thread(target=self.kill, daemon=True).start()
+
+    def kill(self) -> None:
+        time.sleep(self.random.uniform(0.1, 1.5))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Slow(TrainerCallback):
+    """Leaves time to be killed in."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        time.sleep(0.05)
+
+
+def main(folder: str, settings: dict[str, Any]) -> None:
+    if settings.pop("exchange_always", False):
+        preemption.SECONDS_BETWEEN_EXCHANGES = 0
+    callbacks: list[TrainerCallback] = []
+    if send := settings.pop("send", None):
+        callbacks.append(SendTo(*send))
+    if (seed := settings.pop("kill_seed", None)) is not None:
+        callbacks += [Slow(), KillAtRandom(seed)]
+    options = {"save_strategy": "steps", "eval_strategy": "epoch", "stop_on_signals": True}
+    run = MaCSTrainer(
+        model=build("resnet"),
+        args=arguments(folder, **options | settings),
+        train_dataset=Augmented(),
+        eval_dataset=Images(8, seed=1),
+        callbacks=callbacks,
+    )
+    run.train(resume_from_checkpoint=checkpoint_to_continue(folder))
+    tensors = run.model.state_dict().values()
+    weights = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()
+    result = {"step": run.state.global_step, "weights": weights}
+    Path(folder, f"rank{run.args.process_index}.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))

@@ -23,7 +23,8 @@ def parser() -> HfArgumentParser:
 
 def test_fields_are_those_of_both_parents() -> None:
     names = {f.name for f in fields(MaCSTrainingArguments)}
-    assert names == {f.name for f in fields(TrainingArguments)} | {f.name for f in fields(Objective)} | {"ema_decay"}
+    parents = {f.name for cls in (TrainingArguments, Objective) for f in fields(cls)}
+    assert names == parents | {"ema_decay", "stop_on_signals"}
 
 
 def test_only_the_named_defaults_differ_from_training_arguments() -> None:

@@ -75,7 +75,13 @@ def folded_temperature(model: nn.Module) -> float:
     """The product of the temperatures folded into `model`, as recorded; 1.0 if none."""
     model = extract_model_from_parallel(model, keep_torch_compile=False)
     record = model.config if isinstance(model, PreTrainedModel) else model
-    return float(getattr(record, "calibration_temperature", 1.0))
+    temperature = getattr(record, "calibration_temperature", 1.0)
+    is_number = isinstance(temperature, int | float) and not isinstance(temperature, bool)
+    if not is_number or not 0 < temperature < math.inf:
+        raise ValueError(
+            f"calibration_temperature={temperature!r} in the model's config is no temperature. Correct or remove it."
+        )
+    return float(temperature)
 
 
 def _divide_logits(model: nn.Module, temperature: float, pixel_values: Tensor | None) -> None:

@@ -2,7 +2,10 @@
 
 import math
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
+
+from ..disk.room import check_room, readable
 
 
 # What `eval_` is put in front of when a model is evaluated during training.
@@ -19,10 +22,14 @@ AT_LEAST = {
     "adam_epsilon": 0,
     "max_grad_norm": 0,
     "eval_delay": 0,
+    "save_total_limit": 1,
+    "dataloader_prefetch_factor": 1,
 }
+MOST_WORKERS = 512
 ABOVE_ZERO = ("logging_steps", "eval_steps", "save_steps")
 SEEDS = ("seed", "data_seed")
 BETAS = ("adam_beta1", "adam_beta2")
+COMPILE_MODES = ("default", "lite", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 def check_gallery(gallery: int | None, publish_gallery: bool) -> None:
@@ -57,9 +64,51 @@ def check_training_arguments(args: Any, trackers: Mapping[str, bool] | None = No
         value = getattr(args, name)
         if value is not None and not 0 <= value < 2**32:
             raise ValueError(f"{name}={value} must lie in [0, 2**32).")
+    if args.dataloader_num_workers > MOST_WORKERS:
+        raise ValueError(f"dataloader_num_workers={args.dataloader_num_workers} processes are too many for a machine.")
+    if any("=" not in part for part in (args.optim_args or "a=b").split(",")):
+        raise ValueError(f"optim_args={args.optim_args!r} must be name=value, or several of them between commas.")
+    if args.torch_compile_mode not in (None, *COMPILE_MODES):
+        raise ValueError(f"torch_compile_mode={args.torch_compile_mode!r} is not one of {', '.join(COMPILE_MODES)}.")
+    if args.label_names not in (None, ["labels"]):
+        raise ValueError(f"label_names={args.label_names} are not in the data, whose labels are called 'labels'.")
     _check_length(args)
     _check_metric(args.metric_for_best_model)
     _check_trackers(args.report_to, _known_trackers() if trackers is None else trackers)
+
+
+def check_disk(args: Any, model: Any) -> None:
+    """
+    Refuse a run whose checkpoints and final model do not fit on the disk, as far as their sizes are known.
+
+    Args:
+        args ([`~transformers.TrainingArguments`]): As parsed.
+        model (`torch.nn.Module`): What will be saved.
+    """
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+    copies = 1 + (args.ema_decay is not None)
+    if not args.save_only_model and "adam" in str(args.optim.value) and "8bit" not in str(args.optim.value):
+        copies += 2  # moments of the gradient
+    count = _checkpoints(args)
+    # The final model is written beside the one that it replaces.
+    needed = weights * (copies * count + 2)
+    there = sum(path.stat().st_size for path in Path(args.output_dir).glob("checkpoint-*/*") if path.is_file())
+    what = f"{count} checkpoints of {readable(weights * copies)} and the final model of {readable(weights)}"
+    check_room(args.output_dir, needed - there, f"{what}; save_total_limit=1 and save_only_model=True need less")
+
+
+def _checkpoints(args: Any) -> int:
+    """How many checkpoints lie on the disk at one time."""
+    if args.save_strategy == "no":
+        return 0
+    if args.save_total_limit is not None:
+        # One is written before another is removed; the best one stays.
+        return args.save_total_limit + 1 + args.load_best_model_at_end
+    if args.save_strategy == "epoch" and args.max_steps == -1:
+        return math.ceil(args.num_train_epochs)
+    if args.save_strategy == "steps" and args.save_steps < 1:
+        return math.ceil(1 / args.save_steps)
+    return max(1, int(args.max_steps / args.save_steps)) if args.save_strategy == "steps" else 1
 
 
 def _check_length(args: Any) -> None:

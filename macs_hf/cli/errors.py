@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from ..disk.secrets import redact
+
 
 FULL_DISK = "The disk is full ({error}). Free some space, then start the same command again."
 
@@ -66,7 +68,7 @@ def plain_errors(program: str, arguments: Iterable[str] = ()) -> Iterator[None]:
         text = sentence(error)
         if text is None or os.environ.get("MACS_HF_TRACEBACK"):
             raise
-        sys.stderr.write(f"{program}: {with_flags(text, arguments)}\n")
+        sys.stderr.write(f"{program}: {redact(with_flags(text, arguments))}\n")
         raise SystemExit(2) from error
 
 
@@ -89,7 +91,7 @@ class _WithFlags(logging.Formatter):
         self.program, self.arguments = program, arguments
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"{self.program}: {with_flags(record.getMessage(), self.arguments)}"
+        return f"{self.program}: {redact(with_flags(record.getMessage(), self.arguments))}"
 
 
 def sentence(error: BaseException) -> str | None:

@@ -3,6 +3,8 @@
 import argparse
 import shlex
 
+from ..disk.names import public_words
+from ..disk.secrets import refuse_secrets
 from .errors import plain_errors
 from .measuring_options import measuring_parser
 
@@ -10,9 +12,12 @@ from .measuring_options import measuring_parser
 def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     with plain_errors("macs-hf evaluate", vars(options)):
+        refuse_secrets(vars(options))
+        from ..hub.patience import limit_waiting
         from .measuring import evaluate
 
-        evaluate(options, command=shlex.join(["macs-hf", "evaluate", *argv]))
+        limit_waiting()
+        evaluate(options, command=shlex.join(["macs-hf", "evaluate", *public_words(argv)]))
     return 0
 
 

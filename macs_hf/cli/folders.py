@@ -1,13 +1,33 @@
 """What folders of runs are called if the user does not say."""
 
+import os
 from pathlib import Path
+
+from ..disk.names import public_name
 
 
 def folder_name(name: str) -> str:
     """A dataset or model as a part of a folder's name: a Hub id with its owner, a local folder without its path."""
-    return Path(name).resolve().name if Path(name).exists() else name.strip("/").replace("/", "-")
+    return public_name(name).strip("/").replace("/", "-")
 
 
 def run_name(folder: str | Path) -> str:
     """The last part of a folder's path, also for `.`, whose own name is empty."""
     return Path(folder).resolve().name
+
+
+def check_output_dir(output_dir: str | Path, model: str, dataset: str) -> None:
+    """Refuse a folder whose files are read: results in it would be taken for a part of the model, or for images."""
+    folder = Path(output_dir).resolve()
+    if folder == Path(model).resolve():
+        raise ValueError(f"output_dir={str(output_dir)!r} is the model's own folder. Choose another.")
+    if dataset.strip() and Path(dataset).is_dir() and folder.is_relative_to(Path(dataset).resolve()):
+        raise ValueError(
+            f"output_dir={str(output_dir)!r} is inside the dataset's folder {dataset!r}, where pictures and tables "
+            "are read as data. Choose another."
+        )
+
+
+def is_main_process() -> bool:
+    """Whether this is the process that writes, of those that a launcher started."""
+    return int(os.environ.get("RANK", 0)) == 0

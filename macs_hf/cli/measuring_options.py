@@ -35,7 +35,7 @@ def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
         "--cache_bytes", type=int, default=2_000_000_000, help="memory for decoded images (default: 2 GB; 0: none)"
     )
     parser.add_argument("--cpu", action="store_true", help="do not use accelerators")
-    parser.add_argument("--output_dir", help=f"where the results go (default: runs/OWNER-MODEL-{action})")
+    parser.add_argument("--output_dir", help=f"where the results go (default: runs/OWNER-MODEL-DATASET-{action})")
     return parser
 
 

@@ -1,16 +1,25 @@
 """`macs-hf push FOLDER REPO`: what a run left on disk goes to the Hub, in one commit."""
 
 import argparse
+from pathlib import Path
 
+from ..disk.claim import locked_folder
+from ..disk.secrets import refuse_secrets
 from .errors import plain_errors
 
 
 def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     with plain_errors("macs-hf push", vars(options)):
+        refuse_secrets(vars(options))
+        from ..hub.patience import limit_waiting
         from ..publishing.push import push_folder
 
-        commit = push_folder(options.folder, options.repo, private=options.private, revision=options.revision)
+        limit_waiting()
+        if not Path(options.folder).is_dir():
+            raise FileNotFoundError(f"There is no folder {options.folder!r} to push.")
+        with locked_folder(options.folder):
+            commit = push_folder(options.folder, options.repo, private=options.private, revision=options.revision)
         print("pushed:", commit.repo_url)
     return 0
 

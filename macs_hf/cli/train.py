@@ -6,6 +6,7 @@
 import dataclasses
 import shlex
 import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -20,17 +21,25 @@ from ..data.sources import DatasetSource, source_of
 from ..data.splits import ImageSplits, class_balanced_subset
 from ..data.streaming import check_streaming, training_stream
 from ..data.unknowns import UnknownImages
+from ..disk.claim import locked_folder
+from ..disk.names import place_of, public_name, public_words
+from ..disk.whole import written_whole
 from ..evaluation.checkpoint import default_corruptions, evaluate_checkpoint, write_report
 from ..evaluation.recorded import recorded_arguments
+from ..hub.patience import limit_waiting
 from ..models.loading import FROM_SCRATCH, load_classifier
+from ..models.saving import WEIGHT_FILES
 from ..objective import objective_of
 from ..publishing.access import open_repo
+from ..publishing.folder import REPORT_FILES
+from ..report.run import GALLERY
 from ..training.arguments import MaCSTrainingArguments
 from ..training.checkpoints import claim_output_dir, last_complete_checkpoint
 from ..training.identity import identity_of
 from ..training.trainer import MaCSTrainer
+from .checks import check_disk
 from .errors import plain_errors
-from .folders import folder_name
+from .folders import check_output_dir, folder_name
 from .on_request import gallery, unknown_images
 from .summary import kind_of_model, summary_table
 from .train_arguments import ARGUMENTS, PROGRAM, ScriptArguments, parse
@@ -63,9 +72,12 @@ def main(argv: list[str] | None = None) -> int:
                 print(text([word for word in argv if word not in flags]))
                 return 0
         script, args = parse(argv)
-        prepared = prepare(script, args)
-        if train(prepared, script, args):
-            finish(prepared, script, args, command=shlex.join(["macs-hf", "train", *argv]))
+        limit_waiting()
+        check_output_dir(args.output_dir, script.model, script.dataset)
+        with locked_folder(args.output_dir, hold=args.process_index == 0):
+            prepared = prepare(script, args)
+            if train(prepared, script, args):
+                finish(prepared, script, args, command=shlex.join(["macs-hf", "train", *public_words(argv)]))
     return 0
 
 
@@ -121,9 +133,12 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments) -> Prepared:
 
     # ---- The trainer, in a folder of its own ----
     facts = _facts(script)
-    identity = identity_of(args, training, facts | {"dataset": script.dataset, "model": script.model})
+    # Two local folders of one name are two datasets. A checkpoint does not know: it may go on at another place.
+    places = {f"{name}_place": place_of(getattr(script, name), args.output_dir) for name in ("dataset", "model")}
+    identity = identity_of(args, training, facts | places)
     with args.main_process_first(desc="looking into the output folder"):
-        checkpoint = args.resume_from_checkpoint or claim_output_dir(args.output_dir, identity.run | identity.length)
+        checkpoint = claim_output_dir(args.output_dir, identity.run | identity.length, args.resume_from_checkpoint)
+        check_disk(args, model)
     trainer = MaCSTrainer(
         model=model,
         args=args,
@@ -173,9 +188,9 @@ def finish(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArgume
         corruption_samples=script.corruption_samples,
         corruption_design=script.corruption_design,
         unknowns=prepared.unknowns,
-        model=script.model,
+        model=public_name(script.model),
         model_revision=script.model_revision,
-        dataset=source.path,
+        dataset=public_name(source.path),
         dataset_config=source.config,
         split=source.test_split,
         training_arguments=recorded_arguments(script) | recorded_arguments(args),
@@ -184,19 +199,19 @@ def finish(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArgume
     )
     trainer.fold_temperature(report.temperature.value, validation)
     store_guarantees(trainer.model.config, report.guarantees)
-    written = []
+    card = {"license": script.license, "report": report, "gallery": script.publish_gallery}
     if trainer.is_world_process_zero():
-        written = write_report(report, rows, args.output_dir)
-        written += gallery(script, prepared.test, rows[-1], trainer.model, args.output_dir)
+        with written_whole(args.output_dir, replaces=(*WEIGHT_FILES, *REPORT_FILES, GALLERY)) as draft:
+            trainer.save_model(str(draft), _internal_call=True)
+            written = write_report(report, rows, draft)
+            written += gallery(script, prepared.test, rows[-1], trainer.model, draft)
+            trainer.create_model_card(**card, draft=draft)
+        files = [Path(args.output_dir, path.name) for path in written]
         print(f"\n{summary_table(report)}")
-    commit, card = None, {"license": script.license, "report": report, "gallery": script.publish_gallery}
-    if args.push_to_hub:
-        commit = trainer.push_to_hub(**card)  # saves the model, writes the card, pushes
-    else:
-        trainer.save_model(_internal_call=True)
-        trainer.create_model_card(**card)
-    if trainer.is_world_process_zero():
-        print(f"\nThe {kind_of_model(report)} is in {args.output_dir}, beside", *written, sep="\n  ")
+        print(f"\nThe {kind_of_model(report)} is in {args.output_dir}, beside", *files, sep="\n  ")
+    elif args.should_save:
+        trainer.save_model(_internal_call=True)  # on each node, if asked for
+    commit = trainer.push_to_hub(**card, saved=True) if args.push_to_hub else None
     if commit is not None:
         print(f"\nPushed: {commit.repo_url}")
 
@@ -205,9 +220,15 @@ def _reduced(splits: ImageSplits, script: ScriptArguments, seed: int) -> ImageSp
     """With the share of the training set that was asked for."""
     if script.data_fraction == 1 and script.max_train_samples is None:
         return splits
-    size = round(len(splits.train) * script.data_fraction)
+    size = max(1, round(len(splits.train) * script.data_fraction))
     size = size if script.max_train_samples is None else min(size, script.max_train_samples)
-    return splits._replace(train=class_balanced_subset(splits.train, splits.label_column, size, seed))
+    subset = class_balanced_subset(splits.train, splits.label_column, size, seed)
+    if len(subset.unique(splits.label_column)) < 2:
+        raise ValueError(
+            f"data_fraction={script.data_fraction} and max_train_samples={script.max_train_samples} leave {size} "
+            "training images of one class; a classifier needs at least two classes to learn from."
+        )
+    return splits._replace(train=subset)
 
 
 def _facts(script: ScriptArguments) -> dict[str, Any]:

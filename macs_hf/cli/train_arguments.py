@@ -1,6 +1,7 @@
 """The arguments of `macs-hf train`: what to train on what, beside those of `MaCSTrainingArguments`."""
 
 import difflib
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -8,6 +9,7 @@ from typing import Any, Literal
 import torch
 from transformers import HfArgumentParser
 
+from ..disk.secrets import refuse_secrets
 from ..models.loading import FROM_SCRATCH
 from ..objective import METHODS
 from ..training.arguments import MaCSTrainingArguments
@@ -91,6 +93,11 @@ class ScriptArguments:
         for name in SIZES:
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
+        if self.license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", self.license):
+            raise ValueError(
+                f"license={self.license!r} is no name of a licence on the Hub, such as apache-2.0: see "
+                "https://huggingface.co/docs/hub/repositories-licenses."
+            )
         if not 0 < self.data_fraction <= 1:
             raise ValueError(f"data_fraction={self.data_fraction} must lie in (0, 1].")
         check_gallery(self.gallery, self.publish_gallery)
@@ -141,6 +148,7 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
         similar = difflib.get_close_matches(unknown[0].lstrip("-").partition("=")[0], ARGUMENTS, n=1)
         meant = f" Did you mean --{similar[0]}?" if similar else ""
         raise ValueError(f"Unknown arguments: {' '.join(unknown)}.{meant} --help-all lists those there are.")
+    refuse_secrets({name: value for name, value in {**vars(script), **vars(args)}.items() if name != "hub_token"})
     check_training_arguments(args)
     return script, args
 

@@ -18,6 +18,8 @@ def decode(stored: Any) -> Image.Image:
 
 def open_stored(stored: Any) -> Image.Image:
     """The image, of which only the header has been read unless it is a PIL image already."""
+    if stored is None:
+        raise ValueError("there is none")
     if not isinstance(stored, dict):
         return stored
     return Image.open(io.BytesIO(stored["bytes"]) if stored["bytes"] is not None else stored["path"])

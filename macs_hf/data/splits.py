@@ -137,14 +137,17 @@ def class_balanced_subset(dataset: Dataset, label_column: str, size: int, seed: 
 
 def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | IterableDatasetDict:
     """All splits, unchanged; data on this disk or embedded are never streamed."""
+    saved = any(os.path.exists(os.path.join(source.path, name)) for name in ("dataset_dict.json", "state.json"))
+    if source.config is not None and (saved or source.path == "digits"):
+        raise ValueError(f"Dataset {source.path!r} has no configurations: leave config={source.config!r} out.")
     if source.path == "digits" and not is_local(source.path):
         return _digits()
     if os.path.isfile(source.path):
         raise ValueError(f"Dataset {source.path!r} is a file. Give the folder that it is in.")
     try:
-        if any(os.path.exists(os.path.join(source.path, name)) for name in ("dataset_dict.json", "state.json")):
-            saved = datasets.load_from_disk(source.path)
-            return saved if isinstance(saved, DatasetDict) else DatasetDict(train=saved)
+        if saved:
+            found = datasets.load_from_disk(source.path)
+            return found if isinstance(found, DatasetDict) else DatasetDict(train=found)
         with hub_needed(f"Dataset {source.path!r}", source.path, "dataset"):
             return datasets.load_dataset(source.path, source.config, streaming=streaming)
     except OSError:
@@ -155,6 +158,8 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
         while cause.__cause__ is not None:
             cause = cause.__cause__
         reason = " ".join(str(cause).split()) or type(cause).__name__
+        if not isinstance(cause, ValueError | RuntimeError | OSError):
+            reason = f"it is damaged, or a split of it is empty ({type(cause).__name__}: {reason})"
         raise ValueError(f"Dataset {source.path!r} cannot be loaded: {reason}") from error
 
 

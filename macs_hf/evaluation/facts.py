@@ -1,13 +1,13 @@
 """What a trainer and a dataset say about themselves: names of the model, the data, the classes and the images."""
 
 import os
-from pathlib import Path
 
 import datasets
 import numpy as np
 from torch.utils.data import Dataset
 
 from ..data.images import ImageDataset
+from ..disk.names import public_name
 from ..training.trainer import MaCSTrainer
 
 
@@ -18,7 +18,7 @@ def default_facts(trainer: MaCSTrainer, test: Dataset) -> dict[str, str]:
     rows = test.rows if isinstance(test, ImageDataset) else test
     dataset = rows.info.dataset_name if isinstance(rows, datasets.Dataset) else None
     return {
-        "model": Path(model).name if os.path.isabs(model) else model,
+        "model": public_name(model),
         "dataset": dataset or type(test).__name__,
         "split": split_of(test) or "test",
     }

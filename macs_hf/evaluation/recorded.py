@@ -4,6 +4,8 @@ import dataclasses
 from enum import Enum
 from typing import Any
 
+from ..disk.names import public_name
+
 
 # What identifies a training run is recorded even where it is the default.
 ALWAYS_RECORDED = {"method", "model", "dataset", "seed", "num_train_epochs", "learning_rate"}
@@ -30,4 +32,5 @@ def _plain(value: Any) -> Any:
         value = value.value
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
+    value = value if isinstance(value, bool | int | float | str | None) else str(value)
+    return public_name(value) if isinstance(value, str) else value

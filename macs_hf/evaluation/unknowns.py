@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..data.images import ImageDataset
 from ..data.unknowns import UnknownImages
+from ..disk.names import public_name
 from ..metrics import detection, wilson
 from ..report.guarantees import Guarantees
 from ..report.interval import Interval
@@ -67,7 +68,7 @@ def measure_unknowns(
     if isinstance(test, ImageDataset):
         copies = len(set(unknown.images.hashes.values()) & set(test.hashes.values()))
     return Unknowns(
-        dataset=unknown.dataset,
+        dataset=public_name(unknown.dataset),
         split=unknown.split,
         n=len(unknown.images),
         total=unknown.total,

@@ -3,6 +3,8 @@
 from huggingface_hub.errors import OfflineModeIsEnabled
 from huggingface_hub.utils import httpx
 
+from .patience import HubSilentError
+
 
 WRONG_TOKEN = (
     "the Hub does not know your token. Get one at https://huggingface.co/settings/tokens, then `hf auth login` or set "
@@ -18,6 +20,8 @@ def reason_of(error: BaseException) -> str:
         if status is not None:
             known = {401: WRONG_TOKEN.rstrip("."), 403: "your token may not write there", 507: "the Hub has no space"}
             return f"{known.get(status, 'the Hub refused or failed')} (HTTP {status})"
+        if isinstance(cause, HubSilentError):
+            return str(cause)
         if isinstance(cause, httpx.TransportError):
             return f"the connection was cut ({cause or type(cause).__name__})"
         if isinstance(cause, OfflineModeIsEnabled):

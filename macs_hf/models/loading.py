@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import timm
-import torch
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
@@ -25,6 +24,7 @@ from transformers.utils import logging
 from ..hub.reach import hub_needed, is_local
 from ..pixels import preparation
 from ..report.config_fields import TEMPERATURE_FIELD, forget_calibration
+from .checks import check_image_size, check_processor, check_runs
 from .processor_size import resized_processor
 from .timm_size import changes_for_size
 
@@ -78,7 +78,8 @@ def load_classifier(
             Height and width of the input in pixels, saved with the model. Defaults to what the model was trained with,
             and to 32 from scratch.
     """
-    _check_image_size(image_size)
+    check_image_size(image_size)
+    _check_revision(name, revision)
     labels = dict(enumerate(label_names))
     naming = {"id2label": labels, "label2id": {label: index for index, label in labels.items()}}
     if name in FROM_SCRATCH:
@@ -106,7 +107,10 @@ def load_pretrained(
         image_size (`int`, *optional*): Height and width of the input in pixels, if it was trained at another size than
             its config says.
     """
-    _check_image_size(image_size)
+    check_image_size(image_size)
+    _check_revision(name, revision)
+    if name in FROM_SCRATCH and not is_local(name):
+        raise ValueError(f"model={name!r} starts from chance, so there is nothing to measure. Train it first.")
     model, processor, info = _load(name, revision, image_size, ignore_mismatched_sizes=True)
     absent = set(info["missing_keys"]) & {key for key, _ in model.named_parameters()}
     if absent:
@@ -136,8 +140,13 @@ def _load(
             f"The weights of model {path!r} cannot be read ({error}): the file is damaged or incomplete. Download or "
             "save it again."
         ) from error
-    except OSError:
-        raise  # a missing file or the Hub, which say so themselves
+    except OSError as error:
+        if "named pytorch_model.bin" in str(error) or "named model.safetensors" in str(error):
+            raise FileNotFoundError(
+                f"Model {path!r} has no model.safetensors. Weights in other files, such as pickles, which may run "
+                "code, are not loaded: convert them, or choose another model."
+            ) from error
+        raise  # another missing file or the Hub, which say so themselves
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise ValueError(
@@ -149,8 +158,9 @@ def _load(
         # A config with values of the wrong kind makes transformers raise nearly anything.
         reason = " ".join(str(error).split())
         raise ValueError(f"Model {path!r} cannot be loaded: {type(error).__name__}: {reason}") from error
+    check_processor(processor, path)
     if image_size is not None:
-        _check_runs(model, name, image_size)
+        check_runs(model, name, image_size)
     return model, processor, info
 
 
@@ -178,9 +188,9 @@ def _from_pretrained(
     return model, processor, info | {"stored_size": stored_size}
 
 
-def _check_image_size(image_size: int | None) -> None:
-    if image_size is not None and image_size < 1:
-        raise ValueError(f"image_size={image_size} must be a positive number of pixels.")
+def _check_revision(name: str, revision: str | None) -> None:
+    if revision is not None and (name in FROM_SCRATCH or is_local(name)):
+        raise ValueError(f"Model {name!r} is not on the Hub, so it has no branches: leave revision={revision!r} out.")
 
 
 def _warn_of_size(
@@ -216,18 +226,6 @@ def _other_shapes(name: str, keys: list[str]) -> str:
 def _some(keys: Iterable[str]) -> str:
     keys = sorted(keys)
     return ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
-
-
-@torch.no_grad()
-def _check_runs(model: PreTrainedModel, name: str, image_size: int) -> None:
-    """Before anything is trained: strides may leave nothing of a small image, and patches may not divide it."""
-    try:
-        model(pixel_values=torch.zeros(1, 3, image_size, image_size))
-    except Exception as error:
-        raise ValueError(
-            f"{name!r} does not run on images of image_size={image_size} ({error}). Choose a larger one, a multiple "
-            "of its patch size, or leave image_size out."
-        ) from error
 
 
 def _from_scratch(name: str, naming: dict[str, dict], image_size: int) -> tuple[PreTrainedModel, Any]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants
+from huggingface_hub import constants, get_token
 from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
 from huggingface_hub.utils import httpx, validate_repo_id
 
@@ -11,12 +11,16 @@ from ..hub.reach import HubUnreachableError, hub_api, require_hub
 from ..hub.reasons import WRONG_TOKEN, reason_of, status_of
 
 
+# Repositories that this process has found it can push to, by what was asked for.
+_granted: dict[tuple[str | bool | None, ...], str] = {}
+
+
 def check_push_access(
     repo_id: str, *, private: bool | None = None, revision: str | None = None, token: str | None = None
 ) -> str:
     """
     Make sure that a repository can be pushed to, before hours of training: reach the Hub, know who pushes, and make
-    the repository and the branch if they are not there.
+    the repository and the branch if they are not there. What was found is asked for once in a process.
 
     Args:
         repo_id (`str`): `user/name`, or `name` below the token's own user.
@@ -33,6 +37,19 @@ def check_push_access(
         validate_repo_id(repo_id)
     except HFValidationError as error:
         raise ValueError(f"{repo_id!r} cannot be pushed to: {error} Name it user/name (hub_model_id).") from None
+    asked = (constants.ENDPOINT, private, revision, token or get_token())
+    if (repo_id, *asked) not in _granted:
+        full_id = _open(repo_id, private, revision, token)
+        _granted.update({(repo_id, *asked): full_id, (full_id, *asked): full_id})
+    return _granted[repo_id, *asked]
+
+
+def forget_access() -> None:
+    """Ask again before the next push: this one failed, and access may have been the reason."""
+    _granted.clear()
+
+
+def _open(repo_id: str, private: bool | None, revision: str | None, token: str | None) -> str:
     try:
         require_hub(f"Access to {repo_id!r}")
     except HubUnreachableError as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Environment, StrictUndefined
 
+from ..disk.secrets import redact
 from ..report.corruption_table import STANDARD_15
 from ..report.evaluation import EvaluationReport
 from ..report.names import short_name
@@ -63,7 +64,7 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
         + ([(GALLERY, GALLERY_CAPTION)] if settings.gallery else []),
         **(sections(report, settings.datasets) if report is not None else {"corruptions": None, "promises": None}),
     )
-    return ModelCard(card)
+    return ModelCard(redact(card))
 
 
 def _results(report: EvaluationReport, datasets: Sequence[str]) -> list[EvalResult]:

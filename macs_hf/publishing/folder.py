@@ -10,8 +10,8 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import httpx, validate_repo_id
 from transformers.utils import logging
 
+from ..disk.whole import replace_text
 from ..hub.reach import TIMEOUT_SECONDS, hub_api, is_local
-from ..models.loading import FROM_SCRATCH
 from ..report.evaluation import EvaluationReport
 from ..report.run import GALLERY, PICTURES, REPORT_FILE, ROWS_FILE
 from .card import model_card
@@ -36,7 +36,14 @@ def saved_report(folder: str | Path) -> EvaluationReport | None:
     return EvaluationReport.load(path) if path.is_file() else None
 
 
-def write_card(folder: str | Path, repo_id: str, report: EvaluationReport | None = None, **changes: Any) -> ModelCard:
+def write_card(
+    folder: str | Path,
+    repo_id: str,
+    report: EvaluationReport | None = None,
+    *,
+    earlier: str | Path | None = None,
+    **changes: Any,
+) -> ModelCard:
     """
     Write `README.md` into a run's folder, and its settings beside it as `card.json`.
 
@@ -46,7 +53,9 @@ def write_card(folder: str | Path, repo_id: str, report: EvaluationReport | None
             the folder.
         report ([`EvaluationReport`], *optional*): What was measured of this model; without it the card says that
             nothing was.
-        changes: Fields of [`CardSettings`]. What is not given, or `None`, stays as the folder's `card.json` has it.
+        earlier (`str` or `Path`, *optional*): The folder whose `card.json` has what was set before; by default
+            `folder`.
+        changes: Fields of [`CardSettings`]. What is not given, or `None`, stays as that `card.json` has it.
 
     Raises:
         `ValueError`: If the report is about a temperature or guarantees that the saved model does not have.
@@ -58,8 +67,8 @@ def write_card(folder: str | Path, repo_id: str, report: EvaluationReport | None
     elif (folder / REPORT_FILE).is_file():
         logger.warning(f"The card says nothing of {folder / REPORT_FILE}: pass report= if it is about this model.")
     settings = {"name": repo_id.rpartition("/")[2], "timm": "pretrained_cfg" in config}
-    if (earlier := CardSettings.load(folder)) is not None:
-        settings |= {name: getattr(earlier, name) for name in EARLIER}
+    if (before := CardSettings.load(earlier or folder)) is not None:
+        settings |= {name: getattr(before, name) for name in EARLIER}
     if report is not None:
         settings["datasets"] = (report.dataset,) if _is_hub_id(report.dataset) else ()
         settings["pictures"] = tuple(name for name in PICTURES if (folder / name).is_file())
@@ -72,7 +81,7 @@ def write_card(folder: str | Path, repo_id: str, report: EvaluationReport | None
         settings["license"] = _license_of(settings.get("base_model"))
     whole = CardSettings(**settings, repo_id=repo_id if "/" in repo_id else None)
     card = model_card(report, whole)
-    card.save(folder / CARD_FILE)
+    replace_text(folder / CARD_FILE, card.content)
     whole.save(folder)
     return card
 
@@ -86,13 +95,25 @@ def needs_card(folder: Path, repo_id: str) -> bool:
 
 
 def files_to_push(folder: str | Path, with_report: bool = True) -> dict[str, Path]:
-    """What belongs to a published model, by its path in the repository."""
+    """
+    What belongs to a published model, by its path in the repository.
+
+    Raises:
+        `ValueError`: If one of these files is a link to a file outside of the folder, which may be anybody's.
+    """
     wanted = (*MODEL_FILES, *CARD_FILES, *(REPORT_FILES if with_report else ()))
     settings = CardSettings.load(folder)
     if with_report and settings is not None and settings.gallery:
         wanted = (*wanted, GALLERY)
     paths = [path for path in sorted(Path(folder).iterdir()) if path.is_file()]
-    return {path.name: path for path in paths if any(fnmatch(path.name, pattern) for pattern in wanted)}
+    files = {path.name: path for path in paths if any(fnmatch(path.name, pattern) for pattern in wanted)}
+    for name, path in files.items():
+        if not path.resolve().is_relative_to(Path(folder).resolve()):
+            raise ValueError(
+                f"{name} in {str(folder)!r} is a link to a file outside of the folder, which is not pushed. Put a "
+                "copy of the file in its place, or remove the link."
+            )
+    return files
 
 
 def _check_folded(folder: Path, report: EvaluationReport, config: dict[str, Any]) -> None:
@@ -124,8 +145,8 @@ def _license_of(base_model: str | None) -> str:
 
 
 def _is_hub_id(name: str) -> bool:
-    """Whether a name means a repository; those that come with this package do not."""
-    if not name or name in ("digits", *FROM_SCRATCH) or is_local(name):
+    """Whether a name means a repository: it has an owner. A name without one is that of something local."""
+    if "/" not in name or is_local(name):
         return False
     try:
         validate_repo_id(name)

@@ -17,10 +17,10 @@ from pathlib import Path
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, snapshot_download
 from transformers.utils import logging
 
-from ..hub.reach import hub_api, require_repo
+from ..hub.reach import hub_api, hub_needed
 from ..hub.reasons import reason_of
 from ..report.run import GALLERY
-from .access import check_push_access
+from .access import check_push_access, forget_access
 from .folder import CARD_FILE, MODEL_FILES, REPORT_FILES, files_to_push, needs_card, saved_report, write_card
 
 
@@ -71,6 +71,7 @@ def push_folder(
     folder = Path(folder)
     if not any(folder.glob("*.safetensors")):
         raise ValueError(f"There is no saved model (*.safetensors) in {str(folder)!r}.")
+    files_to_push(folder)  # refuses what leads out of the folder, before anyone is asked
     api = hub_api(token)
 
     def push() -> CommitInfo:
@@ -80,6 +81,7 @@ def push_folder(
                 write_card(folder, target, saved_report(folder) if with_report else None)
             return _commit(api, target, files_to_push(folder, with_report), commit_message, revision)
         except Exception as error:  # anything: what matters is that the user learns how to go on
+            forget_access()
             raise PushError(_how_to_push_again(error, folder, repo_id, private, revision)) from error
 
     return push() if blocking else api.run_as_future(push)
@@ -102,7 +104,8 @@ def push_checkpoint(
     checkpoint = Path(checkpoint)
     # Linked, since the trainer may delete an old checkpoint while it is still being pushed.
     staged = Path(tempfile.mkdtemp(prefix="_push-", dir=checkpoint.parent))
-    names = [path.name for path in checkpoint.iterdir() if path.is_file() and path.name != NEVER_PUSHED]
+    files = [path for path in checkpoint.iterdir() if path.is_file() and not path.is_symlink()]
+    names = [path.name for path in files if path.name != NEVER_PUSHED]
     for name in names:
         _link(checkpoint / name, staged / name)
     files = {name: staged / name for name in names if any(fnmatch(name, pattern) for pattern in MODEL_FILES)}
@@ -129,8 +132,8 @@ def push_checkpoint(
 
 def download_checkpoint(repo_id: str, revision: str | None = None) -> str:
     """The folder of the checkpoint that `hub_strategy="checkpoint"` pushed, to resume from."""
-    require_repo(f"Checkpoint {repo_id!r}", repo_id, revision=revision)
-    folder = Path(snapshot_download(repo_id, revision=revision, allow_patterns=f"{LAST_CHECKPOINT}/*"))
+    with hub_needed(f"Checkpoint {repo_id!r}", repo_id, revision=revision):
+        folder = Path(snapshot_download(repo_id, revision=revision, allow_patterns=f"{LAST_CHECKPOINT}/*"))
     if not (folder / LAST_CHECKPOINT / "trainer_state.json").is_file():
         raise FileNotFoundError(
             f"{repo_id!r} has no {LAST_CHECKPOINT}/ to resume from. Runs with hub_strategy='checkpoint' push one; "

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
+from ..disk.secrets import redact
+from ..disk.whole import replace_text
 from ..report.plain import from_plain, to_plain
 
 
@@ -45,7 +47,7 @@ class CardSettings:
 
     def save(self, folder: str | PathLike[str]) -> Path:
         path = Path(folder) / SETTINGS_FILE
-        path.write_text(json.dumps(to_plain(self), indent=2) + "\n", encoding="utf-8")
+        replace_text(path, redact(json.dumps(to_plain(self), indent=2)) + "\n")
         return path
 
     @classmethod

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
+from ..disk.secrets import redact
+from ..disk.whole import replace_text
 from .checks import check_count, check_range, check_share
 from .corruption_table import CorruptionTable
 from .groups import ConfusionMatrix, GroupTable
@@ -225,7 +227,7 @@ class EvaluationReport:
         return from_plain(cls, data)
 
     def save(self, path: str | PathLike[str]) -> None:
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        replace_text(path, redact(self.to_json()))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> EvaluationReport:

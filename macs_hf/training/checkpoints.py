@@ -1,6 +1,5 @@
 """Checkpoints: find the newest whole one, and restore every tensor of it or say which not."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,14 @@ from transformers import PreTrainedModel, TimmWrapperForImageClassification
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
+from ..disk.claim import claim_folder
 from ..models.timm_layout import save_in_timm_layout
 from ..randomness import global_rng_preserved
-from .identity import differences
+from .identity import LENGTH
 from .record import flaw_of, was_finished
 
 
 logger = logging.get_logger(__name__)
-
-# What a run was asked to do, beside its checkpoints.
-IDENTITY_FILE = "run.json"
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -121,42 +118,29 @@ def save_timm_weights(
         save_in_timm_layout(model, folder, getattr(processor, "data_config", None), state_dict)
 
 
-def claim_output_dir(output_dir: str | Path, identity: dict[str, Any]) -> str | None:
+def claim_output_dir(
+    output_dir: str | Path, identity: dict[str, Any], resume_from_checkpoint: str | None = None
+) -> str | None:
     """
-    Make `output_dir` the folder of the run that `identity` describes, and return the checkpoint to go on from.
+    Make `output_dir` the folder of the run that `identity` describes, and return the checkpoint to go on from: the
+    one that was named, or else the newest whole one.
 
-    Starting the same run again continues it; a folder with checkpoints of another run is refused, so that neither is
+    Starting the same run again continues it; a folder with results of another run is refused, so that neither is
     lost or mixed up.
     """
-    record = Path(output_dir) / IDENTITY_FILE
-    holds_model = any(
-        (Path(output_dir) / name).exists() for name in ("model.safetensors", "adapter_model.safetensors")
+    newest = str(resume_from_checkpoint).lower() == "true"
+    claim_folder(
+        output_dir,
+        identity,
+        continues=str(output_dir) if newest else resume_from_checkpoint,
+        changeable=LENGTH,
+        advice=", or for other epochs or steps name one of its own checkpoints with resume_from_checkpoint=...",
     )
-    if checkpoints(output_dir) or holds_model:
-        earlier = _read(record)
-        if earlier != identity:
-            difference = "it has no record of what made it"
-            if earlier is not None:
-                difference = differences(earlier, identity)
-            raise FileExistsError(
-                f"{str(output_dir)!r} holds the model or checkpoints of another run ({difference}). Choose another "
-                "output_dir, delete this one, or name the checkpoint to continue from with resume_from_checkpoint=..."
-            )
-    record.parent.mkdir(parents=True, exist_ok=True)
-    draft = record.with_suffix(".tmp")
-    draft.write_text(json.dumps(identity, indent=2) + "\n")
-    draft.replace(record)
+    if resume_from_checkpoint is not None:
+        return resume_from_checkpoint
     found = checkpoint_to_continue(output_dir)
     if found is not None:
         logger.warning(f"Continuing from {found}.")
     elif checkpoints(output_dir):
         logger.warning("No checkpoint was saved to its end: starting at the beginning.")
     return str(found) if found else None
-
-
-def _read(record: Path) -> dict[str, Any] | None:
-    """What a run left about itself; `None` if there is nothing that can be read."""
-    try:
-        return json.loads(record.read_text())
-    except (OSError, json.JSONDecodeError):
-        return None

@@ -35,20 +35,23 @@ def write_trainer_card(
     dataset_args: str | list[str] | None = None,
     report: EvaluationReport | None = None,
     gallery: bool | None = None,
+    draft: str | Path | None = None,
 ) -> None:
     """
     Write `README.md` from `report`, with the parameters of `Trainer.create_model_card`; `tasks`, `dataset` and
     `dataset_args` are accepted because it has them, but the task and the dataset are those of the report. `gallery`
-    says whether the card shows the test images of `mistakes.png`.
+    says whether the card shows the test images of `mistakes.png`. The card goes to `draft`, if given, a folder whose
+    files will be moved to the output folder.
     """
     if not trainer.is_world_process_zero():
         return
     folder = Path(trainer.args.output_dir)
     name = model_name or (trainer.hub_model_id or folder.absolute().name).rpartition("/")[2]
     write_card(
-        folder,
+        draft or folder,
         trainer.hub_model_id or name,
         report,
+        earlier=folder,
         name=name,
         license=license,
         language=language,
@@ -65,6 +68,7 @@ def push_model(
     blocking: bool = True,
     token: str | None = None,
     revision: str | None = None,
+    saved: bool = False,
     **card: Any,
 ) -> "CommitInfo | Future[CommitInfo] | None":
     """
@@ -77,17 +81,21 @@ def push_model(
     Args:
         trainer ([`MaCSTrainer`]): Whose model it is.
         commit_message, blocking, token, revision: As in `Trainer.push_to_hub`.
+        saved (`bool`, *optional*, defaults to `False`): Whether the model and its card are in the output folder
+            already.
         card: Passed to [`write_trainer_card`], such as `license` and `report`.
     """
     trainer.callback_handler.on_push_begin(trainer.args, trainer.state, trainer.control)
     if trainer.hub_model_id is None:
         trainer.init_hf_repo(token)
-    trainer.save_model(_internal_call=True)
+    if not saved:
+        trainer.save_model(_internal_call=True)
     if not trainer.is_world_process_zero():
         return None
     if trainer.push_in_progress is not None:
         trainer.push_in_progress.wait_until_done()
-    trainer.create_model_card(**card)
+    if not saved:
+        trainer.create_model_card(**card)
     return push_folder(
         trainer.args.output_dir,
         trainer.hub_model_id,

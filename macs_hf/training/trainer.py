@@ -20,6 +20,8 @@ from transformers.utils import logging
 
 from ..calibration import TemperatureFit, calibrate_logits, fit_temperature_report, fold_temperature, store_guarantees
 from ..data.keyed import KeyedDataset, keyed
+from ..disk.whole import written_whole
+from ..models.saving import WEIGHT_FILES
 from ..objective.losses import check_labels
 from ..objective.objective import Objective, objective_of
 from ..objective.supervision import logits_of, supervise
@@ -271,6 +273,9 @@ class MaCSTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         folder = Path(output_dir or self.args.output_dir)
+        if folder == Path(self.args.output_dir) and self.args.should_save:
+            with written_whole(folder, replaces=WEIGHT_FILES) as draft:
+                return self._save(str(draft), state_dict)
         processor = self.inputs.processor_to_save(self.model, self.processing_class)
         with self._average.applied(), temporarily(self, processing_class=processor):
             super()._save(str(folder), state_dict)

@@ -140,9 +140,9 @@ def test_evaluate_says_nothing_about_a_validation_split_that_it_does_not_use(
     assert "better calibrated" in shown and "name a split that it has not seen with --calibration_split" in shown
 
 
-def test_the_training_split_can_be_measured(folder: Path) -> None:
-    assert run(folder, "evaluate", "data", "--split", "train") == 0
-    report = json.loads((folder / "evaluate-data" / "evaluation.json").read_text())
+def test_the_training_split_can_be_measured(folder: Path, tmp_path: Path) -> None:
+    assert run(folder, "evaluate", "data", "--split", "train", "--output_dir", str(tmp_path / "out")) == 0
+    report = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert (report["n"], report["split"]) == (20, "train")
 
 

@@ -1,0 +1,158 @@
+"""Attacks by the disk: full at every write of the final save, about to be full, or not to be written to."""
+
+import errno
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from attacks.changes import edit
+from attacks.conftest import TRAIN, Attack
+from transformers import AutoModelForImageClassification
+
+from macs_hf.cli.main import main
+from macs_hf.disk.claim import locked_folder
+
+
+# What is written at the end of a run, and which function writes it.
+WRITERS = {
+    "weights": "transformers.modeling_utils.safe_save_file",
+    "config": "transformers.PreTrainedConfig.to_json_file",
+    "processor": "transformers.image_processing_base.ImageProcessingMixin.to_json_file",
+    "training arguments": "torch.save",
+    "report": "macs_hf.report.evaluation.replace_text",
+    "rows": "pyarrow.parquet.write_table",
+    "picture": "matplotlib.figure.Figure.savefig",
+    "card": "macs_hf.publishing.folder.replace_text",
+    "settings of the card": "macs_hf.publishing.settings.replace_text",
+    "what was still in memory": "macs_hf.disk.whole._sync",
+}
+# Files of a finished run that belong together.
+TOGETHER = ("config.json", "model.safetensors", "preprocessor_config.json", "evaluation.json", "samples.parquet")
+TOGETHER += ("reliability.png", "README.md", "card.json")
+# The same run measured on fewer images, so that the old and the new state differ.
+AGAIN = shlex.split(f"{TRAIN} --output_dir run --max_eval_samples 4")
+
+
+def full(*args: Any, **kwargs: Any) -> None:
+    """Writes a part of the file, as far as there is space."""
+    path = next(arg for arg in args if isinstance(arg, str | Path) and Path(arg).parent.is_dir())
+    Path(path).write_bytes(b"a part of it")
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def slow(case: Any) -> Any:
+    """The others of a kind."""
+    return pytest.param(case, marks=pytest.mark.slow)
+
+
+class State(NamedTuple):
+    files: dict[str, bytes | None]
+    images: int | None
+    marked: bool
+
+
+def state(folder: Path) -> State:
+    files = {name: (folder / name).read_bytes() if (folder / name).is_file() else None for name in TOGETHER}
+    report = json.loads(files["evaluation.json"] or "{}")
+    config = json.loads(files["config.json"] or "{}")
+    return State(files, report.get("n"), "marked" in config)
+
+
+@pytest.mark.parametrize("what", [*map(slow, list(WRITERS)[2:]), *list(WRITERS)[:2]])
+def test_a_full_disk_leaves_the_old_state_and_a_restart_makes_the_new_one(
+    what: str, place: Path, own_process: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    edit("run/config.json", marked=True)(place)
+    old = state(place / "run")
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as left:
+        patch.setattr(WRITERS[what], full)
+        main(AGAIN)
+    assert left.value.code == 2
+    assert "macs-hf train: The disk is full" in capfd.readouterr().err
+    assert state(place / "run") == old
+    assert not list(place.rglob("_writing")) and not list(place.rglob("*.tmp"))
+    assert main(AGAIN) == 0
+    new = state(place / "run")
+    assert (new.images, new.marked) == (4, False) and None not in new.files.values()
+    AutoModelForImageClassification.from_pretrained(place / "run")
+
+
+@pytest.mark.parametrize("what", [name for name in WRITERS if name != "training arguments"])
+def test_a_full_disk_while_calibrating_leaves_nothing(
+    what: str, attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WRITERS[what], full)
+    attack("calibrate", "The disk is full (")
+
+
+@pytest.mark.parametrize("what", ["report", "rows", "picture", "what was still in memory"])
+def test_a_full_disk_while_measuring_leaves_nothing(
+    what: str, attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WRITERS[what], full)
+    attack("evaluate", "The disk is full (")
+
+
+@pytest.mark.parametrize("moves", [0, *map(slow, range(1, 8)), 8])
+def test_a_run_that_is_killed_while_files_are_moved_is_completed(
+    moves: int, place: Path, own_process: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit("run/config.json", marked=True)(place)
+    replace, done = Path.replace, []
+
+    def killed(path: Path, target: Path) -> Path:
+        if path.parent.parent.name == "_writing" and target.parent == Path("run"):
+            if len(done) == moves:
+                raise KeyboardInterrupt
+            done.append(path.name)
+        return replace(path, target)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as left:
+        patch.setattr(Path, "replace", killed)
+        main(AGAIN)
+    assert left.value.code == 130
+    assert not (place / "run" / "config.json").exists()  # nobody takes the mixture for a model
+    with locked_folder(place / "run"):
+        pass
+    new = state(place / "run")
+    assert (new.images, new.marked) == (4, False) and None not in new.files.values()
+    AutoModelForImageClassification.from_pretrained(place / "run")
+
+
+class Usage(NamedTuple):
+    free: int
+
+
+ROOM = [
+    ("two checkpoints and a model", "train", 1_000_000, "2 checkpoints of 962 kB and the final model of 321 kB"),
+    ("no checkpoints", "train --save_strategy no", 500_000, "0 checkpoints"),
+    ("weights only", "train --save_only_model true", 500_000, "2 checkpoints of 321 kB"),
+    ("a checkpoint per epoch", "photos --save_total_limit 9 --num_train_epochs 9", 9_000_000, "10 checkpoints of"),
+    ("an average", "train --ema_decay 0.9", 3_000_000, "2 checkpoints of 1.28 MB"),
+]
+
+
+@pytest.mark.parametrize(("words", "free", "sentence"), [row[1:] for row in ROOM], ids=[row[0] for row in ROOM])
+def test_no_room_is_said_before_training(
+    words: str, free: int, sentence: str, attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(free))
+    attack(words, sentence)
+
+
+PLACES = [
+    ("train --output_dir /proc/nope", "--output_dir '/proc/nope' cannot be written to"),
+    ("train --output_dir /dev/null/x", "--output_dir '/dev/null/x' cannot be written to: Not a directory"),
+    ("evaluate --output_dir /proc/nope", "--output_dir '/proc/nope' cannot be written to"),
+    ("calibrate --output_dir photos/test/ant/0.png/x", "cannot be written to: Not a directory"),
+    ("evaluate --output_dir run/README.md", "--output_dir 'run/README.md' cannot be written to: File exists"),
+    (f"train --output_dir {'x' * 300}", "cannot be written to: File name too long"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), PLACES, ids=[row[0][:50] for row in PLACES])
+def test_places_that_cannot_be_written_to(words: str, sentence: str, attack: Attack) -> None:
+    attack(words, sentence)

@@ -1,7 +1,4 @@
-"""`MaCSTrainer`: a `transformers.Trainer` that trains with Margin and Consistency Supervision.
-
-Runs stop anywhere and resume to the same weights, bit for bit; evaluation reports calibration; a push is one commit.
-"""
+"""`MaCSTrainer`: a `transformers.Trainer` that trains with Margin and Consistency Supervision."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ os.environ |= {
     "PYTHONPATH": os.pathsep.join([str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
 }
 sys.path.insert(0, str(TESTS))
+# A shell lets its background jobs ignore Ctrl-C, and they hand that on; tests of Ctrl-C need the usual handler.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure() -> None:

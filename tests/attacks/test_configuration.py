@@ -52,7 +52,7 @@ CONFIGURATION = [
     (f"run_name: {ALICE}\n", "--run_name holds a token (hf_a...)"),
     (f"hub_model_id: alice/{ALICE}\n", "--hub_model_id holds a token (hf_a...)"),
     (f"{ALICE}: 1\n", "Unknown settings ['REDACTED']"),
-    ("output_dir: run\nseed: 3\n", "of another run (seed: '0', now '3', "),
+    ("output_dir: run\nseed: 3\n", "of another run (seed: 0, now 3, "),
     ("output_dir: data\n", "is inside the dataset's folder"),
     ("dataset: ''\n", "--dataset '' is empty"),
     ("num_train_epochs: 0\n", "--num_train_epochs 0.0 must be a finite number above 0"),

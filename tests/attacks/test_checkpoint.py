@@ -18,6 +18,8 @@ from attacks.changes import (
 )
 from attacks.conftest import Attack
 
+from macs_hf.training.record import RECORD_FILE
+
 
 CONFIG, PROCESSOR, WEIGHTS = "model/config.json", "model/preprocessor_config.json", "model/model.safetensors"
 OTHER_SHAPES = "holds weights of other shapes than its config asks for"
@@ -25,11 +27,18 @@ UNLOADED = "Model 'model' cannot be loaded"
 DAMAGED = "the file is damaged or incomplete"
 REMOTE = "needs code from its own repository, which is never run"
 REPORT, ROWS = "other/evaluation.json", "other/samples.parquet"
+LAST = "run/checkpoint-2"
+GO_ON = "train --output_dir run"
+FROM = f"train --resume_from_checkpoint {LAST}"
 NO_REPORT = "other/evaluation.json is not a report that can be used"
 
 
 def remote_code(name: str, **values: object) -> Change:
     return both(write("model/evil.py", HOSTILE_CODE), edit(name, **values))
+
+
+def nothing(folder: Path) -> None:
+    """The files are as they should be."""
 
 
 def processor(**values: object) -> Change:
@@ -145,6 +154,27 @@ CHECKPOINT = [
         REMOTE,
         remote_code(PROCESSOR, image_processor_type="Evil", auto_map={"AutoImageProcessor": "evil.P"}),
     ),
+    # Checkpoints to go on from
+    ("half an optimiser", GO_ON, "optimizer.pt is damaged", truncate(f"{LAST}/optimizer.pt")),
+    ("an empty scheduler", GO_ON, "scheduler.pt is damaged", write(f"{LAST}/scheduler.pt", "")),
+    ("a hostile optimiser", GO_ON, "optimizer.pt is damaged", write(f"{LAST}/optimizer.pt", hostile_pickle())),
+    ("half the generators", GO_ON, "rng_state.pth is damaged", truncate(f"{LAST}/rng_state.pth")),
+    ("half a saved model", GO_ON, "model.safetensors is damaged", truncate(f"{LAST}/model.safetensors")),
+    ("no optimiser", GO_ON, "optimizer.pt is missing", remove(f"{LAST}/optimizer.pt")),
+    ("no scheduler", GO_ON, "scheduler.pt is missing", remove(f"{LAST}/scheduler.pt")),
+    ("no generators", GO_ON, "rng_state.pth is missing", remove(f"{LAST}/rng_state.pth")),
+    ("no record", GO_ON, "for an unknown run", remove(f"{LAST}/{RECORD_FILE}")),
+    ("a record of nothing", GO_ON, f"{RECORD_FILE} is damaged", write(f"{LAST}/{RECORD_FILE}", "{}")),
+    ("a changed config", GO_ON, "config.json", edit(f"{LAST}/config.json", num_channels=4)),
+    ("named, cut off", FROM, "it was cut off while it was saved", write(f"{LAST}/trainer_state.json", "{}")),
+    ("named, half an optimiser", FROM, "optimizer.pt is damaged", truncate(f"{LAST}/optimizer.pt")),
+    ("named, of another method", f"{FROM} --method ce", "it is of another run (method: 'macs', now 'ce'", nothing),
+    ("named, of another seed", f"{FROM} --seed 3", "it is of another run (seed: 0, now 3)", nothing),
+    ("named, of other data", f"{FROM} --dataset photos", "it is of another run (dataset: 'data', now", nothing),
+    ("named, a model", "train --resume_from_checkpoint model", "it was cut off while it was saved", nothing),
+    ("named, a file", "train --resume_from_checkpoint run/README.md", "trainer_state.json is missing", nothing),
+    ("named, nowhere", "train --resume_from_checkpoint a/b/c", "is neither a folder nor a Hub id", nothing),
+    ("the newest of none", "train --resume_from_checkpoint true", "No complete checkpoint in 'out'", nothing),
     # Reports and rows
     ("half a report", "!compare run other", NO_REPORT, truncate(REPORT)),
     ("an empty report", "!compare run other", NO_REPORT, write(REPORT, "")),

@@ -87,7 +87,7 @@ def test_two_runs_started_together_in_one_folder(place: Path) -> None:
     errors = {seed: run.communicate(timeout=600)[1] for seed, run in runs.items()}
     (refused,) = [seed for seed, run in runs.items() if run.returncode == 2]
     (done,) = [seed for seed, run in runs.items() if run.returncode == 0]
-    assert IN_USE in errors[refused] or f"another run (seed: '{done}', now '{refused}')" in errors[refused]
+    assert IN_USE in errors[refused] or f"another run (seed: {done}, now {refused})" in errors[refused]
     assert "Traceback" not in errors[refused]
-    assert json.loads(Path("new", "run.json").read_text())["seed"] == str(done)
+    assert json.loads(Path("new", "run.json").read_text())["seed"] == done
     assert json.loads(Path("new", "evaluation.json").read_text())["seeds"] == {"seed": done}

@@ -56,7 +56,7 @@ def real_logits() -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[HubServer]":
     """A loopback Hub, which this process takes for the Hub, with alice logged in."""
-    from huggingface_hub import constants
+    from huggingface_hub import close_session, constants
     from loopback_hub.server import ALICE, HubServer
 
     with HubServer(tmp_path / "hub") as server:
@@ -71,3 +71,4 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[HubServer]
         monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
         monkeypatch.setenv("HF_TOKEN", ALICE)
         yield server
+    close_session()  # the next server may get the same port, and an open connection would still reach this one

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ os.environ |= {
     "PYTHONPATH": os.pathsep.join([str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
 }
 sys.path.insert(0, str(TESTS))
+
+# The same examples at each run, however long they take. HYPOTHESIS=3000 looks for new ones, so many a test.
+FUZZING = int(os.environ.get("HYPOTHESIS", 0))
+settings.register_profile("tests", deadline=None, database=None, derandomize=not FUZZING, max_examples=FUZZING or 100)
+settings.load_profile("tests")
 
 
 def pytest_unconfigure() -> None:

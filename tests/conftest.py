@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ os.environ |= {
 sys.path.insert(0, str(TESTS))
 # A shell lets its background jobs ignore Ctrl-C, and they hand that on; tests of Ctrl-C need the usual handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples at each run, however long they take. HYPOTHESIS=3000 looks for new ones, so many a test.
+FUZZING = int(os.environ.get("HYPOTHESIS", 0))
+settings.register_profile("tests", deadline=None, database=None, derandomize=not FUZZING, max_examples=FUZZING or 100)
+settings.load_profile("tests")
 
 
 def pytest_unconfigure() -> None:

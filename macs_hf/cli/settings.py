@@ -28,6 +28,9 @@ class _Loader(yaml.SafeLoader):
                 raise ValueError(f"sets {key!r} {keys.count(key)} times. Keep one of them.")
         return super().construct_mapping(node, deep)
 
+    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
+        return _joined(super().construct_scalar(node))
+
 
 _INTEGER = r"(?:0|[1-9][0-9]*)"
 for _tag, _words, _first in (
@@ -81,8 +84,17 @@ def _load(text: str) -> tuple[Any, dict[str, str]]:
     node = loader.get_single_node()
     if node is None:
         return {}, {}
-    pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    return loader.construct_document(node), {key.value: value.value for key, value in pairs}
+    try:
+        found = loader.construct_document(node)
+    except (AttributeError, IndexError, KeyError, TypeError):
+        raise ValueError("has a tag (`!!...`) that its value does not fit. Leave tags out.") from None
+    pairs = node.value if isinstance(found, dict) else []
+    return found, {key.value: _joined(value.value) for key, value in pairs}
+
+
+def _joined(value: Any) -> Any:
+    """Text in which a character beyond the first 65,536 is one, and not the two that JSON writes it as."""
+    return value.encode("utf-16", "surrogatepass").decode("utf-16") if isinstance(value, str) else value
 
 
 def _typed(name: str, value: Any, written: Any, hint: Any, parser: HfArgumentParser) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import erf
 
 from .classwise import classwise_sums
-from .inputs import checked_chunks, softmax, warn_of_probabilities
+from .inputs import check_confidences, checked_chunks, softmax, warn_of_probabilities
 from .options import Binning, Norm, ScoreOptions, Variant
 from .smooth import smooth_calibration_error
 
@@ -96,6 +96,7 @@ def calibration_error(
 
     ```
     """
+    check_confidences(confidence, correct)
     return _calibration_error(confidence, correct, ScoreOptions(n_bins, variant, norm, debiased))
 
 
@@ -122,6 +123,7 @@ def reliability_bins(
 ) -> ReliabilityBins:
     """Sums per bin. Equal-mass bins are `numpy.array_split` of the stably sorted confidences; their edges are the
     extremes of what they hold."""
+    check_confidences(confidence, correct)
     index = bin_index(confidence, n_bins, binning)
     count = np.bincount(index, minlength=n_bins).astype(np.float64)
     if binning == "equal_width":

@@ -11,6 +11,7 @@ import numpy as np
 
 
 CHUNK = 2**18  # values converted to float64 at a time: they stay in the cache, and memory does not grow with n
+ROUNDING = 1e-5  # of single confidences
 SUM_TOLERANCE = 1e-3  # half precision rounds a sum by up to 5e-4; a forgotten softmax is further off
 
 
@@ -61,6 +62,17 @@ def checked_chunks(
         values = predictions[start : start + step].astype(np.float64)
         _check_values(values, start, probabilities)
         yield values, references[start : start + step]
+
+
+def check_confidences(confidence: np.ndarray, correct: np.ndarray) -> None:
+    """Refuse confidences that are no probabilities, or not one for each answer."""
+    if np.ndim(confidence) != 1 or np.shape(confidence) != np.shape(correct) or not len(confidence):
+        shapes = f"{np.shape(confidence)} and {np.shape(correct)}"
+        raise ValueError(f"confidence and correct must have one shape (n,) with n > 0, got {shapes}")
+    wrong = ~((np.asarray(confidence) >= -ROUNDING) & (np.asarray(confidence) <= 1 + ROUNDING))  # NaN is neither
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(f"confidence[{row}] must be within [0, 1], got {confidence[row]}")
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -14,6 +14,8 @@ import math
 
 import numpy as np
 
+from .inputs import check_confidences
+
 
 SMALLEST_BANDWIDTH = 2.0**-10  # scores below this (0.1 %) are given at this bandwidth
 
@@ -28,6 +30,7 @@ def smooth_calibration_error(confidence: np.ndarray, correct: np.ndarray) -> flo
 
     ```
     """
+    check_confidences(confidence, correct)
     confidence = np.asarray(confidence, dtype=np.float64)
     residual = (np.asarray(correct, dtype=np.float64) - confidence) / len(confidence)
     bandwidth = 1.0

@@ -94,6 +94,9 @@ class CorruptionTable:
                 raise ValueError(f"cells.{name} is not one of the corruptions {', '.join(CORRUPTIONS)}")
             if unknown := set(row) - set(SEVERITIES):
                 raise ValueError(f"cells.{name}.{min(unknown)} is not one of the severities {SEVERITIES}")
+            for severity, cell in row.items():
+                if self.temperature is not None and None in (cell.scaled_nll, cell.scaled_ece):
+                    raise ValueError(f"cells.{name}.{severity} must have scores with temperature {self.temperature}")
         for name, value in (self.standard_error or {}).items():
             check_range(f"standard_error.{name}", value, 0)
 

@@ -97,6 +97,7 @@ def test_one_push_without_secrets_or_pickles(hub: HubServer, repo: str, branch: 
     assert set(files) == processor | {
         *(".gitattributes", "README.md", "config.json", "model.safetensors"),
         *("card.json", "evaluation.json", "samples.parquet", "reliability.png", "risk_coverage.png"),
+        *("classes.png", "confusion.png"),
     }
     assert (hub.root / "runs" / run / "training_args.bin").exists()
     assert not [path for path, content in hub.stored_bytes(repo) if ALICE.encode() in content]

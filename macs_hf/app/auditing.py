@@ -1,0 +1,215 @@
+"""An audit: a model and a dataset by name -> report, rows, and pictures of the mistakes it was surest of."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ..calibration import fold_temperature, store_guarantees
+from ..data.images import ImageDataset
+from ..data.sources import source_of
+from ..disk.names import public_words
+from ..evaluation.checkpoint import default_corruptions, evaluate_checkpoint, write_report
+from ..evaluation.design import default_design
+from ..evaluation.facts import class_names
+from ..evaluation.gallery import confident_mistakes
+from ..evaluation.subject import Subject, load_subject, save_calibrated
+from ..models.loading import load_pretrained
+from ..report.corruption_names import CORRUPTIONS, SEVERITIES
+from ..report.evaluation import EvaluationReport
+from ..report.rows import SampleRows
+from .job import Job, images_in
+from .uploads import unpack
+
+
+MARGIN_SAMPLES, MARGIN_PASSES = 256, 11  # of `evaluate_checkpoint` and `analyze_margins`
+MISTAKES = 12
+THUMBNAIL = 160  # pixels
+CHECKED_IMAGES = 4
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """
+    What a visitor asked for.
+
+    Args:
+        model (`str`): Hub id, timm name or folder.
+        dataset (`str`): Benchmark name, Hub id or folder; ignored if there is an `archive`.
+        archive (`str`, *optional*): Path of an uploaded zip of class folders.
+        split, calibration_split, config, image_column, label_column, revision (`str`, *optional*): As on the command
+            line.
+        images (`int`, *optional*): At most so many test images.
+        corrupted_images (`int`, *optional*): Under corruption, at most so many; all, if not given, and none if 0.
+        calibrate (`bool`): Whether to fit a temperature.
+    """
+
+    model: str
+    dataset: str = ""
+    archive: str | None = None
+    split: str | None = None
+    calibration_split: str | None = None
+    config: str | None = None
+    image_column: str | None = None
+    label_column: str | None = None
+    revision: str | None = None
+    images: int | None = None
+    corrupted_images: int | None = 0
+    calibrate: bool = True
+
+    @property
+    def words(self) -> list[str]:
+        """The same audit on the command line."""
+        options = {
+            "dataset": self.dataset,
+            "dataset_config": self.config,
+            "split": self.split,
+            "calibration_split": self.calibration_split if self.calibrate else None,
+            "image_column": self.image_column,
+            "label_column": self.label_column,
+            "model_revision": self.revision,
+            "max_samples": self.images,
+            "corruptions": "auto" if self.corrupted_images != 0 else None,
+            "corruption_samples": self.corrupted_images or None,
+        }
+        words = ["macs-hf", "calibrate" if self.calibrate else "evaluate", self.model]
+        for name, value in options.items():
+            words += [f"--{name}", str(value)] if value is not None else []
+        return words
+
+    @property
+    def command(self) -> str | None:
+        """For the report, without folders of the machine; the command line has no zips."""
+        return None if self.archive is not None else shlex.join(public_words(self.words))
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong answer: the image, what it shows, what the model took it for, and how sure it was."""
+
+    picture: Image.Image
+    label: str
+    prediction: str
+    confidence: float
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """
+    What was found. The model itself is not kept: whoever needs it again loads it.
+
+    Args:
+        request ([`AuditRequest`]): What was asked for.
+        report ([`EvaluationReport`]), rows: As [`evaluate_checkpoint`] returns them.
+        mistakes (`tuple[Mistake, ...]`): The surest ones first.
+        checked_images (`Tensor`): A few images as the network takes them, to check a folded temperature on.
+        notes (`tuple[str, ...]`): What the visitor should know about how it was measured.
+    """
+
+    request: AuditRequest
+    report: EvaluationReport
+    rows: list[SampleRows]
+    mistakes: tuple[Mistake, ...]
+    checked_images: Tensor
+    notes: tuple[str, ...] = ()
+
+
+def audit(request: AuditRequest, folder: Path, job: Job) -> Audit:
+    """
+    Measure a model.
+
+    Args:
+        request ([`AuditRequest`]): What to measure.
+        folder (`Path`): The visitor's own.
+        job ([`Job`]): Counts the images that have been through the network, and ends the audit if it was cancelled.
+    """
+    dataset = request.dataset
+    if request.archive is not None:
+        job.step(stage="Unpacking the zip")
+        dataset = unpack(request.archive, folder, calibrate=request.calibrate)
+    job.step(stage="Loading images and model")
+    source = source_of(
+        dataset,
+        request.config,
+        request.image_column,
+        request.label_column,
+        validation_split=request.calibration_split,
+        test_split=request.split,
+    )
+    subject = load_subject(
+        request.model,
+        source,
+        folder / "audit",
+        calibrate=request.calibrate,
+        revision=request.revision,
+        max_samples=request.images,
+        disable_tqdm=True,
+        per_device_eval_batch_size=64,
+    )
+    corrupting = request.corrupted_images != 0
+    params = default_corruptions(subject.trainer.processing_class) if corrupting else None
+    job.step(stage="Measuring", total=_images_to_pass(subject, request.corrupted_images if params else 0))
+    model = subject.trainer.model
+    model.register_forward_pre_hook(lambda _, args, kwargs: job.step(images_in(args, kwargs)), with_kwargs=True)
+    facts = subject.facts
+    if request.archive is not None:
+        facts = facts | {"dataset": Path(request.archive).stem}
+    report, rows = evaluate_checkpoint(
+        subject.trainer,
+        subject.test,
+        subject.calibration,
+        corruptions=params,
+        corruption_samples=request.corrupted_images or None,
+        command=request.command,
+        **facts,
+    )
+    job.step(stage="Drawing")
+    labels = class_names(subject.trainer, model.config.num_labels)
+    first = [subject.test[index]["pixel_values"] for index in range(min(CHECKED_IMAGES, len(subject.test)))]
+    return Audit(
+        request,
+        report,
+        rows,
+        _mistakes(subject.test, rows[-1], labels),
+        checked_images=torch.stack(first),
+        notes=tuple(job.notes),
+    )
+
+
+def save_model(audit: Audit, folder: Path, repo_id: str) -> None:
+    """
+    The audited model with its temperature folded in, its report, pictures and card: what `macs-hf calibrate` saves.
+
+    Args:
+        audit ([`Audit`]): With a temperature.
+        folder (`Path`): Where to.
+        repo_id (`str`): Where it goes on the Hub, or a name.
+    """
+    report = audit.report
+    model, processor = load_pretrained(audit.request.model, report.model_revision)
+    fold_temperature(model, report.temperature.value, audit.checked_images)
+    store_guarantees(model.config, report.guarantees)
+    write_report(report, audit.rows, folder)
+    save_calibrated(model, processor, folder, report, repo_id, base_model=audit.request.model)
+
+
+def _mistakes(dataset: ImageDataset, rows: SampleRows, labels: tuple[str, ...]) -> tuple[Mistake, ...]:
+    found = []
+    for index in confident_mistakes(rows, MISTAKES).tolist():
+        picture = dataset.image(index)
+        picture.thumbnail((THUMBNAIL, THUMBNAIL))
+        label, prediction = (labels[int(column[index])] for column in (rows.label, rows.prediction))
+        found.append(Mistake(picture, label, prediction, float(rows.confidence[index])))
+    return tuple(found)
+
+
+def _images_to_pass(subject: Subject, corrupted: int | None) -> int:
+    tested = len(subject.test)
+    count = tested + min(MARGIN_SAMPLES, tested) * MARGIN_PASSES
+    count += len(subject.calibration) if subject.calibration is not None else 0
+    corrupted = tested if corrupted is None else min(tested, corrupted)
+    corruptions = 1 if default_design(corrupted) == "spread" else len(CORRUPTIONS)
+    return count + corrupted * corruptions * len(SEVERITIES)

@@ -1,0 +1,56 @@
+"""What is known about a model's calibration: folded into it, or found by the visitor's audit."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..report.evaluation import EvaluationReport
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """
+    Args:
+        before, after (`float`): Temperatures of the two readings that the page shows, counted from the model before
+            any was folded into it. They are equal if no temperature is known.
+        sets (`dict[float, float]`): For each promised coverage, the threshold of the prediction sets (LAC).
+        answers (`dict[float, float]`): For each promised accuracy, the confidence from which on to answer.
+    """
+
+    before: float = 1.0
+    after: float = 1.0
+    sets: dict[float, float] = field(default_factory=dict)
+    answers: dict[float, float] = field(default_factory=dict)
+
+    @property
+    def is_known(self) -> bool:
+        return self.before != self.after
+
+
+def stored_calibration(config: Any, folded: float) -> Calibration:
+    """
+    What a model's config has: the temperature `folded` into its head, and the thresholds of its promises.
+
+    Args:
+        config (`PreTrainedConfig`): Of the model.
+        folded (`float`): From [`folded_temperature`].
+    """
+    stored = vars(config)
+    sets = stored.get("prediction_set_thresholds", {}).get("lac", {})
+    answers = {level: value for level, value in stored.get("abstention_thresholds", {}).items() if level != "delta"}
+    return Calibration(1.0, folded, _by_level(sets), _by_level(answers))
+
+
+def audited_calibration(report: EvaluationReport, folded: float) -> Calibration:
+    """What an audit found: the temperature that was fitted, on top of what is folded in already, and its promises."""
+    after = folded * report.temperature.value
+    if report.guarantees is None:
+        return Calibration(1.0, after)
+    sets = {
+        promise.coverage: promise.threshold for promise in report.guarantees.prediction_sets if promise.method == "lac"
+    }
+    answers = {p.accuracy: p.threshold for p in report.guarantees.abstentions if p.threshold is not None}
+    return Calibration(1.0, after, sets, answers)
+
+
+def _by_level(stored: dict[str, float]) -> dict[float, float]:
+    return {float(level): float(threshold) for level, threshold in sorted(stored.items())}

@@ -1,0 +1,107 @@
+"""The tab that tries a model on one image."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from ..report.corruption_names import FAMILIES, SEVERITIES
+from .access import Access
+from .job import explain
+from .known_calibration import Calibration, audited_calibration, stored_calibration
+from .limits import ANSWERS_AT_ONCE
+from .markup import notice
+from .visitor import Visitor
+
+
+NONE = "none"
+CORRUPTIONS = [(NONE, NONE)] + [
+    (f"{family}: {name.replace('_', ' ')}", name) for family, names in FAMILIES.items() for name in names
+]
+COVERAGES = (0.8, 0.9, 0.95, 0.99)
+ACCURACIES = (0.9, 0.95, 0.99)
+EMPTY = '<div class="macs empty"><p>Give it an image: drop it, paste it, or take one with the camera.</p></div>'
+
+
+def try_tab(visitor: gr.State, access: Access, model: str) -> gr.Textbox:
+    """
+    Args:
+        visitor (`gr.State`): Holds a [`Visitor`].
+        access ([`Access`]): What visitors may name.
+        model (`str`): What the field holds at first.
+
+    Returns:
+        `gr.Textbox`: The field of the model.
+    """
+    with gr.Row():
+        with gr.Column(scale=3, min_width=290):
+            model_field = gr.Textbox(
+                model, label="Model", placeholder="google/vit-base-patch16-224, or a folder", elem_id="try-model"
+            )
+            image = gr.Image(
+                label="Image",
+                type="filepath",
+                image_mode=None,  # decoded here, after its size was checked
+                sources=["upload", "clipboard", "webcam"],
+                height=260,
+                elem_id="try-image",
+            )
+            corruption = gr.Dropdown(CORRUPTIONS, value=NONE, label="Corruption", elem_id="corruption")
+            severity = gr.Slider(0, len(SEVERITIES), 0, step=1, label="Severity", buttons=[], elem_id="severity")
+            coverage = gr.Radio(
+                _levels(COVERAGES), value=0.9, label="Prediction set: coverage", visible=False, elem_id="coverage"
+            )
+            accuracy = gr.Radio(
+                _levels(ACCURACIES), value=0.95, label="Answer if right at least", visible=False, elem_id="accuracy"
+            )
+        with gr.Column(scale=7, min_width=300):
+            page = gr.HTML(EMPTY, apply_default_css=False, elem_id="answer")
+
+    fields = [model_field, image, corruption, severity, coverage, accuracy]
+
+    def show(who: Visitor, *values: Any) -> tuple:
+        try:
+            found, shown = try_page(who, access, *values)
+        except Exception as error:
+            found, shown = Calibration(), notice(explain(error))
+        return shown, gr.update(visible=bool(found.sets)), gr.update(visible=bool(found.answers))
+
+    event = {"api_visibility": "private", "show_progress": "hidden", "trigger_mode": "always_last"}
+    event |= {"concurrency_limit": ANSWERS_AT_ONCE, "concurrency_id": "try"}
+    for trigger in (field.change for field in fields if field is not model_field):
+        trigger(show, [visitor, *fields], [page, coverage, accuracy], **event)
+    for trigger in (model_field.submit, model_field.blur):
+        trigger(show, [visitor, *fields], [page, coverage, accuracy], **event)
+    return model_field
+
+
+def _levels(shares: Sequence[float]) -> list[tuple[str, float]]:
+    return [(f"{100 * share:.0f} %", share) for share in shares]
+
+
+def try_page(
+    visitor: Visitor,
+    access: Access,
+    name: str,
+    image: str | None,
+    corruption: str,
+    severity: float,
+    coverage: float,
+    accuracy: float,
+) -> tuple[Calibration, str]:
+    """What is known about the model's calibration, and what it says of the image, as HTML."""
+    from .answer_markup import answer_page
+    from .trying import answer, classifier
+    from .uploads import read_image
+
+    if image is None:
+        return Calibration(), EMPTY
+    name = access.check_model(name)
+    audit = visitor.audit if visitor.audit is not None and visitor.audit.request.model == name else None
+    model = classifier(name, audit.report.model_revision if audit is not None else None)
+    known = stored_calibration(model.config, model.temperature)
+    if audit is not None and audit.report.has_temperature:
+        known = audited_calibration(audit.report, model.temperature)
+    chosen = None if corruption == NONE else corruption
+    found = answer(model, read_image(image), chosen, known)
+    return known, answer_page(found, int(severity) if chosen else 0, chosen, coverage, accuracy)

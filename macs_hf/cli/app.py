@@ -1,0 +1,50 @@
+"""`macs-hf app [MODEL_OR_RUN]`: audit, try and compare classifiers in the browser."""
+
+import argparse
+
+from .errors import plain_errors
+
+
+MISSING = "The app needs Gradio 6 or later, which is not installed. Install it with `pip install 'macs-hf[app]'`."
+
+
+def main(argv: list[str]) -> int:
+    options = _parser().parse_args(argv)
+    with plain_errors("macs-hf app", vars(options)):
+        try:
+            import gradio  # noqa: F401
+        except ImportError as error:
+            raise ImportError(MISSING) from error
+        from ..app.serving import serve
+
+        page = serve(
+            options.model,
+            options.dataset,
+            host=options.host,
+            port=options.port,
+            mcp=options.mcp,
+            open_browser=options.open,
+        )
+        print(f"The app is at {page.local_url} (Ctrl-C ends it).", flush=True)
+        page.block_thread()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="macs-hf app", description="Audit, try and compare image classifiers in the browser."
+    )
+    parser.add_argument(
+        "model", metavar="MODEL_OR_RUN", nargs="?", help="Hub id, timm name, local folder, or folder of a finished run"
+    )
+    parser.add_argument("--dataset", help="benchmark name, Hub id or local folder")
+    parser.add_argument("--port", type=int, help="port to listen at (default: the first free one from 7860 on)")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen at (default: 127.0.0.1, this machine alone). At others, visitors may name only what "
+        "is given here and what is public on the Hub",
+    )
+    parser.add_argument("--open", action="store_true", help="show it in the browser")
+    parser.add_argument("--mcp", action="store_true", help="also serve the audit as a tool for language models (MCP)")
+    return parser

@@ -1,0 +1,84 @@
+"""Talks to a served page as a browser does, without one: each client is a visitor of its own."""
+
+import json
+import secrets
+from typing import Any
+
+import httpx
+
+
+class PageClient:
+    """
+    Args:
+        url (`str`): Of the page.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.http = httpx.Client(base_url=url.rstrip("/"), timeout=120)
+        self.session = secrets.token_hex(5)
+        self.config = self.http.get("/config").json()
+        self.ids = {part["props"].get("elem_id"): part["id"] for part in self.config["components"]}
+
+    def get(self, path: str) -> httpx.Response:
+        return self.http.get(path)
+
+    def upload(self, name: str, content: bytes) -> httpx.Response:
+        return self.http.post("/gradio_api/upload", files={"files": (name, content)})
+
+    def uploaded(self, name: str, content: bytes) -> dict[str, Any]:
+        """What a field holds after a file was dropped into it."""
+        return file_at(self.upload(name, content).json()[0], name)
+
+    def join(self, elem_id: str, event: str, values: dict[str, Any]) -> httpx.Response:
+        """Put what happens on an event into the queue; fields that are not given have their first value."""
+        function = self._function(elem_id, event)
+        fields = {part["id"]: part["props"] for part in self.config["components"]}
+        given = {self.ids[name]: value for name, value in values.items()}
+        data = [given.get(place, fields[place].get("value")) for place in function["inputs"]]
+        body = {"data": data, "fn_index": function["id"], "session_hash": self.session, "trigger_id": None}
+        return self.http.post("/gradio_api/queue/join", json=body)
+
+    def call(self, elem_id: str, event: str, **values: Any) -> dict[str, Any]:
+        """What it gives in the end, by the ids of the components that it changes; `error` if it fails."""
+        function = self._function(elem_id, event)
+        joined = self.join(elem_id, event, {name.replace("_", "-"): value for name, value in values.items()})
+        assert joined.status_code == 200, joined.text
+        names = {part["id"]: part["props"].get("elem_id") for part in self.config["components"]}
+        shown: dict[str, Any] = {}
+        with self.http.stream("GET", "/gradio_api/queue/data", params={"session_hash": self.session}) as answer:
+            for line in answer.iter_lines():
+                message = json.loads(line.removeprefix("data:")) if line.startswith("data:") else {}
+                if message.get("msg") in ("process_generating", "process_completed"):
+                    if not message["success"]:
+                        return {"error": message["output"].get("error")}
+                    self._read(shown, message["output"].get("data", []), function["outputs"], names)
+                if message.get("msg") == "process_completed":
+                    return shown
+        raise AssertionError("the page ended the connection")
+
+    def _function(self, elem_id: str, event: str) -> dict[str, Any]:
+        target = [self.ids[elem_id], event]
+        return next(one for one in self.config["dependencies"] if target in [list(pair) for pair in one["targets"]])
+
+    @staticmethod
+    def _read(shown: dict[str, Any], data: list[Any], outputs: list[int], names: dict[int, str]) -> None:
+        """Values, or changes to the last ones: a generator sends only what differs."""
+        for place, value in zip(outputs, data, strict=False):
+            name = names.get(place)  # a group of components has none
+            if isinstance(value, list) and all(isinstance(change, list) and len(change) == 3 for change in value):
+                for action, path, new in value:
+                    assert action in ("replace", "append", "add", "delete"), action
+                    if path == [] and action == "replace":
+                        shown[name] = new
+                    elif path == [] and action == "append":
+                        shown[name] += new
+                    elif action == "delete":
+                        shown[name].pop(path[-1])
+                    elif len(path) == 1:
+                        shown[name] = {**(shown[name] if isinstance(shown.get(name), dict) else {}), path[0]: new}
+            else:
+                shown[name] = value
+
+
+def file_at(path: str, name: str = "file") -> dict[str, Any]:
+    return {"path": path, "orig_name": name, "meta": {"_type": "gradio.FileData"}}

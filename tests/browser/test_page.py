@@ -1,0 +1,189 @@
+"""The page in a real browser: what a visitor does, from the first click to the download."""
+
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from page_reader import HOSTILE
+
+from ..app.small_run import picture
+
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+Visit = Callable[..., "Page"]
+
+
+def tab(page: "Page", name: str) -> None:
+    page.get_by_role("tab", name=name, exact=True).click()
+
+
+def audit(page: "Page", **fields: str) -> None:
+    for name, value in fields.items():
+        page.locator(f"#{name} textarea, #{name} input").first.fill(value)
+    page.locator("#start").click()
+
+
+def finished(page: "Page") -> str:
+    """The verdict, once it is there and the form can be used again."""
+    page.locator("#report .verdict h2").wait_for()
+    page.wait_for_selector("#start:not([disabled])")
+    return page.locator("#report .verdict").inner_text()
+
+
+def failed(page: "Page") -> str:
+    page.locator("#status [role=alert]").wait_for()
+    assert page.locator("#start").is_enabled() and not page.locator("#cancel").is_visible()
+    return page.locator("#status").inner_text()
+
+
+def give_image(page: "Page", folder: Path, label: int = 0) -> None:
+    picture(label, 3).save(folder / "given.png")
+    page.locator("#try-image input[type=file]").set_input_files(folder / "given.png")
+
+
+def test_audit_from_the_form_to_the_download(visit: Visit, tmp_path: Path) -> None:
+    page = visit()
+    page.get_by_role("radio", name="100", exact=True).check()
+    audit(page)
+    page.locator("#status .progress").wait_for()
+    said = finished(page)
+    assert "Overconfident" in said and "It is right on" in said and "of corrupted ones" in said
+    report = page.locator("#report").inner_text()
+    for title in ("Measured", "Risk and coverage", "Classes", "Mistakes it was sure of", "What breaks it"):
+        assert title in report
+    assert "to" in page.locator("#report table").first.inner_text()  # intervals
+    broken = "[...document.querySelectorAll('#report img')].filter(image => !image.naturalWidth).length"
+    assert page.evaluate(broken) == 0
+    page.locator("#prepare").click()
+    page.locator("#download").wait_for()
+    with page.expect_download() as download:
+        page.locator("#download").click()
+    download.value.save_as(tmp_path / "model.zip")
+    names = [Path(name).name for name in zipfile.ZipFile(tmp_path / "model.zip").namelist()]
+    assert {"model.safetensors", "README.md", "evaluation.json"} <= set(names)
+
+
+def test_try_an_image_with_the_sliders(visit: Visit, tmp_path: Path) -> None:
+    page = visit()
+    tab(page, "Try")
+    give_image(page, tmp_path)
+    answer = page.locator("#answer")
+    answer.locator(".verdict").wait_for()
+    text = answer.inner_text()
+    assert "before calibration" in text and "after calibration" in text and "not corrupted" in text
+    assert re.search(r"\d+\.\d\s%", text)
+    page.locator("#coverage").get_by_text("80 %").click()
+    answer.get_by_text("With a probability of 80").wait_for()
+    page.locator("#corruption input").click()
+    page.get_by_role("option", name="noise: gaussian noise").click()
+    answer.locator("svg.curve").wait_for()
+    assert answer.locator("svg.curve circle").count() == 6
+    page.locator("#severity input[type=range]").fill("4")
+    answer.get_by_text("gaussian noise, severity 4").wait_for()
+    answer.get_by_text("does not hold for corrupted images").first.wait_for()
+    page.locator("#accuracy").get_by_text("95 %").click()
+    answer.get_by_text("I would not answer").wait_for()
+
+
+def test_compare_runs(visit: Visit) -> None:
+    page = visit()
+    tab(page, "Compare")
+    for name in ("runs/calm", "runs/model"):
+        page.locator("#runs input").click()
+        page.get_by_role("option", name=name, exact=True).click()
+    page.locator("#comparison table").wait_for()
+    text = page.locator("#comparison").inner_text()
+    assert "Compared with calm" in text
+    assert "worse in negative log-likelihood, calibration error" in text
+
+
+def test_cancel(visit: Visit) -> None:
+    page = visit()
+    page.get_by_role("radio", name="All", exact=True).check()
+    audit(page)
+    page.get_by_text("Measuring:").wait_for()
+    page.locator("#cancel").click()
+    page.get_by_text("Cancelled.").wait_for()
+    page.wait_for_selector("#start:not([disabled])")
+    page.get_by_role("radio", name="None", exact=True).check()
+    audit(page)  # the place in the queue is free again
+    assert "It is right on" in finished(page)
+
+
+def test_a_zip_of_class_folders_and_a_broken_one(visit: Visit, folder: Path) -> None:
+    page = visit()
+    page.locator("#archive input[type=file]").set_input_files(folder / "broken.zip")
+    page.get_by_text("broken.zip").wait_for()
+    audit(page)
+    assert "not a zip that can be read" in failed(page)
+    page.locator("#archive").get_by_label(re.compile("clear|remove", re.IGNORECASE)).first.click()
+    page.locator("#archive input[type=file]").set_input_files(folder / "photos.zip")
+    page.get_by_text("photos.zip").wait_for()
+    audit(page)
+    assert "on photos, test" in finished(page)
+
+
+@pytest.mark.parametrize("field", ["model", "dataset"])
+def test_a_wrong_id_is_a_sentence(field: str, visit: Visit) -> None:
+    page = visit()
+    audit(page, **{field: "nobody/nothing"})
+    said = failed(page)
+    assert "'nobody/nothing'" in said and "neither a local folder nor" in said
+
+
+def test_two_visitors_at_once(visit: Visit, tmp_path: Path) -> None:
+    one, other = visit(), visit()
+    audit(one)
+    audit(other, model="calm")
+    assert "calm on data" in finished(other)
+    assert "model on data" in finished(one) and "calm" not in one.locator("#report").inner_text()
+    for page, own, foreign in ((one, "Audit 1: model on data", "calm"), (other, "Audit 1: calm on data", "model")):
+        tab(page, "Compare")
+        page.locator("#runs input").click()
+        page.get_by_role("option", name=own, exact=True).wait_for()
+        assert page.get_by_role("option", name=f"Audit 1: {foreign} on data").count() == 0
+    tab(one, "Try")
+    tab(other, "Try")
+    give_image(one, tmp_path)
+    one.locator("#answer .verdict").wait_for()
+    assert other.locator("#answer .verdict").count() == 0
+    assert other.locator("#try-model textarea, #try-model input").first.input_value() == "calm"
+
+
+def test_names_with_markup_are_only_names(visit: Visit, tmp_path: Path) -> None:
+    page = visit()
+    audit(page, model="hostile", dataset="hostile-data")
+    finished(page)
+    report = page.locator("#report").inner_text()
+    for name in HOSTILE:
+        assert name in report
+    tab(page, "Try")
+    give_image(page, tmp_path)
+    page.locator("#answer .verdict").wait_for()
+    assert all(name in page.locator("#answer").inner_text() for name in HOSTILE)
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("#report img[src=x]").count() == 0
+
+
+def test_a_visitor_who_leaves_frees_the_queue(visit: Visit) -> None:
+    gone, next_one = visit(), visit()
+    gone.get_by_role("radio", name="All", exact=True).check()
+    audit(gone)
+    gone.get_by_text("Measuring:").wait_for()
+    gone.close()
+    audit(next_one)
+    assert "It is right on" in finished(next_one)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 390])
+def test_nothing_is_wider_than_the_window(width: int, scheme: str, visit: Visit) -> None:
+    page = visit(width, scheme)
+    for name in ("Audit", "Try", "Compare"):
+        tab(page, name)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width

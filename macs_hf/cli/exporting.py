@@ -1,0 +1,100 @@
+"""The work of `macs-hf export`: load the model and the images by name, export, and print what was found."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from ..data.columns import align_labels
+from ..data.preparing import held_out, load_data
+from ..data.sources import source_of
+from ..disk.names import public_name
+from ..exporting.card import temperature_sentence
+from ..exporting.export import check_request, export_model
+from ..exporting.report import ExportReport
+from ..hub.reach import is_local
+from ..models.loading import load_pretrained, model_id
+from ..publishing.folder import license_of
+from ..publishing.settings import CardSettings
+from ..report.evaluation import Interval
+from .folders import check_output_dir
+
+
+def export(options: Namespace, command: str) -> None:
+    """Export the model of the options of `macs-hf export`."""
+    folder = Path(options.output_dir)
+    check_output_dir(folder, options.model, options.dataset or "")
+    check_request(folder, int8=options.int8, has_images=options.dataset is not None)
+    wanted = () if options.dataset is None else ("validation", "test") if options.int8 else ("test",)
+    source = splits = None
+    if wanted:
+        source = source_of(
+            options.dataset,
+            options.dataset_config,
+            options.image_column,
+            options.label_column,
+            validation_split=options.calibration_split,
+            test_split=options.split,
+        )
+        splits = load_data(
+            source, wanted, skip_bad_images=options.skip_bad_images, max_eval_samples=options.max_samples
+        )
+    model, processor = load_pretrained(options.model, options.model_revision, options.image_size)
+    images = {}
+    for role in wanted:
+        aligned = align_labels(getattr(splits, role), splits.label_column, splits.label_names, model.config)
+        images[role] = held_out(splits._replace(**{role: aligned}), role, processor)
+    facts = {
+        "command": command,
+        "model_revision": getattr(model.config, "_commit_hash", None) or options.model_revision,
+    }
+    if source is not None:
+        facts |= {"dataset": public_name(source.path), "dataset_config": source.config, "split": source.test_split}
+        facts["held_out_split"] = images["validation"].split if "validation" in images else None
+    report = export_model(
+        model,
+        processor,
+        folder,
+        int8=options.int8,
+        batch_size=options.batch_size,
+        name=public_name(model_id(options.model)),
+        license=_license(options.model),
+        test=images.get("test"),
+        held_out=images.get("validation"),
+        **facts,
+    )
+    print(summary(report))
+    written = [folder / name for name in (*report.files, "config.json", "preprocessor_config.json")]
+    print("\nwritten:", *written, folder / "export.json", folder / "README.md", sep="\n  ")
+
+
+def summary(report: ExportReport) -> str:
+    """The report in a few lines."""
+    agreement = report.agreement
+    lines = [
+        f"{report.model} as ONNX: largest difference of a logit {agreement.largest_difference:.1e} on {agreement.n} "
+        f"{agreement.images} (largest logit {agreement.largest_logit:.1f})"
+    ]
+    if report.float32 is not None:
+        lines += ["", f"on {report.dataset}, {report.split} (n = {report.n})"]
+        columns = {"float32": report.float32} | ({"int8": report.int8.published} if report.int8 is not None else {})
+        lines.append(" " * 12 + "".join(f"{title:>28}" for title in columns))
+        for name in ("accuracy", "ece", "nll"):
+            lines.append(f"{name:<12}" + "".join(f"{_text(part.metrics[name]):>28}" for part in columns.values()))
+    if report.int8 is not None:
+        lines += ["", temperature_sentence(report)]
+        for part in report.int8.sets:
+            lines.append(
+                f"sets of {100 * part.coverage:g} % ({part.method}): float32 {100 * part.float32.value:.2f} %, "
+                f"int8 {100 * part.int8.value:.2f} %, {part.difference.verdict}"
+            )
+    return "\n".join(lines)
+
+
+def _text(interval: Interval) -> str:
+    return f"{interval.value:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
+
+
+def _license(name: str) -> str:
+    if not is_local(name):
+        return license_of(model_id(name))
+    settings = CardSettings.load(name) if Path(name).is_dir() else None
+    return "unknown" if settings is None else settings.license

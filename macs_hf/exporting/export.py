@@ -1,0 +1,213 @@
+"""From a classifier to a folder that runs without PyTorch, with a report of what was checked and measured.
+
+    config.json, preprocessor_config.json    classes, and how images are prepared
+    onnx/model.onnx                          float32
+    onnx/model_quantized.onnx                int8
+    export.json, README.md                   what was measured
+
+The names are those that transformers.js and Optimum look for. Everything is made in a temporary folder first: nothing
+is left where anything fails.
+"""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import Dataset, Subset
+from transformers import PreTrainedModel
+from transformers.utils import logging
+
+from ..calibration.guarantees import split_held_out
+from ..evaluation.design import subset
+from ..metrics import measure
+from ..pixels import preparation
+from .card import write_card
+from .graph import divide_logits, exportable, write_onnx
+from .measuring import Predictions, compared, drift_of, rows_of
+from .preprocessing import described_processor, sample_photographs, save_preprocessing
+from .quantization import quantize
+from .report import EXPORT_FILE, Agreement, ExportReport, QuantizedPart
+from .runtime import OnnxClassifier, batches, predict, require_onnx
+
+
+logger = logging.get_logger(__name__)
+
+FLOAT32_FILE = "onnx/model.onnx"
+INT8_FILE = "onnx/model_quantized.onnx"
+PACKAGES = ("macs-hf", "torch", "transformers", "onnx", "onnxruntime", "onnxscript")
+CHECKED_IMAGES = 256
+RANGE_IMAGES = 512
+# Of the largest logit: what sums of float32 in another order differ by, and a wrong graph exceeds by far.
+TOLERANCE = 1e-3
+
+
+def export_model(
+    model: PreTrainedModel,
+    processor: Any,
+    folder: str | PathLike,
+    *,
+    test: Dataset | None = None,
+    held_out: Dataset | None = None,
+    int8: bool = False,
+    batch_size: int = 64,
+    name: str | None = None,
+    license: str | None = None,
+    **facts: str | None,
+) -> ExportReport:
+    """
+    Write ONNX files of a classifier, checked against it and, with `test`, measured.
+
+    Args:
+        model ([`~transformers.PreTrainedModel`]): Not modified.
+        processor: Its image processor.
+        folder (`str` or `PathLike`): Where to; a new or empty folder, or an earlier export, which is replaced.
+        test (`Dataset`, *optional*): Labelled images to measure the files on.
+        held_out (`Dataset`, *optional*): Labelled images that neither trained the model nor test it: they set the
+            ranges of the int8 file and, where it needs another one, its temperature.
+        int8 (`bool`, *optional*, defaults to `False`): Whether to write an int8 file too; needs `test` and `held_out`.
+        batch_size (`int`, *optional*, defaults to 64): Images in a forward pass.
+        name (`str`, *optional*): What report and card call the model; its class by default.
+        license (`str`, *optional*): Of the model, for the card.
+        facts: Fields of [`ExportReport`] that say where model and images come from: `model_revision`, `dataset`,
+            `dataset_config`, `split`, `held_out_split` and `command`.
+
+    Raises:
+        `ValueError`: If the model cannot be exported, the files do not agree with it, or data are missing; nothing is
+        written then.
+    """
+    folder = Path(folder)
+    check_request(folder, int8=int8, has_images=test is not None and held_out is not None)
+    size = preparation(processor).size
+    if size is None:
+        raise ValueError(
+            f"{type(processor).__name__} gives images of varying sizes; an exported file takes one size only. Set "
+            "image_size=..."
+        )
+    described_processor(processor)
+    network = exportable(model, size)
+
+    with tempfile.TemporaryDirectory(prefix="_export-", dir=_existing(folder.absolute())) as temporary:
+        staged = Path(temporary)
+        (staged / "onnx").mkdir()
+        save_preprocessing(model, processor, staged)
+        opset = write_onnx(network, size, staged / FLOAT32_FILE)
+        agreement = _agreement(network, OnnxClassifier(staged / FLOAT32_FILE), processor, test)
+        measured: dict[str, Any] = {}
+        if test is not None:
+            logits, labels = predict(OnnxClassifier(staged / FLOAT32_FILE), test, batch_size)
+            measured = {"n": len(labels), "float32": measure(rows_of(logits, labels))}
+            if int8:
+                measured["int8"] = _int8(staged, model, held_out, test, (logits, labels), batch_size)
+        report = ExportReport(
+            image_size=size,
+            num_labels=model.config.num_labels,
+            opset=opset,
+            files={name: (staged / name).stat().st_size for name in _files(int8)},
+            agreement=agreement,
+            calibration_temperature=vars(model.config).get("calibration_temperature"),
+            versions={package: version(package) for package in PACKAGES},
+            model=name or type(model).__name__,
+            **measured,
+            **facts,
+        )
+        report.save(staged)
+        write_card(report, staged, license=license, name=folder.resolve().name)
+        _move(staged, folder)
+    return report
+
+
+def check_request(folder: Path, *, int8: bool, has_images: bool) -> None:
+    """Refuse, before anything is loaded, what cannot end well: a missing extra, int8 without images, a full folder."""
+    require_onnx()
+    if int8 and not has_images:
+        raise ValueError(
+            "int8=True needs images: held-out ones to set the ranges of the integers, and test images to measure what "
+            "that changes. Name them with dataset=..."
+        )
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"output_dir={str(folder)!r} is a file. Name a folder.")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / EXPORT_FILE).is_file():
+        raise ValueError(
+            f"output_dir={str(folder)!r} holds files that are no earlier export, and README.md and config.json would "
+            "be overwritten. Choose an empty folder."
+        )
+
+
+def _int8(
+    staged: Path,
+    model: PreTrainedModel,
+    held_out: Dataset,
+    test: Dataset,
+    float32: tuple[np.ndarray, np.ndarray],
+    batch_size: int,
+) -> QuantizedPart:
+    fitting, _ = split_held_out(len(held_out))  # the others may be needed for promises
+    chosen = fitting[subset(len(fitting), RANGE_IMAGES, seed=0)].tolist()
+    layers = quantize(staged / FLOAT32_FILE, staged / INT8_FILE, _images(Subset(held_out, chosen), batch_size))
+    quantized = OnnxClassifier(staged / INT8_FILE)
+    reference, labels = predict(OnnxClassifier(staged / FLOAT32_FILE), held_out, batch_size)
+    held = Predictions(reference, predict(quantized, held_out, batch_size)[0], labels)
+    drift = drift_of(held)
+    tested = Predictions(float32[0], predict(quantized, test, batch_size)[0], float32[1])
+    if drift.folded != 1.0:
+        divide_logits(staged / INT8_FILE, drift.folded)
+        _check_division(staged / INT8_FILE, Subset(test, range(min(len(test), 8))), tested.int8, drift.folded)
+    thresholds = vars(model.config).get("prediction_set_thresholds")
+    return compared(tested, held, drift, thresholds, range_images=len(chosen), float_layers=layers)
+
+
+def _agreement(network: nn.Module, classifier: OnnxClassifier, processor: Any, test: Dataset | None) -> Agreement:
+    if test is None:
+        images = sample_photographs(processor)
+        where = "crops of the two photographs that come with scikit-learn"
+    else:
+        chosen = Subset(test, subset(len(test), CHECKED_IMAGES, seed=0))
+        images = torch.from_numpy(np.concatenate(list(_images(chosen, CHECKED_IMAGES))))
+        where = "test images"
+    # Batches of several sizes, one among them: a graph may have taken the size it was traced with for a constant.
+    parts = [part for part in (images[:1], *images[1:].split(50)) if len(part)]
+    with torch.inference_mode():
+        expected = torch.cat([network(part) for part in parts]).numpy()
+    found = np.concatenate([classifier(part.numpy()) for part in parts])
+    difference, largest = float(np.abs(found - expected).max()), float(np.abs(expected).max())
+    if not difference <= TOLERANCE * max(largest, 1.0):
+        raise ValueError(
+            f"The ONNX file gives other logits than the model, by up to {difference:.3g} where the largest is "
+            f"{largest:.3g}: the exporter does not translate {type(network.model).__name__} correctly."
+        )
+    same = int((found.argmax(1) == expected.argmax(1)).sum())
+    return Agreement(where, len(found), difference, largest, same)
+
+
+def _check_division(path: Path, images: Dataset, before: np.ndarray, temperature: float) -> None:
+    logits, _ = predict(OnnxClassifier(path), images, len(images))
+    expected = before[: len(logits)] / temperature
+    if not np.allclose(logits, expected, rtol=1e-4, atol=1e-4):
+        raise ValueError("The int8 file does not give the logits divided by its temperature.")
+
+
+def _images(dataset: Dataset, batch_size: int) -> Iterator[np.ndarray]:
+    return (images for images, _ in batches(dataset, batch_size))
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the first above it that exists: on the same disk, so that files can be moved."""
+    return next(place for place in (folder, *folder.parents) if place.is_dir())
+
+
+def _move(staged: Path, folder: Path) -> None:
+    (folder / "onnx").mkdir(parents=True, exist_ok=True)
+    for name in (FLOAT32_FILE, INT8_FILE):
+        (folder / name).unlink(missing_ok=True)
+    for path in sorted(path for path in staged.rglob("*") if path.is_file()):
+        path.replace(folder / path.relative_to(staged))
+
+
+def _files(int8: bool) -> Sequence[str]:
+    return (FLOAT32_FILE, INT8_FILE) if int8 else (FLOAT32_FILE,)

@@ -1,0 +1,205 @@
+"""Models that are divided over processes: by the configurations of examples/accelerate, on two CPU processes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import timm
+import torch
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from accelerate.utils.deepspeed import HfDeepSpeedConfig
+from safetensors.torch import load_file
+from tiny import Augmented, Images, arguments, build, trainer
+from transformers import AutoModelForImageClassification
+
+from macs_hf import MaCSTrainer
+from macs_hf.training import checks
+from macs_hf.training.blocks import block_classes
+
+
+TESTS = Path(__file__).parents[1]
+HARNESS = {
+    "fsdp2": "fsdp_on_cpu.py",
+    "deepspeed_zero2": "deepspeed_on_cpu.py",
+    "deepspeed_zero3": "deepspeed_on_cpu.py",
+}
+
+
+@pytest.fixture(scope="module", params=HARNESS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of that name, with a folder for each model that was trained with this configuration in two CPU processes."""
+    if request.param != "fsdp2":
+        pytest.importorskip("deepspeed")
+    folder = tmp_path_factory.mktemp("sharded") / request.param
+    config = TESTS.parent / "examples" / "accelerate" / f"{request.param}.yaml"
+    launch = ["-m", "accelerate.commands.launch", "--main_process_port", "0", "--num_processes", "2"]
+    script = [TESTS / HARNESS[request.param], TESTS / "training" / "sharded_worker.py", folder]
+    done = subprocess.run(
+        [sys.executable, *launch, "--config_file", *map(str, (config, *script))],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]), "DS_ACCELERATOR": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit", "timm", "resnet"])
+def test_training_in_shards_ends_in_a_calibrated_model_and_resumes_exactly(name: str, folder: Path) -> None:
+    first, second = (json.loads((folder / name / f"rank{rank}.json").read_text()) for rank in range(2))
+    assert first | {"shares": None} == second | {"shares": None}
+    if folder.name == "fsdp2":
+        # It was divided: into blocks, about half of the numbers in each process.
+        assert first["class"].startswith("FSDP") and first["modules"] > 3
+        (mine, total), (others, _) = first["shares"], second["shares"]
+        assert mine + others == total and 0.5 <= mine / total < 0.6
+
+    # The temperature is in the head: of what ran in shards, and of what anybody loads.
+    temperature = first["temperature"]
+    if folder.name == "deepspeed_zero3":
+        assert "cannot be folded" in first["refused"] and temperature == 1
+    else:
+        assert "refused" not in first and abs(temperature - 1) > 0.01
+    before, after = torch.tensor(first["before"]), torch.tensor(first["after"])
+    torch.testing.assert_close(after, before / temperature, rtol=1e-5, atol=1e-6)
+    model = AutoModelForImageClassification.from_pretrained(folder / name).eval()
+    images = Images(13, seed=2).images
+    with torch.no_grad():
+        torch.testing.assert_close(model(images).logits, after, rtol=1e-5, atol=1e-6)
+        if name == "timm":
+            loaded = timm.create_model(f"local-dir:{folder / name}", pretrained=True).eval()
+            torch.testing.assert_close(loaded(images), after, rtol=1e-5, atol=1e-6)
+        # BatchNorm statistics in the trainer are those of the saved model, in both processes.
+        data = Images(10, seed=1)
+        nll = torch.nn.functional.cross_entropy(model(data.images).logits, data.labels)
+    assert first["evaluation"] == pytest.approx(nll.item(), rel=1e-5)
+    if temperature != 1:
+        assert model.config.calibration_temperature == pytest.approx(temperature)
+        assert model.config.prediction_set_thresholds
+    assert not model.config.architectures or model.config.architectures == [type(model).__name__]
+
+    # One file, with the names of weights that one process would give them.
+    trainer(folder / "plain", build(name)).save_model(str(folder / f"plain-{name}"), _internal_call=True)
+    plain, saved = (load_file(part / "model.safetensors") for part in (folder / f"plain-{name}", folder / name))
+    assert {key: weight.shape for key, weight in saved.items()} == {key: w.shape for key, w in plain.items()}
+
+    whole, resumed = (load_file(folder / name / part / "model.safetensors") for part in ("whole", "resumed"))
+    assert whole.keys() == resumed.keys() and all(torch.equal(whole[key], resumed[key]) for key in whole)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_two_processes_is_not_resumed_by_one(folder: Path) -> None:
+    sharding = "FSDP" if folder.name == "fsdp2" else "DeepSpeed"
+    steps = {"save_strategy": "steps", "save_steps": 3, "eval_strategy": "steps", "eval_steps": 2}
+    args = arguments(folder / "vit", per_device_train_batch_size=4, max_steps=6, **steps)
+    run = MaCSTrainer(model=build("vit"), args=args, train_dataset=Augmented(24), eval_dataset=Images(10, seed=1))
+    with pytest.raises(ValueError, match=f"processes: 2, now 1, sharding: '{sharding}', now None"):
+        run.train(resume_from_checkpoint=str(folder / "vit" / "checkpoint-3"))
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [
+        ("vit", ["ViTLayer"]),
+        ("swin", ["SwinStage"]),
+        ("timm", ["ConvNeXtStage"]),
+        ("resnet", ["ResNetStage"]),
+    ],
+)
+def test_blocks(name: str, classes: list[str]) -> None:
+    assert set(classes) <= set(block_classes(build(name)))
+
+
+def test_a_model_of_single_layers_is_one_block() -> None:
+    layers = [torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.ReLU()]
+    assert block_classes(torch.nn.Sequential(*layers)) == []
+
+
+# ---- Refused ----
+
+
+class Divided(MaCSTrainer):
+    """Set up as several processes would be, in one."""
+
+    version, saved = 2, "FULL_STATE_DICT"
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        state = self.accelerator.state
+        state.fsdp_plugin = FullyShardedDataParallelPlugin(fsdp_version=self.version, state_dict_type=self.saved)
+        state.distributed_type = DistributedType.FSDP
+        self.is_fsdp_enabled = True
+
+
+class FirstVersion(Divided):
+    version = 1
+
+
+class SavedInShards(Divided):
+    saved = "SHARDED_STATE_DICT"
+
+
+class DividedByDeepSpeed(MaCSTrainer):
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        self.is_deepspeed_enabled = True
+
+
+def of_kind(kind: type[MaCSTrainer], folder: Path, **settings: Any) -> MaCSTrainer:
+    return kind(model=build("vit"), args=arguments(folder, **settings), train_dataset=Images())
+
+
+@pytest.mark.parametrize("kind", [Divided, FirstVersion, DividedByDeepSpeed])
+def test_averages_of_divided_models(kind: type[MaCSTrainer], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"ema_decay=0.9 needs a transformers model that is whole.*FSDP or DeepSpeed"):
+        of_kind(kind, tmp_path, ema_decay=0.9)
+
+
+@pytest.mark.parametrize("kind", [FirstVersion, DividedByDeepSpeed])
+def test_folding_what_only_its_owner_can_divide(
+    kind: type[MaCSTrainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = of_kind(kind, tmp_path)
+    monkeypatch.setattr(checks, "is_deepspeed_zero3_enabled", lambda: True)
+    with pytest.raises(ValueError, match=r"spread over processes cannot be folded.*macs-hf calibrate"):
+        trainer.fold_temperature(2.0, Images(4))
+
+
+def test_folding_what_deepspeed_leaves_whole(tmp_path: Path) -> None:
+    trainer = of_kind(DividedByDeepSpeed, tmp_path)
+    before = trainer.model.classifier.weight.clone()
+    trainer.fold_temperature(2.0, Images(4))
+    assert torch.equal(trainer.model.classifier.weight, before / 2)
+
+
+@pytest.mark.parametrize("settings", [{}, {"stage3_gather_16bit_weights_on_model_save": False}])
+def test_stage_3_that_saves_no_whole_model(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = of_kind(DividedByDeepSpeed, tmp_path)
+    config = HfDeepSpeedConfig({"zero_optimization": {"stage": 3, **settings}})
+    monkeypatch.setattr(checks, "is_deepspeed_zero3_enabled", config.is_zero3)
+    plugin = SimpleNamespace(hf_ds_config=config)
+    monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", plugin)
+    with pytest.raises(ValueError, match=r"stage 3 saves no whole model.*zero3_save_16bit_model to true"):
+        checks.check_sharding(trainer)
+    config.config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
+    checks.check_sharding(trainer)
+
+
+def test_saving_in_shards(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"SHARDED_STATE_DICT saves no whole model.*FULL_STATE_DICT"):
+        of_kind(SavedInShards, tmp_path)
+
+
+def test_evaluating_before_the_model_is_divided(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"cannot be evaluated before. Train first, or evaluate without FSDP"):
+        of_kind(Divided, tmp_path).evaluate(Images(4))

@@ -1,0 +1,149 @@
+"""Published models measured again."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from digits_model import save_digits_model
+from loopback_hub.server import HubServer
+from safetensors.torch import load_file, save_file
+
+from macs_hf.calibration.guarantees import make_guarantees, measure_guarantees
+from macs_hf.cli.main import main
+from macs_hf.evaluation.verification import Check, _promised, published_report, verify_model
+from macs_hf.publishing import push_folder
+from macs_hf.report import EvaluationReport, Interval
+
+
+PROMISING, TESTED = slice(0, 2000), slice(2000, 5000)
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    save_digits_model(folder / "base")
+    options = ["--dataset", "digits", "--cpu", "--corruptions", "cifar", "--corruption_samples", "10"]
+    assert main(["calibrate", str(folder / "base"), "--output_dir", str(folder / "digits"), *options]) == 0
+    assert EvaluationReport.load(folder / "digits" / "evaluation.json").has_temperature
+    return folder / "digits"
+
+
+def test_a_model_comes_out_as_published(calibrated: Path) -> None:
+    found = verify_model(str(calibrated), use_cpu=True)
+    names = [check.name for check in found.checks]
+    metrics = ["accuracy", "nll", "ece", "brier", "logit_margin"]
+    means = [f"accuracy under corruption, {mean}" for mean in ("mean15", "mean19")]
+    assert names == [*metrics, *(f"before calibration: {name}" for name in metrics), *means]
+    assert found.holds
+    for check in found.checks:
+        assert check.same and check.measured.value == pytest.approx(check.published.value, rel=1e-3, abs=1e-5)
+    before = found.report.before.metrics["nll"].value
+    assert before > 1.05 * found.report.published.metrics["nll"].value  # they do differ
+
+
+def test_promises_are_checked_too(real_logits: tuple[np.ndarray, np.ndarray]) -> None:
+    held_out, test = (tuple(torch.from_numpy(part[rows]) for part in real_logits) for rows in (PROMISING, TESTED))
+    guarantees = measure_guarantees(make_guarantees(*held_out), *test)
+    checks = list(_promised(*test, guarantees))
+    assert len(checks) == 8 + 2 * sum(promise.threshold is not None for promise in guarantees.abstentions)
+    assert {check.name for check in checks} >= {"sets of 90 % (raps): coverage", "answers at 95 %: right"}
+    for check in checks:
+        assert check.measured.value == pytest.approx(check.published.value)
+    sure = [check for check in _promised(20 * test[0], test[1], guarantees) if check.name == "answers at 99 %: given"]
+    assert [check.holds for check in sure] == [False]  # of other logits, all are given
+
+
+def test_other_weights_are_noticed(calibrated: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    shutil.copytree(calibrated, tmp_path / "other")
+    weights = load_file(tmp_path / "other" / "model.safetensors")
+    weights["classifier.1.weight"] *= 8
+    weights["classifier.1.bias"] *= 8
+    save_file(weights, tmp_path / "other" / "model.safetensors", {"format": "pt"})
+    assert main(["verify", str(tmp_path / "other"), "--cpu", "--skip_corruptions"]) == 1
+    lines = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines() if "[" in line}
+    assert lines["accuracy"].endswith("  same") and lines["nll"].endswith("  OUTSIDE")
+    assert "before calibration: nll" in lines and not any("corruption" in name for name in lines)
+
+
+def test_the_command_ends_well(calibrated: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["verify", str(calibrated), "--cpu", "--skip_corruptions"]) == 0
+    out = capsys.readouterr().out
+    assert "on digits, test (n = 450)" in out
+    assert "10 of 10 numbers come out within their intervals, 10 as published" in out
+
+
+def test_what_holds_and_what_is_the_same() -> None:
+    def check(stated: tuple[float, float, float], now: tuple[float, float, float]) -> tuple[bool, bool]:
+        found = Check("accuracy", Interval(*stated), Interval(*now))
+        return found.holds, found.same
+
+    assert check((0.25, 0.25, 0.25), (0.25 + 1e-6, 0.25, 0.25)) == (True, True)  # rounding
+    assert check((0.9, 0.88, 0.92), (0.9005, 0.88, 0.92)) == (True, True)
+    assert check((0.9, 0.88, 0.92), (0.915, 0.89, 0.93)) == (True, False)
+    assert check((0.9, 0.88, 0.92), (0.93, 0.91, 0.95)) == (False, False)
+    assert check((0.9, 0.5, 1.0), (0.9, 0.88, 0.92)) == (False, True)  # an interval that would hold everything
+
+
+def test_a_number_that_was_raised_is_noticed(calibrated: Path, tmp_path: Path) -> None:
+    shutil.copytree(calibrated, tmp_path / "other")
+    report = json.loads((calibrated / "evaluation.json").read_text())
+    stated = report["after"]["metrics"]["nll"]
+    for name in ("value", "low", "high"):
+        stated[name] -= 0.5 * (stated["value"] - stated["low"])
+    (tmp_path / "other" / "evaluation.json").write_text(json.dumps(report))
+    found = {check.name: check for check in verify_model(str(tmp_path / "other"), corruptions=False).checks}
+    assert not found["nll"].same and found["brier"].same
+
+
+def test_images_are_chosen_as_the_report_says(calibrated: Path, tmp_path: Path) -> None:
+    options = ["--dataset", "digits", "--max_samples", "100", "--cpu"]
+    assert main(["calibrate", str(calibrated), "--output_dir", str(tmp_path / "few"), *options]) == 0
+    found = verify_model(str(tmp_path / "few"), corruptions=False, use_cpu=True)
+    assert found.report.n == 100 and all(check.same for check in found.checks)
+
+
+def test_other_data_are_refused(calibrated: Path, tmp_path: Path) -> None:
+    shutil.copytree(calibrated, tmp_path / "other")
+    report = json.loads((calibrated / "evaluation.json").read_text())
+    report["split"] = "train"
+    (tmp_path / "other" / "evaluation.json").write_text(json.dumps(report))
+    with pytest.raises(ValueError, match=r"has 1347 images, but the report .* is about 450: these are other data"):
+        verify_model(str(tmp_path / "other"))
+
+
+def test_data_of_another_machine_are_asked_for(calibrated: Path, tmp_path: Path) -> None:
+    shutil.copytree(calibrated, tmp_path / "other")
+    report = json.loads((calibrated / "evaluation.json").read_text()) | {"dataset": "photos"}
+    (tmp_path / "other" / "evaluation.json").write_text(json.dumps(report))
+    with pytest.raises(ValueError, match=r"names the data 'photos', a folder of the machine .* dataset=\.\.\."):
+        verify_model(str(tmp_path / "other"))
+    found = verify_model(str(tmp_path / "other"), dataset="digits", corruptions=False, use_cpu=True)
+    assert found.holds and found.dataset == "digits"
+
+
+def test_a_folder_without_a_report(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["verify", str(tmp_path)])
+    assert caught.value.code == 2
+    assert "has no evaluation.json, so there is nothing to verify" in capsys.readouterr().err
+
+
+def test_models_on_the_hub(hub: HubServer, calibrated: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    shutil.copytree(calibrated, tmp_path / "digits")
+    push_folder(tmp_path / "digits", "alice/digits")
+    assert main(["verify", "alice/digits", "--cpu", "--skip_corruptions"]) == 0
+    assert "alice/digits on digits, test (n = 450)" in capsys.readouterr().out
+
+    store = hub.store
+    foreign = store.create("model", "bob/foreign")
+    with pytest.raises(ValueError, match=r"'bob/foreign' has no evaluation\.json, so there is nothing to verify"):
+        published_report("bob/foreign")
+    broken = store.add_bytes(foreign, b'{"accuracy": 0.9}')
+    store.commit(foreign, "main", title="scores", author="bob", add={"evaluation.json": broken})
+    with pytest.raises(ValueError, match=r"evaluation\.json of 'bob/foreign' cannot be used: schema_version is None"):
+        published_report("bob/foreign")
+    with pytest.raises(FileNotFoundError, match="'bob/nothing' is not at"):
+        published_report("bob/nothing")

@@ -6,21 +6,19 @@ from statistics import fmean
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from ..report.corruption_names import FAMILIES, SEVERITIES, STANDARD_15
 from ..report.corruption_table import Cell, CorruptionTable
-
-
-COLOURS = ("#1f5f8b", "#d1495b", "#3d8b5f", "#8a5fa8", "#c98a1b", "#5c5c5c")
+from .style import COLOURS, DASHES, DOTS, INK, LABEL, MARKERS, SMALL, TICK, TITLE, Picture, picture, tidy
 
 
 def plot_corruption_heat_map(
     table: CorruptionTable,
     baseline: CorruptionTable | None = None,
     *,
-    names: tuple[str, str] = ("accuracy, %", "baseline, %"),
-) -> Figure:
+    names: tuple[str, str] = ("Accuracy, %", "Baseline, %"),
+    title: str = "",
+) -> Picture:
     """
     Accuracy (%) by corruption and severity; with a baseline also its own, and the difference in points.
 
@@ -31,6 +29,7 @@ def plot_corruption_heat_map(
         baseline (`CorruptionTable`, *optional*): Scores with the same design, parameter set, corruptions and
             severities.
         names (`tuple`, *optional*): What to call the two.
+        title (`str`, *optional*): Above the picture.
     """
     panels = [(names[0], _accuracies(table), False)]
     if baseline is not None:
@@ -44,11 +43,9 @@ def plot_corruption_heat_map(
         panels += [(names[1], other, False), (f"{names[0]} - {names[1]}, points", panels[0][1] - other, True)]
     rows = list(table.cells)
     severities = list(next(iter(table.cells.values())))
-    figure = Figure(
-        figsize=(1.9 + 2.5 * len(panels), 1.1 + 0.27 * len(rows)), dpi=160, layout="constrained", facecolor="white"
-    )
+    figure = picture(2.3 + 2.5 * len(panels), 1.3 + 0.25 * len(rows), f"{title}\n{_caption(table)}")
     all_axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
-    for axes, (title, values, difference) in zip(all_axes, panels, strict=True):
+    for axes, (name, values, difference) in zip(all_axes, panels, strict=True):
         limit = max(1.0, float(np.abs(values).max()))
         scale = (
             {"cmap": "RdBu", "vmin": -limit, "vmax": limit}
@@ -59,22 +56,21 @@ def plot_corruption_heat_map(
         for (row, column), value in np.ndenumerate(values):
             dark = abs(value) > 0.6 * limit if difference else value < 55
             text = f"{value:+.1f}" if difference else f"{value:.0f}"
-            axes.text(column, row, text, ha="center", va="center", fontsize=7, color="white" if dark else "black")
-        axes.set_title(title, fontsize=9)
-        axes.set_xticks(range(len(severities)), severities, fontsize=8)
-        axes.set_yticks(range(len(rows)), [_row_label(table, name) for name in rows], fontsize=8)
-        axes.tick_params(length=0)
-        for name in _last_of_families(rows)[:-1]:
-            axes.axhline(rows.index(name) + 0.5, color="white", linewidth=1.5)
+            axes.text(column, row, text, ha="center", va="center", fontsize=SMALL, color="white" if dark else INK)
+        axes.set_title(name, fontsize=TITLE, color=INK, parse_math=False)
+        axes.set_xticks(range(len(severities)), severities, fontsize=SMALL)
+        axes.set_yticks(range(len(rows)), [_row_label(table, row) for row in rows], fontsize=SMALL)
+        axes.set_xlabel("Severity", fontsize=LABEL, color=INK)
+        axes.tick_params(length=0, colors=TICK)
+        for row in _last_of_families(rows)[:-1]:
+            axes.axhline(rows.index(row) + 0.5, color="white", linewidth=2.5)
         axes.spines[:].set_visible(False)
-    figure.suptitle(_caption(table), fontsize=9)
-    figure.supxlabel("severity", fontsize=8)
     return figure
 
 
-def plot_severity_curves(tables: Mapping[str, CorruptionTable], *, scaled: bool = True) -> Figure:
+def plot_severity_curves(tables: Mapping[str, CorruptionTable], *, scaled: bool = True, title: str = "") -> Picture:
     """
-    Accuracy and ECE (%) against severity; severity 0 is the clean images.
+    Accuracy and ECE against severity; severity 0 is the clean images.
 
     A point is the mean over the standard 15 corruptions, or over all that every table has if some of them are missing.
     Dotted, the noise floor of the ECE: what a calibrated model would score on so few images, the mean over the same
@@ -82,9 +78,10 @@ def plot_severity_curves(tables: Mapping[str, CorruptionTable], *, scaled: bool 
     confident as it is accurate, on every image alike, and the legend says "approximate".
 
     Args:
-        tables (`Mapping[str, CorruptionTable]`): Name of each model and its scores.
+        tables (`Mapping[str, CorruptionTable]`): Name of each model and its scores; the name of only one is not shown.
         scaled (`bool`, *optional*, defaults to `True`): Also show, dashed, the ECE after temperature scaling, and take
             the noise floor of that.
+        title (`str`, *optional*): Above the picture.
     """
     if not tables:
         raise ValueError("plot_severity_curves needs at least one table.")
@@ -92,35 +89,41 @@ def plot_severity_curves(tables: Mapping[str, CorruptionTable], *, scaled: bool 
     names = STANDARD_15 if set(STANDARD_15) <= set(common) else tuple(common)
     if not names:
         raise ValueError("plot_severity_curves needs tables with at least one corruption in common.")
-    figure = Figure(figsize=(7.2, 3.1), dpi=160, layout="constrained", facecolor="white")
+    figure = picture(7.6, 3.9 + 0.18 * len(tables), f"{title}\n{_caption(*tables.values())}")
     left, right = figure.subplots(1, 2)
-    for colour, (name, table) in zip(_cycle(len(tables)), tables.items(), strict=True):
-        style = {"color": colour, "marker": "o", "markersize": 3.5, "linewidth": 1.5}
-        _draw(left, table.by_severity("accuracy", names), name, style)
-        _draw(right, table.by_severity("ece", names), name, style)
+    for place, (name, table) in enumerate(tables.items()):
+        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+        style = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.6}
         after_scaling = scaled and table.temperature is not None
+        plain = "without temperature" if after_scaling else "as evaluated"
+        _draw(left, table.by_severity("accuracy", names), "_", style)
+        _draw(right, table.by_severity("ece", names), _label(name, plain, tables), style)
         if after_scaling:
-            label = f"{name}, T = {table.temperature:.2f}"
-            _draw(right, table.by_severity("scaled_ece", names), label, style | {"linestyle": "--"})
+            label = _label(name, f"T = {table.temperature:.2f}", tables)
+            _draw(right, table.by_severity("scaled_ece", names), label, style | {"linestyle": DASHES})
         floors, is_approximate = _noise_floors(table, names, "scaled_noise_floor" if after_scaling else "noise_floor")
-        label = f"{name}, noise floor" + (" (approximate)" if is_approximate else "")
-        _draw(right, floors, label, {"color": colour, "linestyle": ":", "linewidth": 1.2})
+        label = _label(name, "noise floor" + (" (approximate)" if is_approximate else ""), tables)
+        _draw(right, floors, label, {"color": colour, "linestyle": DOTS, "linewidth": 1.6})
     over = "mean of the standard 15" if names == STANDARD_15 else f"mean of {len(names)}"
-    for axes, title in ((left, f"accuracy, %, {over}"), (right, f"ECE, %, {over}")):
-        axes.set_title(title, fontsize=9)
-        axes.set_xlabel("severity (0: clean)", fontsize=8)
+    for axes, what in ((left, "Accuracy"), (right, "ECE")):
+        axes.set_title(f"{what}, {over}", fontsize=TITLE, color=INK)
+        axes.set_xlabel("Severity (0: clean)")
         axes.set_xticks((0, *SEVERITIES))
-        axes.tick_params(labelsize=8)
-        axes.grid(alpha=0.25, linewidth=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
         axes.set_ylim(bottom=0)
-        axes.legend(fontsize=7, frameon=False, handlelength=3.2)
-    figure.suptitle(_caption(*tables.values()), fontsize=9)
+        tidy(axes, percent="y")
+    legend = figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=SMALL, handlelength=3.2)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a name may hold dollar signs
     return figure
 
 
+def _label(name: str, what: str, tables: Mapping[str, CorruptionTable]) -> str:
+    """With one model its name is in the title, if anywhere."""
+    return f"{name}, {what}" if len(tables) > 1 else what[0].upper() + what[1:]
+
+
 def _draw(axes: Axes, points: Mapping[int, float], label: str, style: dict[str, object]) -> None:
-    axes.plot(list(points), [100 * value for value in points.values()], label=label, **style)
+    axes.plot(list(points), list(points.values()), label=label, **style)
 
 
 def _noise_floors(table: CorruptionTable, names: tuple[str, ...], field: str) -> tuple[dict[int, float], bool]:
@@ -153,10 +156,6 @@ def _row_label(table: CorruptionTable, name: str) -> str:
 def _last_of_families(rows: list[str]) -> list[str]:
     present = ([name for name in names if name in rows] for names in FAMILIES.values())
     return [names[-1] for names in present if names]
-
-
-def _cycle(count: int) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(count)]
 
 
 def _caption(*tables: CorruptionTable) -> str:

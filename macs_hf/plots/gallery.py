@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from matplotlib.figure import Figure
 from PIL import Image
 
+from .style import INK, SMALLEST, Picture, picture
 
-INK = "#222222"
+
 IN_A_ROW = 6
 LARGEST = 256  # pixels of the longer side
 
 
-def plot_gallery(images: Sequence[Image.Image], captions: Sequence[str], title: str = "") -> Figure:
+def plot_gallery(images: Sequence[Image.Image], captions: Sequence[str], title: str = "") -> Picture:
     """
     A gallery, six images a row.
 
@@ -25,17 +25,15 @@ def plot_gallery(images: Sequence[Image.Image], captions: Sequence[str], title: 
     columns = min(len(images), IN_A_ROW)
     rows = -(-len(images) // columns)
     lines = 1 + max(caption.count("\n") for caption in captions)
-    size = (1.75 * columns + 0.2, (1.65 + 0.14 * lines) * rows + 0.5)
-    figure = Figure(figsize=size, dpi=160, layout="constrained", facecolor="white")
+    figure = picture(max(4.0, 1.75 * columns + 0.2), (1.65 + 0.14 * lines) * rows + 0.5, title)
     grid = figure.subplots(rows, columns, squeeze=False).reshape(-1)
     for axes, image, caption in zip(grid, images, captions, strict=False):
         shown = image.copy()
         shown.thumbnail((LARGEST, LARGEST))
         axes.imshow(shown, interpolation="nearest")
-        axes.set_xlabel(caption.replace("$", r"\$"), fontsize=7, color=INK, linespacing=1.3)
+        axes.set_xlabel(caption, fontsize=SMALLEST, color=INK, linespacing=1.3, parse_math=False)
     for axes in grid:
         axes.set_xticks([])
         axes.set_yticks([])
         axes.spines[:].set_visible(False)
-    figure.suptitle(title, fontsize=10, color=INK)
     return figure

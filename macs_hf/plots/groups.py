@@ -3,24 +3,36 @@
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import PercentFormatter
 
 from ..report.groups import ConfusionMatrix, GroupMeasures, GroupTable
 from ..report.interval import Interval
+from .style import (
+    ACCURACY,
+    DASHES,
+    INK,
+    LABEL,
+    OVERCONFIDENT_LINE,
+    RULE,
+    SMALL,
+    SMALLEST,
+    TITLE,
+    UNDERCONFIDENT_LINE,
+    Picture,
+    picture,
+    short,
+    tidy,
+)
 
 
-INK, ACCURACY = "#222222", "#4477aa"
-OVERCONFIDENT, UNDERCONFIDENT = "#cc3344", "#aa8800"  # distinct with any colour vision, and by their side of 0
 MOST_GROUPS = 100
 IN_ONE_COLUMN = 50
-LONGEST_NAME = 24
+LONGEST_NAME = 28
 # Up to so many classes their shares are written into the confusion matrix, and up to so many it shows all of them.
 WRITTEN, MOST_CLASSES, MOST_CONFUSED = 20, 100, 40
 
 
-def plot_groups(table: GroupTable, title: str = "") -> Figure:
+def plot_groups(table: GroupTable, title: str = "") -> Picture:
     """
     The accuracy of each group with its 95 % interval, worst first, and by how much its confidence exceeds it.
 
@@ -34,7 +46,8 @@ def plot_groups(table: GroupTable, title: str = "") -> Figure:
     groups = table.groups[:MOST_GROUPS]
     columns = 1 if len(groups) <= IN_ONE_COLUMN else 2
     rows = -(-len(groups) // columns)
-    figure = Figure(figsize=(6.4 * columns, 1.5 + 0.19 * rows), dpi=160, layout="constrained", facecolor="white")
+    shown = f"the worst {len(groups)} of {len(table.groups):,}" if len(groups) < len(table.groups) else "worst first"
+    figure = picture(6.4 * columns, 1.7 + 0.19 * rows, f"{title}\nBy {table.column}, {shown}")
     all_axes = figure.subplots(1, 2 * columns, sharex=False, squeeze=False, width_ratios=[3, 2] * columns)[0]
     overall = sum(group.n * group.accuracy.value for group in table.groups) / table.n
     lowest = min(group.accuracy.low for group in groups)
@@ -45,18 +58,18 @@ def plot_groups(table: GroupTable, title: str = "") -> Figure:
         _gaps(all_axes[2 * column + 1], part, widest)
         for axes in all_axes[2 * column : 2 * column + 2]:
             axes.set_ylim(rows - 0.5, -0.5)
-    shown = f"the worst {len(groups)} of {len(table.groups):,}" if len(groups) < len(table.groups) else "worst first"
-    figure.suptitle("\n".join(filter(None, (title, f"by {table.column}, {shown}"))), fontsize=10, color=INK)
+    point = {"color": INK, "linewidth": 1.1, "marker": "o", "markersize": 4}
     handles = [
-        Line2D([], [], color=INK, linewidth=0, marker="o", markersize=4, label="differs beyond chance"),
-        Line2D([], [], color=INK, linewidth=0, marker="o", markersize=4, markerfacecolor="white", label="does not"),
-        Line2D([], [], color=INK, linewidth=1, linestyle=(0, (4, 3)), label="all images, and no gap"),
+        Line2D([], [], **point, label="Differs beyond chance"),
+        Line2D([], [], **point, markerfacecolor="white", label="Does not"),
+        Line2D([], [], color=INK, linewidth=1.1, label="95 % interval"),
+        Line2D([], [], color=INK, linewidth=1, linestyle=DASHES, label="All images, and no gap"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=SMALL)
     return figure
 
 
-def plot_confusion(matrix: ConfusionMatrix, title: str = "") -> Figure:
+def plot_confusion(matrix: ConfusionMatrix, title: str = "") -> Picture:
     """
     How often each class (row) was taken for each (column), as shares of the row.
 
@@ -67,32 +80,34 @@ def plot_confusion(matrix: ConfusionMatrix, title: str = "") -> Figure:
         title (`str`, *optional*): Above the picture.
     """
     counts = matrix.to_array()
-    names = [_short(name) for name in matrix.names or map(str, range(matrix.n_classes))]
+    names = [short(name, LONGEST_NAME) for name in matrix.names or map(str, range(matrix.n_classes))]
     seen = np.flatnonzero(counts.sum(axis=0) + counts.sum(axis=1))
     shown = seen if len(seen) <= MOST_CLASSES else _most_confused(counts)
     shares = (counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))[np.ix_(shown, shown)]
     size = np.clip(0.5 * len(shown) if len(shown) <= WRITTEN else 0.115 * len(shown) + 3, 3.2, 15)
-    figure = Figure(figsize=(size + 1.8, size + 1.3), dpi=160, layout="constrained", facecolor="white")
+    some = f"The {len(shown)} most confused of {len(seen):,} classes" if len(shown) < len(seen) else ""
+    figure = picture(size + 2.2, size + 1.3, f"{title}\n{some}")
     axes = figure.subplots()
     image = axes.imshow(100 * shares, cmap="Blues", norm=PowerNorm(0.5, 0, 100))  # small shares are the mistakes
-    font = 8 if len(shown) <= WRITTEN else 6.5 if len(shown) <= 50 else 5
-    axes.set_xticks(range(len(shown)), [names[place] for place in shown], rotation=90, fontsize=font)
-    axes.set_yticks(range(len(shown)), [names[place] for place in shown], fontsize=font)
+    font = SMALL if len(shown) <= WRITTEN else 6.5 if len(shown) <= 50 else 5
+    upright = all(len(names[place]) <= 3 for place in shown)
+    labels = [names[place] for place in shown]
+    axes.set_xticks(range(len(shown)), labels, rotation=0 if upright else 90, fontsize=font, parse_math=False)
+    axes.set_yticks(range(len(shown)), labels, fontsize=font, parse_math=False)
     if len(shown) <= WRITTEN:
         for (row, column), share in np.ndenumerate(shares):
             if share:
                 text = f"{100 * share:.0f}" if share >= 0.005 else "<1"
                 colour = "white" if share > 0.4 else INK
-                axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
-    axes.set_xlabel("predicted", fontsize=9)
-    axes.set_ylabel("true", fontsize=9)
+                axes.text(column, row, text, ha="center", va="center", fontsize=SMALLEST, color=colour)
+    axes.set_xlabel("Predicted", fontsize=LABEL, color=INK)
+    axes.set_ylabel("True", fontsize=LABEL, color=INK)
     axes.tick_params(length=0)
-    axes.spines[:].set_color("#dddddd")
+    axes.spines[:].set_color(RULE)
     bar = figure.colorbar(image, ax=axes, shrink=0.6, ticks=[0, 1, 5, 20, 50, 100])
-    bar.ax.tick_params(labelsize=7)
-    bar.set_label("% of the row", fontsize=8)
-    some = f"the {len(shown)} most confused of {len(seen):,} classes" if len(shown) < len(seen) else ""
-    figure.suptitle("\n".join(filter(None, (title, some))), fontsize=10, color=INK)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=SMALLEST, length=2)
+    bar.set_label("% of the images of the true class", fontsize=SMALL, color=INK)
     return figure
 
 
@@ -105,22 +120,21 @@ def _most_confused(counts: np.ndarray) -> np.ndarray:
 
 
 def _accuracies(axes: Axes, groups: tuple[GroupMeasures, ...], overall: float, lowest: float) -> None:
-    axes.axvline(overall, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    axes.axvline(overall, color=INK, linewidth=1, linestyle=DASHES, zorder=1)
     _points(axes, [group.accuracy for group in groups], ACCURACY, [group.significant for group in groups])
-    axes.set_yticks(range(len(groups)), [f"{_short(group.name)}  ({group.n:,})" for group in groups], fontsize=7)
+    labels = [f"{short(group.name, LONGEST_NAME)}  ({group.n:,})" for group in groups]
     axes.set_xlim(max(0.0, lowest - 0.03), 1.01)
-    axes.set_title("accuracy (number of images)", fontsize=8.5, color=INK)
-    _tidy(axes)
+    axes.set_title("Accuracy (number of images)", fontsize=TITLE, color=INK)
+    _rows(axes, labels)
 
 
 def _gaps(axes: Axes, groups: tuple[GroupMeasures, ...], widest: float) -> None:
-    axes.axvline(0, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    colours = [OVERCONFIDENT if group.gap.value > 0 else UNDERCONFIDENT for group in groups]
+    axes.axvline(0, color=INK, linewidth=1, linestyle=DASHES, zorder=1)
+    colours = [OVERCONFIDENT_LINE if group.gap.value > 0 else UNDERCONFIDENT_LINE for group in groups]
     _points(axes, [group.gap for group in groups], colours, [group.gap_significant for group in groups])
-    axes.set_yticks([])
     axes.set_xlim(-1.05 * widest, 1.05 * widest)
-    axes.set_title("confidence - accuracy", fontsize=8.5, color=INK)
-    _tidy(axes)
+    axes.set_title("Confidence - accuracy", fontsize=TITLE, color=INK)
+    _rows(axes, [])
 
 
 def _points(axes: Axes, intervals: list[Interval], colours: str | list[str], filled: list[bool]) -> None:
@@ -132,16 +146,8 @@ def _points(axes: Axes, intervals: list[Interval], colours: str | list[str], fil
     axes.scatter(value, rows, s=15, c=faces, edgecolors=edges, linewidths=1.1, zorder=3)
 
 
-def _tidy(axes: Axes) -> None:
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color("#888888")
-    axes.grid(axis="both", color="#eeeeee", linewidth=0.8, zorder=0)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors="#444444", length=0)
-    axes.tick_params(axis="x", labelsize=8)
-    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-
-
-def _short(name: str) -> str:
-    name = name.replace("$", r"\$")  # no formula
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+def _rows(axes: Axes, labels: list[str]) -> None:
+    tidy(axes, grid="both", percent="x")
+    axes.set_yticks(range(len(labels)), labels, fontsize=SMALLEST + 0.5, parse_math=False)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)

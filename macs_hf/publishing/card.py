@@ -1,5 +1,6 @@
 """One `EvaluationReport` -> one model card: metadata for the Hub, and a text that claims only what was measured."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Environment, StrictUndefined
 
 from ..disk.secrets import redact
+from ..plots.alt_texts import alt_texts
 from ..report.corruption_table import STANDARD_15
 from ..report.evaluation import EvaluationReport
 from ..report.names import short_name
@@ -19,6 +21,8 @@ from .settings import CardSettings
 
 TEMPLATE, FINDINGS = (Path(__file__).parent / "templates" / name for name in ("model_card.md", "findings.md"))
 TASK = "image-classification"
+# How transformers' callback for Trackio marks a model: the Hub shows that Space beside the model.
+TRACKIO_TAG = re.compile(r"trackio:(https://huggingface\.co/spaces/[\w.-]+/[\w.-]+)")
 TAGS = ("image-classification", "vision", "calibration", "robustness", "macs")
 
 
@@ -40,7 +44,8 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
         library_name="timm" if settings.timm else "transformers",
         pipeline_tag=TASK,
         base_model=settings.base_model,
-        datasets=list(settings.datasets) or None,
+        # The Hub takes these for what a model was trained on.
+        datasets=(list(settings.datasets) or None) if report is None or report.training_arguments else None,
         tags=list(dict.fromkeys([*TAGS, *timm_tags, *settings.tags])),
         metrics=list(dict.fromkeys(result.metric_type for result in results)) or None,
         model_name=settings.name,
@@ -51,8 +56,9 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
     )
     environment.filters |= {"text": markdown.text, "code": markdown.code, "quoted": markdown.quoted}
     environment.filters |= {"percent": percent, "block": markdown.block, "short": short_name}
-    found = ""
+    found, described = "", {}
     if report is not None:
+        described = alt_texts(report)
         found = environment.from_string(FINDINGS.read_text(encoding="utf-8")).render(findings(report)).strip()
     card = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         metadata=data.to_yaml(),
@@ -60,7 +66,8 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
         report=report,
         findings=found,
         where=settings.repo_id or settings.name,
-        pictures=[(file, PICTURES[file]) for file in settings.pictures]
+        training_curves=next((found[1] for tag in settings.tags if (found := TRACKIO_TAG.fullmatch(tag))), None),
+        pictures=[(file, described.get(file, PICTURES[file])) for file in settings.pictures]
         + ([(GALLERY, GALLERY_CAPTION)] if settings.gallery else []),
         **(sections(report, settings.datasets) if report is not None else {"corruptions": None, "promises": None}),
     )

@@ -30,11 +30,16 @@ def _table(table: GroupTable | None) -> dict[str, Any] | None:
     if table is None or len(table.groups) < 2:
         return None
     worst = table.groups[:WORST]
-    rows = [
-        (text(g.name) + (" \\*" if g.significant else ""), g.n, _cell(g.accuracy), _cell(g.gap, sign="+"))
-        for g in worst
-    ]
-    return {"rows": rows, "number": len(table.groups), "marked": any(group.significant for group in worst)}
+    rows = []
+    for group in worst:
+        cells = [text(group.name), f"{group.n:,}", _cell(group.accuracy, mark=group.significant)]
+        cells.append(_cell(group.gap, sign="+"))
+        if table.promised_coverage is not None:
+            cells.append(_cell(group.coverage, mark=group.coverage_significant))
+        rows.append(cells)
+    marked = any(group.significant or group.coverage_significant for group in worst)
+    promised = None if table.promised_coverage is None else f"{100 * table.promised_coverage:g} %"
+    return {"rows": rows, "number": len(table.groups), "marked": marked, "promised": promised}
 
 
 def _mistakes(matrix: ConfusionMatrix | None) -> list[str]:
@@ -65,6 +70,6 @@ def _detections(report: EvaluationReport) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _cell(interval: Interval, sign: str = "") -> str:
+def _cell(interval: Interval, sign: str = "", mark: bool = False) -> str:
     value, low, high = (f"{100 * number:{sign}.1f}" for number in (interval.value, interval.low, interval.high))
-    return f"{value} % [{low}, {high}]"
+    return f"{value} % [{low}, {high}]" + (" \\*" if mark else "")

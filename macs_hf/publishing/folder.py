@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard, constants
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import httpx, validate_repo_id
+from huggingface_hub.utils import httpx
 from transformers.utils import logging
 
 from ..disk.whole import replace_text
-from ..hub.reach import TIMEOUT_SECONDS, hub_api, is_local
+from ..hub.reach import TIMEOUT_SECONDS, hub_api, is_hub_id
 from ..report.evaluation import EvaluationReport
-from ..report.run import GALLERY, PICTURES, REPORT_FILE, ROWS_FILE
+from ..report.run import GALLERY, PAGE_FILE, PICTURES, REPORT_FILE, ROWS_FILE
 from .card import model_card
 from .settings import SETTINGS_FILE, CardSettings
 
@@ -22,7 +21,8 @@ logger = logging.get_logger(__name__)
 
 # What a classifier is loaded from. `*` is the name of a file, never a folder.
 MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "*config.json")
-REPORT_FILES = (REPORT_FILE, ROWS_FILE, *PICTURES)
+REPORT_FILES = (REPORT_FILE, ROWS_FILE, PAGE_FILE, *PICTURES)
+LARGEST_PAGE = 10**6  # bytes of a page that is still pushed; pictures of many classes make it large
 CARD_FILE = "README.md"
 # The card's settings are published too: whoever downloads the repository can render its card again.
 CARD_FILES = (CARD_FILE, SETTINGS_FILE)
@@ -70,15 +70,15 @@ def write_card(
     if (before := CardSettings.load(earlier or folder)) is not None:
         settings |= {name: getattr(before, name) for name in EARLIER}
     if report is not None:
-        settings["datasets"] = (report.dataset,) if _is_hub_id(report.dataset) else ()
+        settings["datasets"] = (report.dataset,) if is_hub_id(report.dataset) else ()
         settings["pictures"] = tuple(name for name in PICTURES if (folder / name).is_file())
     settings |= {name: value for name, value in changes.items() if value is not None}
     settings["gallery"] = settings.get("gallery", False) and (folder / GALLERY).is_file()
     settings |= {name: tuple(settings[name]) for name in ("tags", "datasets") if name in settings}
-    if settings.get("base_model") is not None and not _is_hub_id(settings["base_model"]):
+    if settings.get("base_model") is not None and not is_hub_id(settings["base_model"]):
         settings["base_model"] = None
     if settings.get("license", "unknown") == "unknown":
-        settings["license"] = _license_of(settings.get("base_model"))
+        settings["license"] = license_of(settings.get("base_model"))
     whole = CardSettings(**settings, repo_id=repo_id if "/" in repo_id else None)
     card = model_card(report, whole)
     replace_text(folder / CARD_FILE, card.content)
@@ -96,7 +96,7 @@ def needs_card(folder: Path, repo_id: str) -> bool:
 
 def files_to_push(folder: str | Path, with_report: bool = True) -> dict[str, Path]:
     """
-    What belongs to a published model, by its path in the repository.
+    What belongs to a published model, by its path in the repository. A `report.html` of more than 1 MB stays local.
 
     Raises:
         `ValueError`: If one of these files is a link to a file outside of the folder, which may be anybody's.
@@ -107,6 +107,8 @@ def files_to_push(folder: str | Path, with_report: bool = True) -> dict[str, Pat
         wanted = (*wanted, GALLERY)
     paths = [path for path in sorted(Path(folder).iterdir()) if path.is_file()]
     files = {path.name: path for path in paths if any(fnmatch(path.name, pattern) for pattern in wanted)}
+    if PAGE_FILE in files and files[PAGE_FILE].stat().st_size > LARGEST_PAGE:
+        del files[PAGE_FILE]
     for name, path in files.items():
         if not path.resolve().is_relative_to(Path(folder).resolve()):
             raise ValueError(
@@ -132,7 +134,7 @@ def _check_folded(folder: Path, report: EvaluationReport, config: dict[str, Any]
         )
 
 
-def _license_of(base_model: str | None) -> str:
+def license_of(base_model: str | None) -> str:
     """A fine-tuned model keeps the licence of its base, as far as it is known."""
     if base_model is None or constants.HF_HUB_OFFLINE:
         return "unknown"
@@ -142,14 +144,3 @@ def _license_of(base_model: str | None) -> str:
         return "unknown"
     licence = card.license if card is not None else None
     return licence if isinstance(licence, str) else "unknown"
-
-
-def _is_hub_id(name: str) -> bool:
-    """Whether a name means a repository: it has an owner. A name without one is that of something local."""
-    if "/" not in name or is_local(name):
-        return False
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        return False
-    return True

@@ -11,15 +11,14 @@ from ..report.risk_coverage import RiskCoverage
 from .markdown import text
 
 
-SHOWN_COVERAGE = 0.9  # of the snippet, if it is promised
 NAMES = {"lac": "LAC", "raps": "RAPS"}
 
 
 def promises(guarantees: Guarantees) -> dict[str, Any]:
     """The template's variables about guarantees."""
     sets, answers = guarantees.prediction_sets, guarantees.abstentions
-    levels = [promise.coverage for promise in sets if promise.method == "lac"]
-    level = SHOWN_COVERAGE if SHOWN_COVERAGE in levels else next(iter(levels), None)
+    shown = guarantees.shown_set
+    level = None if shown is None else shown.coverage
     corrupted = any(promise.severity_coverage for promise in sets)
     return {
         "reason": guarantees.reason,

@@ -37,6 +37,10 @@ LAST_CHECKPOINT = "last-checkpoint"
 NEVER_PUSHED = "training_args.bin"
 
 
+# Folders of what is being pushed from a run that goes on.
+STAGED = "_push-"
+
+
 class PushError(OSError):
     """A push that failed; the message says why, where everything is, and how to push again."""
 
@@ -47,7 +51,7 @@ def push_folder(
     *,
     private: bool | None = None,
     revision: str | None = None,
-    commit_message: str = "Push a calibrated model",
+    commit_message: str = "Push a model",
     token: str | None = None,
     blocking: bool = True,
     with_report: bool = True,
@@ -94,22 +98,23 @@ def push_checkpoint(
     commit_message: str,
     revision: str | None = None,
     path_in_repo: str | None = None,
+    tags: Sequence[str] = (),
 ) -> "Future[CommitInfo]":
     """
     Push a checkpoint of a run that is still training, in the background: the model, not calibrated, with a card that
     says so; and everything that resuming needs to `path_in_repo`, if given.
 
-    Pickles go to `last-checkpoint/` only, and never `training_args.bin`.
+    `tags` are added to the card's. Pickles go to `last-checkpoint/` only, and never `training_args.bin`.
     """
     checkpoint = Path(checkpoint)
     # Linked, since the trainer may delete an old checkpoint while it is still being pushed.
-    staged = Path(tempfile.mkdtemp(prefix="_push-", dir=checkpoint.parent))
+    staged = Path(tempfile.mkdtemp(prefix=STAGED, dir=checkpoint.parent))
     files = [path for path in checkpoint.iterdir() if path.is_file() and not path.is_symlink()]
     names = [path.name for path in files if path.name != NEVER_PUSHED]
     for name in names:
         _link(checkpoint / name, staged / name)
     files = {name: staged / name for name in names if any(fnmatch(name, pattern) for pattern in MODEL_FILES)}
-    write_card(staged, repo_id, tags=("training-in-progress",))
+    write_card(staged, repo_id, tags=("training-in-progress", *tags))
     files[CARD_FILE] = staged / CARD_FILE
     if path_in_repo is not None:
         resumable = names if path_in_repo == LAST_CHECKPOINT else list(files)

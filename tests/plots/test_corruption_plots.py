@@ -43,7 +43,7 @@ def test_heat_map_of_a_spread_table_has_the_images_of_each_row() -> None:
     spread = replace(whole, n=171, design="spread")
     figure = plot_corruption_heat_map(spread)
     assert figure.axes[0].get_yticklabels()[0].get_text() == "gaussian noise (n = 9)"
-    assert "n = 171, each image under one corruption" in figure.get_suptitle()
+    assert "n = 171, each image under one corruption" in figure.get_suptitle().replace("\n", " ")
     assert plot_corruption_heat_map(whole).axes[0].get_yticklabels()[0].get_text() == "gaussian noise"
     with pytest.raises(ValueError, match="different designs, 'crossed' and 'spread'"):
         plot_corruption_heat_map(whole, spread)
@@ -54,9 +54,10 @@ def test_severity_curves() -> None:
     accuracy, ece = figure.axes
     assert [len(axes.lines) for axes in figure.axes] == [2, 5]
     assert list(accuracy.lines[0].get_xdata()) == [0, 1, 2, 3, 4, 5]
-    assert accuracy.lines[1].get_ydata()[5] == pytest.approx(75)
-    assert ece.lines[0].get_ydata()[5] == pytest.approx(10) and ece.lines[1].get_label() == "a, T = 1.50"
-    assert accuracy.get_title() == "accuracy, %, mean of the standard 15"
+    assert accuracy.lines[1].get_ydata()[5] == pytest.approx(0.75)
+    assert ece.lines[0].get_ydata()[5] == pytest.approx(0.1) and ece.lines[1].get_label() == "a, T = 1.50"
+    assert accuracy.get_title() == "Accuracy, mean of the standard 15"
+    assert len({(line.get_color(), line.get_marker()) for line in accuracy.lines}) == 2  # not by colour alone
     with pytest.raises(ValueError, match="at least one"):
         plot_severity_curves({})
 
@@ -65,24 +66,24 @@ def test_severity_curves_average_what_their_title_says() -> None:
     whole = table(0.9)
     extra = {s: replace(cell, accuracy=0.0) for s, cell in whole.cells["saturate"].items()}
     figure = plot_severity_curves({"a": replace(whole, cells=whole.cells | {"saturate": extra})})
-    assert figure.axes[0].lines[0].get_ydata()[5] == pytest.approx(85)
+    assert figure.axes[0].lines[0].get_ydata()[5] == pytest.approx(0.85)
     some = replace(whole, cells={"fog": whole.cells["fog"], "saturate": extra})
     figure = plot_severity_curves({"a": some})
-    assert figure.axes[0].get_title() == "accuracy, %, mean of 2"
-    assert figure.axes[0].lines[0].get_ydata()[5] == pytest.approx(42.5)
+    assert figure.axes[0].get_title() == "Accuracy, mean of 2"
+    assert figure.axes[0].lines[0].get_ydata()[5] == pytest.approx(0.425)
 
 
 def test_the_noise_floor_is_that_of_the_cells_or_approximate() -> None:
     whole = table(0.9, temperature=2.0)
     floor = plot_severity_curves({"a": whole}).axes[1].lines[-1]
-    assert floor.get_label() == "a, noise floor (approximate)"
-    assert floor.get_ydata()[0] == pytest.approx(100 * math.sqrt(2 / math.pi * 0.9 * 0.1 / 9))
+    assert floor.get_label() == "Noise floor (approximate)"
+    assert floor.get_ydata()[0] == pytest.approx(math.sqrt(2 / math.pi * 0.9 * 0.1 / 9))
 
     def measured(cell: Cell, severity: int) -> Cell:
         return replace(cell, noise_floor=0.01 * severity, scaled_noise_floor=0.02 * severity)
 
     cells = {name: {s: measured(cell, s) for s, cell in row.items()} for name, row in whole.cells.items()}
     known = replace(whole, cells=cells, clean=measured(whole.clean, 0))
-    for scaled, expected in ((True, 10), (False, 5)):
+    for scaled, expected in ((True, 0.1), (False, 0.05)):
         floor = plot_severity_curves({"a": known}, scaled=scaled).axes[1].lines[-1]
-        assert floor.get_label() == "a, noise floor" and floor.get_ydata()[5] == pytest.approx(expected)
+        assert floor.get_label() == "Noise floor" and floor.get_ydata()[5] == pytest.approx(expected)

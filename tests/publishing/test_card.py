@@ -327,11 +327,11 @@ def test_the_lowest_class_is_not_one_of_a_few_images() -> None:
 def test_where_no_answers_are_promised_there_is_no_table() -> None:
     sure, none = REPORT.guarantees.abstentions
     text = model_card(replace(REPORT, guarantees=replace(REPORT.guarantees, abstentions=(none,))), SETTINGS).text
-    assert "confidence from" not in text
-    assert "to be right: 99 % (200 held-out samples are too few \\| by far)." in text
+    assert "smallest confidence" not in text
+    assert "guarantees these shares of right answers: 99 % (200 held-out samples are too few \\| by far)." in text
     text = model_card(replace(REPORT, guarantees=replace(REPORT.guarantees, abstentions=(sure,))), SETTINGS).text
     assert (
-        "| 95 % | 0.83 | 70.0 % [67.0, 73.0] | 96.0 % [94.0, 97.0] |" in text and "No confidence is found" not in text
+        "| 95 % | 0.83 | 70.0 % [67.0, 73.0] | 96.0 % [94.0, 97.0] |" in text and "No threshold was found" not in text
     )
 
 

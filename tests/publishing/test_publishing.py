@@ -61,7 +61,7 @@ def run(saved_run: Path, tmp_path: Path) -> Path:
 
 
 PUSHED = {".gitattributes", "README.md", "card.json", "config.json", "model.safetensors", "preprocessor_config.json"}
-RUN_FILES = {"evaluation.json", "samples.parquet", "reliability.png"}
+RUN_FILES = {"evaluation.json", "samples.parquet", "report.html", "reliability.png"}
 
 
 # ---- What is pushed ----
@@ -72,7 +72,7 @@ def test_one_commit_with_all_that_belongs_to_a_model(hub: HubServer, run: Path) 
     files = hub.files("alice/pets")
     assert set(files) == PUSHED | RUN_FILES
     assert [commit.title for commit in hub.repo("alice/pets").history()] == [
-        "Push a calibrated model",
+        "Push a model",
         "initial commit",
     ]
     assert 'model="alice/pets"' in files["README.md"].decode()
@@ -176,9 +176,17 @@ def test_a_folder_has_one_report(run: Path) -> None:
     assert set(files_to_push(run)) >= with_corruptions
     write_report(MEASURED, [ROWS, ROWS], run)
     assert saved_report(run) == MEASURED
-    left = {path.name for path in run.iterdir() if path.suffix in (".png", ".parquet")} | {"evaluation.json"}
+    left = {path.name for path in run.iterdir() if path.suffix in (".png", ".parquet", ".html")} | {"evaluation.json"}
     assert left == RUN_FILES
     assert not set(files_to_push(run, with_report=False)) & with_corruptions
+
+
+def test_a_page_that_is_too_large_stays_local(run: Path) -> None:
+    page = run / "report.html"
+    page.write_bytes(b" " * 10**6)
+    assert "report.html" in files_to_push(run)
+    page.write_bytes(b" " * (10**6 + 1))
+    assert "report.html" not in files_to_push(run) and "evaluation.json" in files_to_push(run)
 
 
 def test_a_repository_has_one_report(hub: HubServer, run: Path) -> None:
@@ -225,7 +233,7 @@ def test_calibrate_command_pushes(hub: HubServer, tmp_path: Path, capsys: pytest
     processor.push_to_hub("alice/uncalibrated")
     options = f"--dataset digits --push_to_hub calibrated --private --cpu --output_dir {tmp_path / 'out'}"
     assert main(["calibrate", "alice/uncalibrated", *options.split()]) == 0, capsys.readouterr().err
-    assert "pushed: " in capsys.readouterr().out
+    assert "Pushed: " in capsys.readouterr().out
     files = hub.files("alice/calibrated")
     assert hub.repo("alice/calibrated").private
     readme = files["README.md"].decode()

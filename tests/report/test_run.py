@@ -186,3 +186,16 @@ def test_labels_and_columns_are_whole_and_in_range() -> None:
         SampleRows.from_logits(torch.zeros(1, 3), torch.tensor([1.5]))
     with pytest.raises(ValueError, match=r"label of row 1 must be a class id, a whole number, got 1.5"):
         SampleRows.from_array(np.array([[0, 0, 1, 0, 0, 1], [1.5, 0, 1, 0, 0, 1]]))
+
+
+def test_class_ids_that_do_not_fit_are_refused(folder: Path) -> None:
+    path = folder / "samples.parquet"
+    table = pyarrow.parquet.read_table(path)
+    large = [value + 2**32 for value in table["label"].to_pylist()]  # the same in 32 bits
+    pyarrow.parquet.write_table(
+        table.set_column(table.column_names.index("label"), "label", pyarrow.array(large)), path
+    )
+    with pytest.raises(
+        ValueError, match=r"samples.parquet cannot be used: label must hold class ids, got 42949672\d\d"
+    ):
+        load_run(folder)

@@ -215,26 +215,6 @@ def test_a_search_may_choose_the_decay(tmp_path: Path) -> None:
 # ---- Refused ----
 
 
-class Spread(MaCSTrainer):
-    """Set up as FSDP or DeepSpeed would, without several processes."""
-
-    kind: str
-
-    def create_accelerator_and_postprocess(self) -> None:
-        super().create_accelerator_and_postprocess()
-        setattr(self, self.kind, True)
-
-
-@pytest.mark.parametrize("kind", ["is_fsdp_enabled", "is_deepspeed_enabled"])
-def test_models_that_are_spread_over_processes_are_neither_averaged_nor_folded(kind: str, tmp_path: Path) -> None:
-    spread = type("Spread", (Spread,), {"kind": kind})
-    with pytest.raises(ValueError, match=r"ema_decay=0.9 needs a transformers model that is whole.*FSDP or DeepSpeed"):
-        spread(model=build("vit"), args=arguments(tmp_path, ema_decay=0.9), train_dataset=Images())
-    run = spread(model=build("vit"), args=arguments(tmp_path), train_dataset=Images())
-    with pytest.raises(ValueError, match=r"spread over processes cannot be folded.*macs-hf calibrate"):
-        run.fold_temperature(2.0, Images(4))
-
-
 def test_adapters_and_half_precision_weights_are_not_averaged(tmp_path: Path) -> None:
     from peft import LoraConfig, get_peft_model
 

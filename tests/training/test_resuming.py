@@ -159,7 +159,18 @@ def test_a_best_model_that_is_gone_is_missed_before_training(tmp_path: Path) -> 
     run = start(tmp_path, **best)
     run.train()
     assert run.state.best_model_checkpoint == str(tmp_path / "checkpoint-1")
+    weights = tmp_path / "checkpoint-1" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"saved in '.*checkpoint-1', and model.safetensors .*load_best_model"):
+        start(tmp_path, **best | {"max_steps": 3}).train(resume_from_checkpoint=True)
     shutil.rmtree(tmp_path / "checkpoint-1")
-    with pytest.raises(ValueError, match=r"saved in '.*checkpoint-1', which is not there any more.*load_best_model"):
+    with pytest.raises(ValueError, match=r"saved in '.*checkpoint-1', and it is not there any more.*load_best_model"):
         start(tmp_path, **best | {"max_steps": 3}).train(resume_from_checkpoint=True)
     start(tmp_path, **best | {"max_steps": 3, "load_best_model_at_end": False}).train(resume_from_checkpoint=True)
+
+
+def test_images_are_not_seen_twice_when_a_run_goes_on(stopped: Path) -> None:
+    with pytest.raises(ValueError, match="ignore_data_skip=True would see the first images of the epoch again"):
+        checkpoint_to_resume(start(stopped, ignore_data_skip=True), True)
+    with pytest.raises(ValueError, match="split_batches: False, now True"):
+        checkpoint_to_resume(start(stopped, accelerator_config={"split_batches": True}), True)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from tiny import NUM_LABELS, Drawn, Images, Spy, arguments, build, logged, same_weights, trainer
+from torch import nn
 from torch.utils.data import IterableDataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
@@ -331,3 +332,20 @@ def test_pixel_perturbation_takes_statistics_from_the_processor(tmp_path: Path) 
     assert run.pixel_stats == PixelStats((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
     run.train()
     assert min(logged(run, "consistency_loss")) > 0
+
+
+def test_each_training_with_model_init_starts_anew(tmp_path: Path) -> None:
+    """Also a calibrated model: what was folded into its head is forgotten with the weights, and noise starts anew."""
+
+    def calibrated() -> nn.Module:
+        model = build("vit")
+        model.config.calibration_temperature = 1.5
+        return model
+
+    run = MaCSTrainer(model_init=calibrated, args=arguments(tmp_path, max_steps=1), train_dataset=Images(16))
+    parts = []
+    for _ in range(2):
+        run.train()
+        assert "calibration_temperature" not in vars(run.model.config)
+        parts.append([logged(run, name) for name in ("loss", "consistency_loss")])
+    assert parts[0] == parts[1]

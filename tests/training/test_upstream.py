@@ -33,6 +33,10 @@ TRAINER_METHODS = {
         "resume_from_checkpoint epochs_trained steps_trained_in_current_epoch",
         "order and augmentation are those of the epoch, and a finished run takes no further step",
     ),
+    "_prepare_for_training": (
+        "max_steps train_dataloader resume_from_checkpoint",
+        "FSDP2 divides the model by its blocks, and what was folded into earlier weights is forgotten",
+    ),
     "_remove_unused_columns": ("dataset description", "columns that the model does not take are never decoded"),
     "_load_from_checkpoint": ("resume_from_checkpoint model", "resuming restores every tensor"),
     "_load_best_model": ("", "load_best_model_at_end restores every tensor"),

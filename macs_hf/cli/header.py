@@ -1,0 +1,114 @@
+"""What a command is about to do, in a few labelled lines."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..data.images import ImageDataset, input_size
+from ..data.leakage import find_leakage, leakage_line
+from ..disk.names import public_name
+from ..evaluation.subject import Subject
+from ..models.loading import FROM_SCRATCH
+from ..objective import Objective, objective_of
+from ..training.arguments import MaCSTrainingArguments
+from ..training.screen import Screen
+from ..training.trainer import MaCSTrainer
+from .train_arguments import ScriptArguments
+
+
+LABEL = 10
+
+
+def show_header(screen: Screen, command: str, rows: Mapping[str, str]) -> None:
+    """The command, and what it works with."""
+    screen.line(f"macs-hf {command} {__version__}", style="bold")
+    for label, text in rows.items():
+        screen.line(f"{label:<{LABEL}}{text}", indent=LABEL)
+    screen.line()
+
+
+def header_of_training(
+    trainer: MaCSTrainer, test: ImageDataset, script: ScriptArguments, args: MaCSTrainingArguments
+) -> dict[str, str]:
+    """The rows of `macs-hf train`."""
+    splits = {"train": trainer.train_dataset, "validation": trainer.eval_dataset, "test": test}
+    count = "streamed" if script.streaming else f"{len(trainer.train_dataset):,}"
+    sizes = f"{count} train, {len(trainer.eval_dataset):,} validation, {len(test):,} test images"
+    return {
+        "data": f"{script.dataset}, {trainer.model.config.num_labels:,} classes: {sizes}",
+        "copies": leakage_line(find_leakage(splits)).removeprefix("exact copies "),
+        "network": _network(script.model, trainer),
+        "method": f"{script.method}: {_terms(objective_of(args))}",
+        "training": _schedule(args),
+        "device": _device(args),
+        "cache": _cache(list(splits.values())),
+        "output": args.output_dir,
+    }
+
+
+def header_of_measuring(subject: Subject, model: str, dataset: str, folder: Path) -> dict[str, str]:
+    """The rows of `macs-hf evaluate` and `macs-hf calibrate`."""
+    trainer, test, held_out = subject.trainer, subject.test, subject.calibration
+    sizes = f"{len(test):,} {subject.facts['split']} images"
+    if held_out is not None:
+        sizes = f"{len(held_out):,} {held_out.split} images to fit the temperature, {sizes} to test"
+    return {
+        "data": f"{dataset}, {trainer.model.config.num_labels:,} classes: {sizes}",
+        "network": _network(model, trainer),
+        "device": _device(trainer.args),
+        "cache": _cache([test] if held_out is None else [held_out, test]),
+        "output": str(folder),
+    }
+
+
+def _network(name: str, trainer: MaCSTrainer) -> str:
+    height, width = input_size(trainer.processing_class)
+    weights = sum(parameter.numel() for parameter in trainer.model.parameters())
+    origin = ", from scratch" if name in FROM_SCRATCH else ""
+    return f"{public_name(name)}{origin}, {height} x {width} pixels, {weights:,} weights"
+
+
+def _terms(objective: Objective) -> str:
+    """What is minimised."""
+    terms = ["cross-entropy"]
+    if objective.focal_gamma:
+        terms = [f"focal loss with gamma {objective.focal_gamma:g}"]
+    if objective.label_smoothing_factor:
+        terms.append(f"label smoothing {objective.label_smoothing_factor:g}")
+    if objective.mixup_alpha:
+        terms.append(f"MixUp with alpha {objective.mixup_alpha:g}")
+    if objective.perturb_as_augmentation:
+        terms.append(f"on images with {objective.perturbation}")
+    if objective.two_view_cross_entropy:
+        terms.append(f"also on images with {objective.perturbation}")
+    if objective.lambda_margin:
+        terms.append(f"{objective.lambda_margin:g} x margin")
+    if objective.lambda_consistency:
+        terms.append(f"{objective.lambda_consistency:g} x consistency ({objective.perturbation})")
+    if objective.lambda_jsd:
+        terms.append(f"{objective.lambda_jsd:g} x AugMix divergence")
+    if objective.lambda_mbls:
+        terms.append(f"{objective.lambda_mbls:g} x margin-based smoothing")
+    return " + ".join(terms)
+
+
+def _schedule(args: MaCSTrainingArguments) -> str:
+    length = f"{args.max_steps:,} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs"
+    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+    schedule = str(args.lr_scheduler_type.value).replace("_", " ")
+    return f"{length}, batches of {batch:,}, learning rate {args.learning_rate:g} ({schedule}), seed {args.seed}"
+
+
+def _device(args: Any) -> str:
+    kind = {(True, False): ", bfloat16", (False, True): ", float16"}.get((bool(args.bf16), bool(args.fp16)), "")
+    return f"{args.device}{kind}, {args.world_size} process{'es' if args.world_size > 1 else ''}"
+
+
+def _cache(datasets: Sequence[Any]) -> str:
+    kept = [dataset for dataset in datasets if isinstance(dataset, ImageDataset) and dataset.is_cached]
+    if len(kept) == len(datasets):
+        return "decoded images stay in memory"
+    if not kept:
+        return "none, images are decoded each time they are read"
+    return f"decoded images of {' and '.join(dataset.split for dataset in kept)} stay in memory"

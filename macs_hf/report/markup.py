@@ -1,0 +1,45 @@
+"""Small pieces of HTML. Whatever comes from outside goes through `text`, so that it is shown and never obeyed."""
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .interval import Interval
+
+
+SPACE = "\u00a0"  # between a number and its unit, where no line breaks
+# Also what templates look for: nothing that a visitor or a model names is ever taken for one.
+TEMPLATE_CHARACTERS = {"{": "&#123;", "}": "&#125;", "$": "&#36;", "`": "&#96;"}
+
+
+def text(value: Any) -> str:
+    """Text from outside (names, labels, reasons) inside HTML."""
+    escaped = html.escape(str(value))
+    for character, entity in TEMPLATE_CHARACTERS.items():
+        escaped = escaped.replace(character, entity)
+    return escaped
+
+
+def percent(share: float, digits: int = 1) -> str:
+    return f"{100 * share:.{digits}f}{SPACE}%"
+
+
+def spread(interval: Interval) -> str:
+    """A share with its interval below it."""
+    return f"{percent(interval.value)} <small>{percent(interval.low)} to {percent(interval.high)}</small>"
+
+
+def section(title: str, body: str, hint: str = "") -> str:
+    """A part of a page; the title and the hint are HTML already."""
+    hint = f'<p class="hint">{hint}</p>' if hint else ""
+    return f'<section class="part"><h3>{title}</h3>{hint}{body}</section>'
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are HTML already; the first column names the rows."""
+    head = "".join(f"<th scope='col'>{cell}</th>" for cell in header)
+    body = "".join(
+        f"<tr><th scope='row'>{first}</th>{''.join(f'<td>{cell}</td>' for cell in others)}</tr>"
+        for first, *others in rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

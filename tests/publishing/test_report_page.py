@@ -1,0 +1,134 @@
+"""`report.html`: one file that says what the report says, runs nothing, and asks nobody for anything."""
+
+import base64
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from page_reader import EVIL, HOSTILE, Reader
+
+from macs_hf.metrics import confusion_matrix, group_measures, measure, risk_coverage
+from macs_hf.plots import alt_texts, report_pictures
+from macs_hf.plots.style import png
+from macs_hf.publishing.report_page import write_report_page
+from macs_hf.report.corruption_names import CORRUPTIONS, SEVERITIES
+from macs_hf.report.corruption_table import Cell, CorruptionTable
+from macs_hf.report.evaluation import EvaluationReport, Temperature
+from macs_hf.report.markup import SPACE
+from macs_hf.report.rows import SampleRows
+from macs_hf.report.run import PICTURES
+
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+TOKEN = "hf_" + "a" * 34
+
+
+def report(names: list[str]) -> EvaluationReport:
+    logits = 3 * torch.randn(90, 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(90) % 3
+    rows, scaled = SampleRows.from_logits(logits, labels), SampleRows.from_logits(logits / 2, labels)
+    cells = {name: {s: Cell(90, 0.5 - s / 20, 1.0, 0.1, 1.0, 0.05) for s in SEVERITIES} for name in CORRUPTIONS}
+    return EvaluationReport(
+        "/home/someone/runs/best",
+        "/home/someone/pictures",
+        "test",
+        90,
+        measure(rows, n_resamples=20),
+        measure(scaled, n_resamples=20),
+        Temperature(2.0),
+        classes=group_measures(scaled, names=names),
+        confusion=confusion_matrix(scaled, names=names),
+        groups=group_measures(scaled, [names[place % 3] for place in range(90)], column=names[0]),
+        risk_coverage=risk_coverage(scaled),
+        corruptions=CorruptionTable(
+            "cifar", "generated", 90, cells, Cell(90, 0.6, 1.0, 0.1, 1.0, 0.05), temperature=2.0
+        ),
+        command=f"macs-hf evaluate --token {TOKEN}",
+    )
+
+
+PLAIN = report(["ant", "bee", "cat"])
+
+
+class File(Reader):
+    """Also knows what a whole file has, and collects the alternative texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alts: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag in ("html", "head", "body", "meta", "style", "footer"):
+            assert {name for name, _ in attributes} <= {"lang", "charset", "http-equiv", "content", "name", "class"}
+            return
+        super().handle_starttag(tag, attributes)
+        if tag == "img":
+            self.alts.append(dict(attributes)["alt"])
+
+
+def read(path: Path) -> File:
+    file = File()
+    file.feed(path.read_text(encoding="utf-8"))
+    return file
+
+
+def test_the_file_says_what_the_report_says(tmp_path: Path) -> None:
+    images = dict.fromkeys(PICTURES, PIXEL)
+    page = write_report_page(PLAIN, images, tmp_path)
+    file = read(page)
+    said = file.said.replace(SPACE, " ")
+    for part in (PLAIN.before, PLAIN.after):
+        ece = part.metrics["ece"]
+        assert f"{100 * ece.value:.1f} % {100 * ece.low:.1f} % to {100 * ece.high:.1f} %" in said
+        assert f"{100 * part.noise_floor:.1f} %" in said
+    assert f"mean of the standard 15{100 * PLAIN.corruptions.mean(CORRUPTIONS):.1f} %" in said
+    assert sorted(file.alts) == sorted(alt_texts(PLAIN).values()) and len(file.alts) == len(PICTURES)
+    assert "best on pictures, test" in said and "/home" not in said
+    assert TOKEN not in page.read_text() and "macs-hf evaluate --token" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_nothing_is_run_or_fetched(tmp_path: Path) -> None:
+    given = replace(report(HOSTILE), split=EVIL, command=EVIL, model=EVIL, temperature=Temperature(1.0, EVIL))
+    page = write_report_page(given, {"reliability.png": PIXEL}, tmp_path)
+    file, text = read(page), page.read_text()
+    assert EVIL in file.said and all(name in file.said for name in HOSTILE)
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1]
+    assert "default-src 'none'" in policy and "script" not in policy
+    assert not re.search(r"@import|url\(|<script|<link|<iframe|\bhref=|\bsrc=\"(?!data:image/png;base64,)", text)
+
+
+def test_a_part_that_was_not_measured_is_not_there(tmp_path: Path) -> None:
+    bare = EvaluationReport("m", "d", "test", 90, PLAIN.before)
+    said = read(write_report_page(bare, {"reliability.png": PIXEL}, tmp_path)).said
+    assert "Measured" in said and not re.search("What breaks it|Classes|Risk and coverage|with its temperature", said)
+
+
+def test_every_picture_has_a_name_and_a_text() -> None:
+    pictures = dict(report_pictures(PLAIN))
+    texts = alt_texts(PLAIN)
+    assert pictures.keys() == texts.keys() == PICTURES.keys()
+    assert texts["reliability.png"].startswith("Reliability diagram, accuracy against confidence in 15 bins: mean ")
+    assert texts["corruptions.png"].endswith(
+        "from 45.0 % (zoom blur, severity 1) down to 25.0 % (brightness, severity 5)."
+    )
+    assert "accuracy 60.0 % on clean images and 25.0 % at severity 5, ECE 5.0 % and 5.0 %" in texts["severity.png"]
+    worst, best = PLAIN.classes.groups[0], PLAIN.classes.groups[-1]
+    assert f"from {100 * worst.accuracy.value:.1f} % ({worst.name})" in texts["classes.png"]
+    assert f"to {100 * best.accuracy.value:.1f} % ({best.name})" in texts["classes.png"]
+    counts = PLAIN.confusion.to_array()
+    counts[range(3), range(3)] = 0
+    assert f"{counts.max()} images" in texts["confusion.png"]
+    assert png(pictures["groups.png"]).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("size", [1, 12])
+def test_tiny_samples_can_be_drawn(size: int) -> None:
+    rows = SampleRows.from_logits(torch.eye(3)[torch.arange(size) % 3] * 3, torch.arange(size) % 3)
+    tiny = EvaluationReport("m", "d", "test", size, measure(rows, n_resamples=20), confusion=confusion_matrix(rows))
+    assert [png(figure)[:4] for _, figure in report_pictures(tiny)] == [b"\x89PNG"] * 2
+    assert "no mistakes" in alt_texts(tiny)["confusion.png"]

@@ -1,0 +1,77 @@
+"""What a report says in two sentences is what its numbers say."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from macs_hf.metrics import measure
+from macs_hf.report.corruption_names import CORRUPTIONS, SEVERITIES
+from macs_hf.report.corruption_table import Cell, CorruptionTable
+from macs_hf.report.evaluation import EvaluationReport, Measurement, Temperature
+from macs_hf.report.interval import Interval
+from macs_hf.report.rows import SampleRows
+from macs_hf.report.verdict import confidence_gap, trust_of, verdict
+
+
+def measured(accuracy: float, confidence: float, n: int = 1000) -> Measurement:
+    """Of a model that is always equally sure."""
+    right = np.arange(n) < round(accuracy * n)
+    scores = np.full(n, confidence, np.float32)
+    columns = {"confidence": scores, "nll": scores, "brier": scores, "margin": scores}
+    return measure(SampleRows(np.zeros(n, np.int32), np.where(right, 0, 1).astype(np.int32), **columns))
+
+
+def report(
+    before: Measurement, after: Measurement | None = None, temperature: float = 1.0, **parts
+) -> EvaluationReport:
+    fitted = None if after is None else Temperature(temperature)
+    return EvaluationReport("m", "d", "test", 1000, before, after, fitted, **parts)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "confidence", "trust"),
+    [(0.8, 0.8, "trusted"), (0.8, 0.9, "overconfident"), (0.8, 0.7, "underconfident"), (0.8, 0.822, "unknown")],
+)
+def test_trust(accuracy: float, confidence: float, trust: str) -> None:
+    part = measured(accuracy, confidence)
+    assert trust_of(part) == trust
+    assert confidence_gap(part) == pytest.approx(confidence - accuracy, abs=1e-6)
+
+
+def test_two_sentences_with_the_numbers() -> None:
+    found = verdict(report(measured(0.8, 0.9), measured(0.8, 0.8), 1.5))
+    assert found.headline == "Overconfident, and a temperature repairs it"
+    assert found.trust == "trusted"
+    assert found.ability == "It is right on 80.0 % of 1,000 test images."
+    assert found.confidence.startswith("Its confidence is 10.0 points too high on average, more than chance explains;")
+    assert "a temperature of 1.50 brings the calibration error from 10.0 % to 0.0 %" in found.confidence
+    for sentence in (found.ability, found.confidence):
+        assert sentence.endswith(".") and ". " not in sentence
+
+
+def test_a_temperature_that_does_not_help_is_not_praised() -> None:
+    whole = report(measured(0.8, 0.9), measured(0.8, 0.85), 1.2)
+    assert verdict(whole).headline.endswith("a temperature helps")
+    by_chance = dataclasses.replace(whole, temperature=Temperature(1.2, nll_gain=Interval(0.1, -0.1, 0.3)))
+    assert verdict(by_chance).headline.endswith("a temperature does not help beyond chance")
+    assert "nothing to repair" in verdict(report(measured(0.8, 0.8), measured(0.8, 0.8), 1.01)).confidence
+
+
+def test_why_there_is_no_temperature() -> None:
+    whole = report(measured(0.8, 0.9), measured(0.8, 0.9))
+    whole = dataclasses.replace(whole, temperature=Temperature(1.0, "fewer than 100 samples"))
+    found = verdict(whole)
+    assert found.headline == "Overconfident"
+    assert found.confidence.endswith("no temperature was fitted (fewer than 100 samples).")
+
+
+def test_what_breaks_it() -> None:
+    cells = {name: {s: Cell(10, 0.3 if name == "fog" else 0.6, 1.0, 0.1) for s in SEVERITIES} for name in CORRUPTIONS}
+    table = CorruptionTable("cifar", "generated", 10, cells)
+    assert verdict(report(measured(0.8, 0.8), corruptions=table)).ability == (
+        "It is right on 80.0 % of 1,000 test images, and on 58.0 % of corrupted ones; fog is the worst, with 30.0 %."
+    )
+    table = dataclasses.replace(table, cells={"fog": cells["fog"]})
+    ability = verdict(report(measured(0.8, 0.8), corruptions=table)).ability
+    assert ability.endswith("and at worst, under fog, on 30.0 %.")

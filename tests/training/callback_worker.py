@@ -1,0 +1,29 @@
+"""Run under `accelerate launch` by test_calibration_callback.py: each process writes what it measured."""
+
+import json
+import sys
+from pathlib import Path
+
+from tiny import Images, build
+from transformers import Trainer, TrainingArguments
+
+from macs_hf import CalibrationCallback
+
+
+def main(output_dir: str) -> None:
+    args = TrainingArguments(
+        output_dir, per_device_eval_batch_size=8, report_to="none", disable_tqdm=True, use_cpu=True
+    )
+    trainer = Trainer(
+        model=build("vit"),
+        args=args,
+        eval_dataset=Images(22, seed=1),
+        preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1),
+    )
+    trainer.add_callback(CalibrationCallback(trainer))
+    metrics = trainer.evaluate()
+    Path(output_dir, f"rank{args.process_index}.json").write_text(json.dumps(metrics))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from .aggregate import Difference, difference
+from .aggregate import Difference, difference, measured
 from .grid import AXES, Grid, Setting, setting
+from .power import seeds_needed
 from .quantities import METRICS, Run
 
 
@@ -27,7 +28,10 @@ STEP_TIMES = Path(__file__).parents[2] / "model_cards" / "benchmarks" / "trainin
 
 
 class Verdict(NamedTuple):
-    """A claim on one dataset and model, what was found, its p-value corrected within its family, and the outcome."""
+    """
+    A claim on one dataset and model, what was found, its p-value corrected within its family, the outcome, and for one
+    that is not decided the number of seeds that would decide it if the difference stayed what it is.
+    """
 
     claim: str
     family: str
@@ -38,6 +42,8 @@ class Verdict(NamedTuple):
     found: Difference | None
     p_value: float | None
     outcome: Literal["held", "not held", "not decided", "one seed", "not run"]
+    by_seed: tuple[float, ...] = ()
+    seeds_needed: int | None = None
 
 
 def verdicts(grid: Grid, groups: dict[Setting, list[Run]]) -> list[Verdict]:
@@ -88,7 +94,9 @@ def _measured(grid: Grid, claim: dict[str, Any], groups: dict[Setting, list[Run]
                 def at(level: float, a: Setting = a, b: Setting = b) -> Difference | None:
                     return difference(groups, a, b, claim["metric"], level)
 
-                yield _verdict(claim, dataset, model, pair, at(1 - ALPHA), at)
+                of_a, of_b = (measured(groups, side, claim["metric"]) for side in (a, b))
+                by_seed = tuple(of_a[seed] - of_b[seed] for seed in sorted(of_a.keys() & of_b.keys()))
+                yield _verdict(claim, dataset, model, pair, at(1 - ALPHA), at)._replace(by_seed=by_seed)
 
 
 def _timed(claim: dict[str, Any]) -> Iterator[Verdict]:
@@ -137,7 +145,13 @@ def _judged(claim: dict[str, Any], verdict: Verdict) -> Verdict:
         held = False  # whether 0 is excluded depends on how the interval was made
     if held:
         return verdict._replace(outcome="held")
-    return verdict._replace(outcome="not held" if found.high < low or found.low > high else "not decided")
+    if found.high < low or found.low > high:
+        return verdict._replace(outcome="not held")
+    if not verdict.by_seed:
+        return verdict._replace(outcome="not decided")
+    distance = min(abs(found.value - end) for end in (low, high))
+    needed = seeds_needed(verdict.by_seed, (found.high - found.low) / 2, distance)
+    return verdict._replace(outcome="not decided", seeds_needed=needed)
 
 
 def _inside(found: Difference, limits: list[float | None]) -> bool:

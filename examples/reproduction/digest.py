@@ -7,10 +7,11 @@ from pathlib import Path
 
 from .aggregate import Estimate, by_setting, estimated, load_runs
 from .grid import Grid, settings_of
+from .power import MOST
 from .quantities import METRICS
 
 
-COLUMNS = ("accuracy", "ece", "nll", "ece_after", "nll_after", "mean19")
+COLUMNS = ("accuracy", "ece", "nll", "ece_after", "nll_after", "mean15")
 
 
 def main_table(grid: Grid, table: str, folder: Path, columns: Sequence[str] = COLUMNS, seeds: int = 1) -> str:
@@ -33,10 +34,18 @@ def claims_table(folder: Path) -> str:
         for record in csv.DictReader(file):
             outcomes[record["outcome"].replace(", ", " with ")] += 1
             where = f"{record['dataset']}, {record['model']}"
-            lines.append(f"| {record['claim']} | {where} | {_found(record)} | **{record['outcome']}** |")
+            lines.append(f"| {record['claim']} | {where} | {_found(record)} | {_outcome(record)} |")
     counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
     summary = f"<summary>Each claim where it was tested: {counts}</summary>"
     return "\n".join(["<details>", summary, "", *lines, "", "</details>"])
+
+
+def _outcome(record: dict[str, str]) -> str:
+    """With how many seeds a claim would be decided, if the difference stayed what it is."""
+    if record["outcome"] != "not decided" or record["dataset"] == "benchmark":  # timings have no seeds
+        return f"**{record['outcome']}**"
+    needed = f"about {record['seeds_needed']} seeds" if record["seeds_needed"] else f"more than {MOST} seeds"
+    return f"**not decided**, {needed}"
 
 
 def _found(record: dict[str, str]) -> str:

@@ -57,6 +57,7 @@ def claim_records(grid: Grid, groups: Groups) -> Iterable[dict[str, Any]]:
     for verdict in verdicts(grid, groups):
         fields = verdict._asdict()
         found = fields.pop("found") or Difference(None, None, None, 0, None)
+        fields.pop("by_seed")
         yield fields | {"difference": found.value, "low": found.low, "high": found.high, "n": found.n}
 
 

@@ -157,6 +157,12 @@ def _claimed(folder: Path) -> Iterator[int | None]:
         free = True
     except BlockingIOError:
         free = False
+    except OSError as error:
+        os.close(lock)
+        raise OSError(
+            f"{folder.parent} is on a file system without locks ({error.strerror}), so machines cannot share the work "
+            "in it. Give each a folder and a part of its own, with --output_dir and --shard I/N."
+        ) from error
     try:
         yield lock if free else None
     finally:

@@ -147,7 +147,7 @@ def validate(objective: Objective) -> None:
     for f in fields(Objective):
         value = getattr(objective, f.name)
         if f.type in (float, int) and not isinstance(value, Real):
-            raise TypeError(f"{f.name}={value!r} must be a number (in YAML, 1e-1 is text: write 0.1 or 1.0e-1).")
+            raise TypeError(f"{f.name}={value!r} must be a number.")
     for name in ("lambda_margin", "lambda_consistency", "lambda_jsd", "lambda_mbls", "focal_gamma", "mixup_alpha"):
         _require(objective, name, 0 <= getattr(objective, name) < float("inf"), "must be a finite number >= 0")
     for name in ("margin", "mbls_margin"):

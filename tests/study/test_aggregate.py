@@ -17,6 +17,7 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from reproduction import claims as claims_module
+from reproduction import power as power_module
 from reproduction.aggregate import by_setting, difference, estimate, estimated, load_runs
 from reproduction.cards import write_cards
 from reproduction.claims import verdicts
@@ -25,6 +26,7 @@ from reproduction.figures import plot_methods
 from reproduction.grid import Grid, Setting, Table, cells_of, load_grid, setting
 from reproduction.ledger import entry, ledger
 from reproduction.paper import Number, load_paper
+from reproduction.power import seeds_needed
 from reproduction.quantities import METRICS, Run
 from reproduction.render import render, table_markdown
 
@@ -246,6 +248,21 @@ def test_claims_are_held_only_with_the_whole_interval() -> None:
     assert outcome([0.49, 0.49], [None, 0], "ece") == "held"
 
 
+def test_seeds_that_would_decide_a_claim() -> None:
+    """Without rows the interval is t * sd / sqrt(S): the first number of seeds that makes it shorter than the mean."""
+    values = (0.49, 0.52, 0.53)
+    runs = [fake_run(CE, s, 0.5) for s in range(3)] + [fake_run(MACS, s, value) for s, value in enumerate(values)]
+    claim = {"claim": "c", "metric": "accuracy", "method": "macs", "range": [0, None]}
+    (verdict,) = verdicts(fake_grid(claims=(claim,)), by_setting(runs))
+    differences = 100 * (np.array(values) - 0.5)
+    spread, mean = differences.std(ddof=1), differences.mean()
+    expected = next(s for s in range(4, 100) if stats.t.ppf(0.975, s - 1) * spread / math.sqrt(s) < mean)
+    assert (verdict.outcome, verdict.seeds_needed) == ("not decided", expected)
+    # What only test images could shrink is not shrunk by seeds.
+    assert seeds_needed(differences, half_width=20.0, distance=1.0) is None
+    assert doctest.testmod(power_module).failed == 0
+
+
 def test_claims_of_a_family_share_their_error_rate() -> None:
     """Three differences of about p = 0.03 each would hold alone, and do not together."""
     runs = [fake_run(CE, s, 0.5) for s in range(3)] + [fake_run(MACS, s, v) for s, v in enumerate((0.59, 0.60, 0.65))]
@@ -311,11 +328,16 @@ def test_a_digest_shows_the_means_and_the_claims(tmp_path: Path) -> None:
     lines = main_table(grid, "main", tmp_path).splitlines()
     assert lines[2].startswith("| `ce` | 2 | 55.00 ± 7.07 | 10.00 ± 0.00 | 0.550 ± 0.071 |")
     assert lines[3].startswith("| `macs` | 1 | 70.00 | 10.00 | 0.700 |")
-    assert lines[3].endswith("| - |")  # no mean over 19 corruptions in these reports
+    assert lines[3].endswith("| 70.00 |")
+    assert main_table(grid, "main", tmp_path, ("mean19",)).endswith("| - |")  # not in these reports
     render(grid, by_setting(load_runs(tmp_path)), [], {}, tmp_path / "results")
     summary, _, _, _, row = claims_table(tmp_path / "results").splitlines()[1:6]
     assert summary == "<summary>Each claim where it was tested: 1 one seed</summary>"
     assert row == "| better | cifar10, resnet50 | accuracy, %: `macs minus ce` +20.00 [-, -] | **one seed** |"
+    save_cell(fake_run(MACS, 1, 0.4), tmp_path / f"{MACS.name}-seed1")
+    render(grid, by_setting(load_runs(tmp_path)), [], {}, tmp_path / "results")
+    row = claims_table(tmp_path / "results").splitlines()[5]
+    assert row.endswith("| **not decided**, more than 100 seeds |")
 
 
 def test_the_figure_of_methods_shows_every_seed_and_the_mean() -> None:
@@ -327,6 +349,25 @@ def test_the_figure_of_methods_shows_every_seed_and_the_mean() -> None:
     assert list(mean) == pytest.approx([60])
     assert ece.get_title() == "ECE, %\nlower is better"
     assert [label.get_text() for label in accuracy.get_yticklabels()] == ["macs", "ce"]
+
+
+def test_the_figure_of_methods_shows_intervals_and_the_cost_of_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {CE: (0.5, 0.6, 0.7), MACS: (0.6, 0.75, 0.78)}
+    groups = by_setting(fake_run(key, s, v) for key, seeds in values.items() for s, v in enumerate(seeds))
+    times = {"time_ratio": {"macs": 1.8}, "time_ratio_interval": {"macs": [1.7, 1.9]}}
+    (tmp_path / "training.json").write_text(json.dumps({"models": {"net": times}}))
+    monkeypatch.setattr("reproduction.figures.STEP_TIMES", tmp_path / "training.json")
+    cost = {"model": "net", "methods": {"macs": "macs", "mixup": "mixup"}}
+    accuracy, step = plot_methods([CE, MACS], groups, {"metrics": ["accuracy"], "cost": cost}).axes
+    found = difference(groups, MACS, CE, "accuracy")
+    shift = 100 * np.mean(values[MACS]) - found.value
+    assert list(accuracy.lines[0].get_xdata()) == pytest.approx([shift + found.low, shift + found.high])
+    assert [list(line.get_xdata()) for line in step.lines[:2]] == [[1.7, 1.9], [1.8]]
+    assert (
+        len(plot_methods([CE, MACS], groups, {"metrics": ["accuracy"], "cost": cost | {"model": "other"}}).axes) == 1
+    )
 
 
 def test_tables_show_bold_paper_difference_and_counts(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Running the cells of a grid: what counts as finished, who runs what, and what becomes of a run that is stopped."""
 
+import errno
 import json
 import os
 import signal
@@ -154,3 +155,15 @@ def test_assets_that_moved_are_not_mixed(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("MACS_HF_ASSETS", str(tmp_path / "second"))
     with pytest.raises(ValueError, match=r"MACS_HF_ASSETS is .*second"):
         runner._link_assets(tmp_path / "runs")
+
+
+def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(runner.fcntl, "flock", refuse)
+    with (
+        pytest.raises(OSError, match=r"without locks \(No locks available\).* --shard I/N"),
+        runner._claimed(tmp_path / "cell"),
+    ):
+        pass

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 import search
 
-from macs_hf.objective import Objective
+from macs_hf.objective import METHODS, Objective
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -77,3 +77,13 @@ def test_a_tiny_search_ends_with_one_setting_and_continues_where_it_was(
         assert each["last"]["score"] != each["averaged"]["score"]
     monkeypatch.setattr(search, "prepare", None)  # nothing is trained again
     assert search.search(study, tmp_path / "out")["trials"] == found["trials"]
+
+
+def test_the_recommended_method_is_what_the_search_chose() -> None:
+    found = json.loads((EXAMPLES.parent / "model_cards" / "study" / "search.json").read_text())
+    assert not found["recommended"].pop("averaged_weights")
+    settings = yaml.safe_load((EXAMPLES / "configs" / "search.yaml").read_text())["settings"]
+    chosen = found["recommended"] | {"consistency_fraction": settings["consistency_fraction"]}
+    objective = vars(Objective(**METHODS["recommended"]))
+    assert {name: objective[name] for name in chosen} == chosen
+    assert METHODS["recommended"].keys() <= chosen.keys()

@@ -1,0 +1,1 @@
+"""Parts of README.md and docs/ as Markdown, made from committed results."""

@@ -1,0 +1,237 @@
+"""What things cost and how fast they are, from model_cards/benchmarks and the grids."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from reproduction.cost import CORRUPTED_COPIES, total
+from reproduction.grid import cells_of, load_grid
+
+from macs_hf.exporting import ExportReport
+from macs_hf.exporting.card import temperature_sentence
+from macs_hf.report import EvaluationReport
+from macs_hf.report.corruption_names import STANDARD_15
+from macs_hf.report.evaluation import Measurement
+from macs_hf.report.run import REPORT_FILE
+
+
+ROOT = Path(__file__).parents[2]
+CARDS = ROOT / "model_cards"
+DOLLARS_PER_HOUR = 2.50  # of `a100-large`, from https://huggingface.co/docs/hub/jobs-pricing
+DATA = {
+    "train_32_later_pass": "training at 32 pixels, from the second pass on, over transformers' example",
+    "train_32_first_pass": "the same, first pass",
+    "train_photo": "training, 500x375 JPEG to 224 pixels, over transformers' example",
+    "train_12_megapixels": "training, 12-megapixel JPEG to 224 pixels, over transformers' example",
+    "evaluate_32_first_pass": "evaluation at 32 pixels, first pass, over one image at a time",
+    "evaluate_32_later_pass": "the same, from the second pass on",
+    "augmix_32": "AugMix views at 32 pixels, over torchvision's",
+}
+TIMED = {
+    "macs": "`macs`",
+    "macs_quarter": "`macs`, a quarter of the views",
+    "focal": "`focal`",
+    "label_smoothing": "`label_smoothing`",
+    "mixup": "`mixup`",
+    "augmix": "`augmix`",
+    "ce": "`ce`",
+}
+
+
+def demo() -> str:
+    """What `macs-hf train` gives on the digits, and the same with plain cross-entropy."""
+    header = "| method | accuracy | ECE | NLL | ECE, with temperature | NLL, with temperature | 15 corruptions |"
+    rows = [header, "| --- |" + " --- |" * 6]
+    for method in ("ce", "macs"):
+        report = EvaluationReport.load(CARDS / f"digits-tiny-{method}" / REPORT_FILE)
+        cells = [
+            percent(report.before, "accuracy"),
+            percent(report.before, "ece"),
+            f"{report.before.metrics['nll'].value:.4f}",
+            percent(report.after, "ece"),
+            f"{report.after.metrics['nll'].value:.4f}",
+            f"{100 * report.corruptions.mean(STANDARD_15):.1f} %",
+        ]
+        rows.append(f"| `{method}` | " + " | ".join(cells) + " |")
+    text = (
+        f"`macs-hf train` on the {report.n} test digits, one seed ([cards](../model_cards)). The task is easy and the "
+        "test set small: it shows what a run reports, not which method is better."
+    )
+    return "\n".join([text, "", *rows])
+
+
+def percent(part: Measurement, name: str) -> str:
+    metric = part.metrics[name]
+    return f"{100 * metric.value:.2f} % [{100 * metric.low:.2f}, {100 * metric.high:.2f}]"
+
+
+def cost() -> str:
+    return "\n\n".join(part() for part in (training_cost, data, designs, speed, demo))
+
+
+def training_cost() -> str:
+    """Step time and memory of each method over plain Trainer, as measured."""
+    data = load("training")["models"]
+    rows = ["| model | " + " | ".join(TIMED.values()) + " |", "| --- |" + " --- |" * len(TIMED)]
+    for name, model in data.items():
+        cells = (f"{model['time_ratio'][key]:.2f} / {model['memory_ratio'][key]:.2f}" for key in TIMED)
+        rows.append(f"| {name} | " + " | ".join(cells) + " |")
+    text = (
+        "Time of a training step / peak memory, over plain `Trainer` with cross-entropy, batches of 16 images of 64 "
+        "pixels, one CPU thread ([training.json](../model_cards/benchmarks/training.json)):"
+    )
+    return "\n".join([text, "", *rows])
+
+
+def sharding() -> str:
+    """Step time and memory of FSDP2 over DDP, as measured."""
+    found = load("sharding")
+    titles = ("parameters", "CPU time of a step [range]", "MB kept per process", "peak in a step", "peak at the start")
+    rows = ["| model | " + " | ".join(titles) + " |", "| --- |" + " --- |" * len(titles)]
+    for name, model in found["models"].items():
+        memory, ratio, (low, high) = model["megabytes"], model["fsdp2_over_ddp"], model["range"]["cpu"]
+        cells = (
+            f"{memory['ddp'][key]:,.0f} → {memory['fsdp2'][key]:,.0f}, {ratio[key]:.2f} times"
+            for key in ("held", "peak", "start")
+        )
+        rows.append(
+            f"| {name} | {model['parameters'] / 1e6:.1f} million | {ratio['cpu']:.2f} times [{low:.2f}, {high:.2f}] | "
+            + " | ".join(cells)
+            + " |"
+        )
+    text = (
+        f"FSDP2 over DDP on the same model, {found['setting']}, batches of {found['settings']['batch_size']} "
+        "([sharding.json](../model_cards/benchmarks/sharding.json)). On GPUs, times will differ:"
+    )
+    return "\n".join([text, "", *rows])
+
+
+def data() -> str:
+    """Images per second of the data path over the usual ways, as measured."""
+    found = {name: value for part in load("data")["scenarios"].values() for name, value in part["ratio"].items()}
+    ranges = {
+        name: value for part in load("data")["scenarios"].values() for name, value in part["ratio_range"].items()
+    }
+    memory = load("data")["memory"]
+    rows = ["| images through torch's `DataLoader`, per CPU second | times faster [smallest, largest of 15 rounds] |"]
+    rows += ["| --- | --- |"]
+    for name, text in DATA.items():
+        low, high = ranges[name]
+        rows.append(f"| {text} | {found[name]:.1f} [{low:.1f}, {high:.1f}] |")
+    text = (
+        "The data path of `ImageDataset`, on one thread ([data.json](../model_cards/benchmarks/data.json)). Decoded "
+        f"pixels of {memory['images']:,} images of 32 pixels take {memory['cached_pixels_megabytes']:.0f} MB:"
+    )
+    return "\n".join([text, "", *rows])
+
+
+def designs() -> str:
+    """What the spread design gains, as measured."""
+    found = load("spread_design")
+    rows = ["| standard error, points | crossed, 500 images | spread, 9,500 images |", "| --- | --- | --- |"]
+    for name, title in (
+        ("accuracy, mean15", "`mean15`"),
+        ("accuracy, mean15, paired difference", "difference of two models"),
+    ):
+        cells = (f"{found[design][name]['standard_error_over_draws']:.2f}" for design in ("crossed", "spread"))
+        rows.append(f"| {title} | " + " | ".join(cells) + " |")
+    text = (
+        "The two designs of the corruption benchmark at equal forward passes, on a "
+        f"{found['model'].partition(';')[0]}, over {found['draws']:,} drawn test sets "
+        "([spread_design.json](../model_cards/benchmarks/spread_design.json)):"
+    )
+    return "\n".join([text, "", *rows])
+
+
+def speed() -> str:
+    corruptions, metrics, evaluation = load("corruptions"), load("metrics"), load("evaluation")
+    full = corruptions["32_full_benchmark"]
+    (benchmark,) = evaluation["corruptions"].values()
+    slower = metrics["stream"]["times_slower_than_ours"]
+    lines = [
+        f"- all 19 x 5 corruptions of 10,000 images of 32 pixels: {full['seconds']:.0f} s on one thread, "
+        f"{full['times_faster']:.0f} times faster than the reference generator; at 224 pixels "
+        f"{corruptions['224']['times_faster_on_the_mean_time']:.0f} times, "
+        f"{100 * corruptions['224_beside_a_network']['share']:.1f} % of a ResNet-50 forward pass",
+        f"- ECE of 1,000,000 x 100 logits: {slower['torchmetrics']:.1f} times faster than torchmetrics, "
+        f"{slower['netcal']:.1f} times faster than netcal",
+        f"- evaluation with all default metrics: {evaluation['worst_ratio']:.2f} times the bare forward passes; with "
+        f"corruptions, EfficientNet-Lite0 at 64 pixels: {benchmark['ratio']:.2f} times",
+    ]
+    return "\n".join(["Speed, from [model_cards/benchmarks](../model_cards/benchmarks):", "", *lines])
+
+
+def prices() -> str:
+    """What each table costs, from the assumptions of the grid."""
+    grid = load_grid(ROOT / "examples" / "reproduction" / "grid.yaml")
+    rows = ["| table | cells | hours of one A100 | dollars |", "| --- | --- | --- | --- |"]
+    for name in (*grid.tables, None):
+        cells = cells_of(grid, None if name is None else [name])
+        hours = total(cells, grid.cost) / 3600
+        title = "all, cells that tables share counted once" if name is None else f"`{name}`"
+        rows.append(f"| {title} | {len(cells)} | {hours:.1f} | {hours * DOLLARS_PER_HOUR:,.0f} |")
+    text = f"On `a100-large`, at {DOLLARS_PER_HOUR:.2f} dollars an hour:"
+    return "\n".join([text, "", *rows])
+
+
+def assumptions() -> str:
+    """What the estimated hours rest on, from the grid."""
+    grid = load_grid(ROOT / "examples" / "reproduction" / "grid.yaml")
+    cells, cost = cells_of(grid, None), grid.cost
+    rates = ", ".join(f"`{name}` {rate:,}" for name, rate in cost["images_per_second"].items())
+    loaders = sorted({data["loader"] for data in cost["images"].values()})
+    rows = {
+        "epochs, batch size": f"{grid.settings['num_train_epochs']}, {grid.settings['per_device_train_batch_size']}",
+        f"training images per second at 224 pixels, {cost['device']}": rates,
+        "at another size": f"in proportion to the pixels, but no step is shorter than {cost['launch']} s",
+        "views per image": "MaCS 2, AugMix 3, both 4, all others 1; a view costs what an image costs",
+        f"images per second from {grid.settings['dataloader_num_workers']} loader workers": f"{loaders[-1]:,} of 32 "
+        f"pixels; {loaders[0]:,} where a JPEG is decoded and resized",
+        "evaluation": "forward passes at three times the rate of training; on CIFAR also "
+        f"{CORRUPTED_COPIES} corrupted copies of the test set, {cost['corrupted_per_second']:,} made per second",
+        "start": f"{cost['start']} s per cell",
+    }
+    text = (
+        f"The whole grid is {len(cells)} cells. The estimate, {total(cells, cost) / 3600:.0f} hours of one A100, "
+        "follows from these assumptions (`cost` in `grid.yaml`; change them there, and `--dry_run` changes with them):"
+    )
+    return "\n".join(
+        [
+            text,
+            "",
+            "| assumption | value |",
+            "| --- | --- |",
+            *(f"| {name} | {value} |" for name, value in rows.items()),
+        ]
+    )
+
+
+def smoke() -> str:
+    """The table of examples/jobs/gpu_smoke_test.py, as it was printed."""
+    return (CARDS / "benchmarks" / "smoke_test_cpu.md").read_text().strip()
+
+
+def exported() -> str:
+    """What quantisation did to a trained network, from its export."""
+    found = ExportReport.load(CARDS / "exported")
+    card = (CARDS / "exported" / "README.md").read_text()
+    table = re.search(r"^\| \|.*?(?=\n\n)", card, re.DOTALL | re.MULTILINE)[0]
+    sets = re.search(r"^\| promised.*?(?=\n\n)", card, re.DOTALL | re.MULTILINE)[0]
+    speed = load("exporting")
+    text = (
+        f"An example, {speed['description']}, on {found.n:,} test images "
+        "([export.json](../model_cards/exported/export.json)):"
+    )
+    ratios = ", ".join(f"{name} {value:.1f} times" for name, value in speed["times_faster_than_pytorch"].items())
+    lines = [
+        f"{temperature_sentence(found)} The logits of the float32 file differ from PyTorch's by at most "
+        f"{found.agreement.largest_difference:.1e}.",
+        f"Images per second over PyTorch, on {speed['device']}, batches of {speed['batch_size']}: {ratios} "
+        "([exporting.json](../model_cards/benchmarks/exporting.json)).",
+    ]
+    return "\n\n".join([text, table, lines[0], sets, lines[1]])
+
+
+def load(name: str) -> dict[str, Any]:
+    return json.loads((CARDS / "benchmarks" / f"{name}.json").read_text())

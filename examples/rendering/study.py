@@ -1,0 +1,124 @@
+"""What the study and the search found, from their tables in model_cards."""
+
+import csv
+import json
+from pathlib import Path
+
+from reproduction.aggregate import RECORD_FILE
+from reproduction.digest import claims_table, main_table
+from reproduction.grid import load_grid
+from reproduction.quantities import METRICS
+
+
+ROOT = Path(__file__).parents[2]
+CARDS = ROOT / "model_cards"
+HEADLINE = ("accuracy", "nll", "ece", "nll_after", "ece_after", "mean15")
+MORE = {
+    "Under corruption and after the temperature, MaCS is better calibrated than cross-entropy.": [
+        ("macs", "ce", "corrupted_ece"),
+        ("macs", "ce", "corrupted_nll"),
+    ],
+    "Under corruption it is more accurate than label smoothing.": [("macs", "label_smoothing", "mean15")],
+    "On clean images it is worse than MixUp in likelihood, after the temperature; under corruption it is better.": [
+        ("macs", "mixup", "nll_after"),
+        ("macs", "mixup", "corrupted_nll"),
+    ],
+    "After the temperature, the margin term adds nothing to consistency that these runs could show.": [
+        ("macs", "consistency_only", "nll_after"),
+        ("macs", "consistency_only", "corrupted_nll"),
+        ("macs", "consistency_only", "mean15"),
+    ],
+    "What the margin term does is lower the confidence.": [
+        ("macs", "ce", "confidence"),
+        ("macs", "consistency_only", "confidence"),
+    ],
+    "Logits shrink, where the paper says that they grow.": [("macs", "ce", "logit_norm")],
+}
+
+
+def headline() -> str:
+    """Picture and short table of the few-image runs."""
+    grid = load_grid(ROOT / "examples" / "configs" / "few_images.yaml")
+    rows = main_table(grid, "core", CARDS / "few_images", HEADLINE, seeds=2).splitlines()
+    text = (
+        "What MaCS is for: predictions that stay right and honest when images get worse. So far this was measured "
+        "with a small network (61,000 parameters) trained from scratch on 2,000 CIFAR-10 images: mean ± standard "
+        "deviation over five seeds, corruptions on 500 test images and the rest on all 10,000; `after T` is with the "
+        "folded temperature ([docs/study.md](docs/study.md)):"
+    )
+    picture = "![Accuracy, calibration and robustness of each method](model_cards/few_images/methods.png)"
+    return "\n".join([text, "", *rows, "", picture])
+
+
+def findings() -> str:
+    """The decided and undecided differences between MaCS and the others, as a list."""
+    with (CARDS / "few_images" / "claims.csv").open(newline="", encoding="utf-8") as file:
+        claims = [row for row in csv.DictReader(file) if row["model"] == "small" and int(row["n"]) > 2]
+    lines = []
+    for row in claims:
+        metric = METRICS[row["metric"]]
+        numbers = (float(row[name]) for name in ("difference", "low", "high"))
+        value, low, high = (f"{number:+.{metric.decimals}f}" for number in numbers)
+        lines.append(
+            f"- {metric.title}, `{row['pair']}`: {value} [{low}, {high}]; {row['claim']}: **{row['outcome']}**"
+        )
+    return "\n".join(lines)
+
+
+def more() -> str:
+    """What the rows say beyond the claims, each sentence with the differences that it rests on."""
+    with (CARDS / "few_images" / "comparisons.csv").open(newline="", encoding="utf-8") as file:
+        found = {
+            (row["setting"], row["minus"], row["metric"]): row
+            for row in csv.DictReader(file)
+            if row["table"] == "more"
+        }
+    lines = []
+    for sentence, pairs in MORE.items():
+        shown = []
+        for pair in pairs:
+            row, metric = found[pair], METRICS[pair[2]]
+            numbers = (f"{float(row[name]):+.{metric.decimals}f}" for name in ("value", "low", "high"))
+            value, low, high = numbers
+            shown.append(f"{metric.title}, `{pair[0]} minus {pair[1]}`: {value} [{low}, {high}]")
+        lines.append(f"- {sentence} {'; '.join(shown)}.")
+    return "\n".join(lines)
+
+
+def search() -> str:
+    """What the search tried last, and what it chose."""
+    found = json.loads((CARDS / "study" / "search.json").read_text())
+    last = found["rounds"][-1]
+    trials = [trial for trial in found["trials"] if trial["epochs"] == last["epochs"]]
+    rows = ["| candidate | seed | accuracy, % | NLL | NLL, extra corruptions | score |", "| --- |" + " --- |" * 5]
+    for trial in trials:
+        settings, part = trial["settings"], trial["last"]
+        name = f"consistency {settings['lambda_consistency']:g}, margin {settings['lambda_margin']:g}, "
+        name += (
+            f"MixUp {settings['mixup_alpha']:g}, noise {settings['noise_std']:g} ({settings['perturbation_space']})"
+        )
+        cells = [f"{100 * part['accuracy']:.1f}", *(f"{part[key]:.3f}" for key in ("nll", "corrupted_nll", "score"))]
+        rows.append(f"| {name} | {trial['seed']} | " + " | ".join(cells) + " |")
+    text = (
+        f"{found['rounds'][0]['candidates']} candidates, {found['hours']:.1f} core-hours. The last round, "
+        f"{last['epochs']} epochs each, on 1,000 validation images, NLL after the temperature:"
+    )
+    return "\n".join([text, "", *rows])
+
+
+def few_images() -> str:
+    """The runs with few images in short, with their figure and claims."""
+    folder = CARDS / "few_images"
+    grid = load_grid(ROOT / "examples" / "configs" / "few_images.yaml")
+    runs = len(list(folder.glob(f"*/{RECORD_FILE}")))
+    settings = grid.models["small"]
+    text = (
+        f"{grid.tables['core'].title}, {settings['num_train_epochs']} epochs; mean ± standard deviation over seeds. "
+        f"Corruptions on {grid.settings['corruption_samples']} fixed test images, everything else on all 10,000:"
+    )
+    links = (
+        f"All {runs} runs: [tables with intervals](../model_cards/few_images/tables.md), "
+        "[reports](../model_cards/few_images), [settings](../examples/configs/few_images.yaml)."
+    )
+    picture = "![Accuracy, calibration and robustness of each method](../model_cards/few_images/methods.png)"
+    return "\n\n".join([text, main_table(grid, "core", folder), picture, claims_table(folder), links])

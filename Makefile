@@ -3,7 +3,7 @@ BIN := .venv/bin
 SOURCES := macs_hf examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-oldest quality style dist clean
+.PHONY: help demo test test-slow test-oldest test-browser quality style dist clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,8 +14,14 @@ help:  ## show this list
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	@touch $@
 
-demo: .venv/.installed  ## train, calibrate and evaluate a small classifier on embedded data (CPU, a few minutes)
-	$(BIN)/python examples/train.py
+DEMO := few_digits-tiny
+
+demo: .venv/.installed  ## train on 300 embedded digits with and without the method, and compare (CPU, a few minutes)
+	$(BIN)/macs-hf train --dataset few_digits --method ce
+	$(BIN)/macs-hf train --dataset few_digits --method macs
+	$(BIN)/macs-hf compare runs/$(DEMO)-macs runs/$(DEMO)-ce
+	@printf '\nSee both in the browser:\n'
+	@printf '  %s/pip install --editable ".[app]"   (once)\n  %s/macs-hf app runs/$(DEMO)-macs\n' $(BIN) $(BIN)
 
 test: .venv/.installed  ## run the fast tests (offline, CPU, all cores)
 	$(BIN)/python -m pytest -n auto
@@ -30,6 +36,16 @@ test-slow: .venv/.installed  ## run the tests that `make test` leaves out
 
 test-oldest: .venv-oldest/.installed  ## run the fast tests with the oldest versions that pyproject.toml allows
 	.venv-oldest/bin/python -m pytest -n auto
+
+# Gradio needs an older Pillow than the rest does: an environment on top of .venv, whose packages it sees.
+.venv-browser/.installed: .venv/.installed
+	$(BIN)/python -m venv --clear --without-pip .venv-browser
+	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > $$(echo .venv-browser/lib/python*/site-packages)/base.pth
+	.venv-browser/bin/python -m pip install --quiet --editable ".[browser]"
+	@touch $@
+
+test-browser: .venv-browser/.installed  ## run the tests of the app, in Chromium (apt-get install chromium)
+	.venv-browser/bin/python -m pytest -m "not slow" tests/app/test_serving.py tests/app/test_take_away.py tests/browser
 
 quality: .venv/.installed  ## check formatting, lint, the direction of imports and the declared dependencies
 	$(BIN)/ruff format --check $(SOURCES)
@@ -46,4 +62,4 @@ dist: .venv/.installed  ## build wheel and sdist into dist/
 	$(BIN)/python -m build --no-isolation
 
 clean:  ## remove the environments and what builds, tests and runs left behind
-	rm -rf .venv .venv-oldest dist build runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest .venv-browser dist build runs .pytest_cache .ruff_cache .hypothesis

@@ -8,7 +8,8 @@ python examples/train.py ... --push_to_hub --hub_model_id user/name   # after `h
 python examples/train.py --streaming --max_steps 100000 ...   # training images that do not fit on disk
 
 It is `macs-hf train`, whose parts are in `macs_hf/cli/train.py`: `prepare` loads the data and the model, `train`
-trains, `finish` calibrates and measures. `--help` lists the common arguments, `--help-all` every one.
+trains, `finish` calibrates and measures. `--help` lists the common arguments, `--help-all` every one. Ctrl-C saves a
+checkpoint, from which the same command goes on.
 """
 
 import sys

@@ -28,7 +28,7 @@ _HOMES = {
     ),
     "pixels": ("PixelStats",),
     "report": ("EvaluationReport", "SampleRows", "load_run"),
-    "training": ("MaCSTrainer", "MaCSTrainingArguments"),
+    "training": ("CalibrationCallback", "MaCSTrainer", "MaCSTrainingArguments"),
 }
 _ROOM_OF = {name: room for room, names in _HOMES.items() for name in names}
 
@@ -52,10 +52,11 @@ if TYPE_CHECKING:
     )
     from .pixels import PixelStats
     from .report import EvaluationReport, SampleRows, load_run
-    from .training import MaCSTrainer, MaCSTrainingArguments
+    from .training import CalibrationCallback, MaCSTrainer, MaCSTrainingArguments
 
 __all__ = [
     "METHODS",
+    "CalibrationCallback",
     "EvaluationReport",
     "MaCSLoss",
     "MaCSTrainer",

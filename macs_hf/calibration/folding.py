@@ -12,9 +12,11 @@ from contextlib import contextmanager
 import torch
 from accelerate.utils import extract_model_from_parallel
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from ..report.config_fields import forget_guarantees
+from ..sharding import reshard
 
 
 logger = logging.getLogger(__name__)
@@ -33,7 +35,8 @@ def fold_temperature(model: nn.Module, temperature: float, pixel_values: Tensor 
     Thresholds that [`store_guarantees`] wrote there are removed: they were for the logits before.
 
     Logits are divided, and predictions kept, to the rounding of the model's dtype: fold in float32 rather than after a
-    cast to half precision.
+    cast to half precision. Of a model that FSDP2 has divided, each process divides its shard: all of them have to call
+    this, with the same temperature and images.
 
     Args:
         model (`nn.Module`):
@@ -89,7 +92,8 @@ def _divide_logits(model: nn.Module, temperature: float, pixel_values: Tensor | 
         raise ValueError("an adapter cannot carry the temperature of its base model: call `merge_and_unload()` first.")
     with torch.no_grad(), _evaluating(model):
         images = _noise_images(model) if pixel_values is None else pixel_values
-        images = images.to(next(p for p in model.parameters() if p.is_floating_point()))  # its device and dtype
+        weight = next(p for p in model.parameters() if p.is_floating_point())
+        images = images.to(device=weight.device, dtype=weight.dtype)
         layers, logits = _layers_by_last_call(model, images)
         if logits.ndim != 2:
             raise ValueError(f"a classifier of images gives (batch, classes) logits, not shape {tuple(logits.shape)}.")
@@ -134,20 +138,26 @@ def _divide_head(
     return follows
 
 
+def _memory(parameter: Tensor) -> int:
+    """Equal for parameters that share their memory. Shards may be empty, but a shared parameter is one object then."""
+    return id(parameter) if isinstance(parameter, DTensor) else parameter.data_ptr()
+
+
 def _check_scalable(model: nn.Module, head: dict[str, nn.Module]) -> None:
     inside = {module for layer in head.values() for module in layer.modules()}
     outside = {
-        parameter.data_ptr(): name
+        _memory(parameter): name
         for name, module in model.named_modules()
         if module not in inside
         for parameter in module.parameters(recurse=False)
     }
     for name, layer in head.items():
         for parameter in layer.parameters():
-            if not parameter.is_floating_point() or parameter.element_size() < 2 or type(parameter.data) is not Tensor:
+            plain = type(parameter.data) in (Tensor, DTensor)
+            if not parameter.is_floating_point() or parameter.element_size() < 2 or not plain:
                 raise ValueError(f"the head `{name}` is quantised or sharded ({parameter.dtype}): fold before that.")
-            if parameter.data_ptr() in outside:
-                other = outside[parameter.data_ptr()] or type(model).__name__
+            if _memory(parameter) in outside:
+                other = outside[_memory(parameter)] or type(model).__name__
                 raise ValueError(f"the head `{name}` shares weights with `{other}`, which would change too: untie it.")
 
 
@@ -174,6 +184,7 @@ def _layers_by_last_call(model: nn.Module, images: Tensor) -> tuple[dict[str, nn
 
 def _logits(model: nn.Module, images: Tensor) -> Tensor:
     output = model(pixel_values=images, return_dict=True) if isinstance(model, PreTrainedModel) else model(images)
+    reshard(model)  # dividing a gathered copy of the head would change nothing
     return output if isinstance(output, Tensor) else output.logits
 
 

@@ -5,8 +5,8 @@ import shlex
 
 from ..disk.names import public_words
 from ..disk.secrets import refuse_secrets
-from .errors import plain_errors
-from .measuring_options import measuring_parser
+from .errors import ends_on_signals, plain_errors
+from .measuring_options import AGAIN, measuring_parser
 
 
 def main(argv: list[str]) -> int:
@@ -15,9 +15,12 @@ def main(argv: list[str]) -> int:
         refuse_secrets(vars(options))
         from ..hub.patience import limit_waiting
         from .measuring import calibrate
+        from .upstream import screen_of
 
         limit_waiting()
-        calibrate(options, command=shlex.join(["macs-hf", "calibrate", *public_words(argv)]))
+        command = shlex.join(["macs-hf", "calibrate", *public_words(argv)])
+        with ends_on_signals("macs-hf calibrate", lambda: AGAIN), screen_of(options.quiet, options.verbose) as screen:
+            calibrate(options, command, screen)
     return 0
 
 
@@ -32,5 +35,10 @@ def _parser() -> argparse.ArgumentParser:
         "--publish_gallery", action="store_true", help="show mistakes.png in the card, and push it with the model"
     )
     parser.add_argument("--push_to_hub", metavar="REPO", help="push the calibrated model there")
+    parser.add_argument(
+        "--create_pr",
+        action="store_true",
+        help="offer the calibrated head as a pull request, to the repository of --push_to_hub or else to MODEL itself",
+    )
     parser.add_argument("--private", action="store_true", default=None, help="make that repository private")
     return parser

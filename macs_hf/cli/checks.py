@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..disk.room import check_room, readable
+from ..training.identity import sharding_of
 
 
 # What `eval_` is put in front of when a model is evaluated during training.
@@ -86,7 +87,8 @@ def check_disk(args: Any, model: Any) -> None:
         model (`torch.nn.Module`): What will be saved.
     """
     weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
-    copies = 1 + (args.ema_decay is not None)
+    # The average, or what FSDP goes on from, lies beside the model.
+    copies = 1 + (args.ema_decay is not None) + (sharding_of(args) == "FSDP")
     if not args.save_only_model and "adam" in str(args.optim.value) and "8bit" not in str(args.optim.value):
         copies += 2  # moments of the gradient
     count = _checkpoints(args)

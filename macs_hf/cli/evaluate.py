@@ -5,8 +5,8 @@ import shlex
 
 from ..disk.names import public_words
 from ..disk.secrets import refuse_secrets
-from .errors import plain_errors
-from .measuring_options import measuring_parser
+from .errors import ends_on_signals, plain_errors
+from .measuring_options import AGAIN, measuring_parser
 
 
 def main(argv: list[str]) -> int:
@@ -15,9 +15,12 @@ def main(argv: list[str]) -> int:
         refuse_secrets(vars(options))
         from ..hub.patience import limit_waiting
         from .measuring import evaluate
+        from .upstream import screen_of
 
         limit_waiting()
-        evaluate(options, command=shlex.join(["macs-hf", "evaluate", *public_words(argv)]))
+        command = shlex.join(["macs-hf", "evaluate", *public_words(argv)])
+        with ends_on_signals("macs-hf evaluate", lambda: AGAIN), screen_of(options.quiet, options.verbose) as screen:
+            evaluate(options, command, screen)
     return 0
 
 

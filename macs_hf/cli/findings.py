@@ -24,7 +24,7 @@ def findings(report: EvaluationReport) -> list[str]:
 
 def _worst(table: GroupTable, kind: str) -> str:
     shown = [
-        f"{group.name} {percent(group.accuracy)}{'*' if group.significant else ''}" for group in table.groups[:SHOWN]
+        f"{group.name!r} {percent(group.accuracy)}{'*' if group.significant else ''}" for group in table.groups[:SHOWN]
     ]
     line = f"lowest accuracy by {kind}: {', '.join(shown)}"
     if any(group.significant for group in table.groups[:SHOWN]):
@@ -42,7 +42,7 @@ def _unknowns(unknowns: Unknowns) -> list[str]:
         lines.append(f"  {SCORES[found.score]:<20} AUROC {auroc}, accepted when 95% of test images are: {fpr}")
     for found in unknowns.answered:
         lines.append(
-            f"  answers {100 * found.accuracy:g}% right, from a confidence of {found.threshold:.4g} on: "
+            f"  answers {100 * found.accuracy:g}% right, where confidence >= {found.threshold:.4g}: "
             f"{percent(found.unknown)} of them are answered, and {100 * found.known.value:.1f}% of test images"
         )
     return lines

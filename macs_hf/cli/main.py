@@ -1,4 +1,4 @@
-"""`macs-hf COMMAND ...`: train, evaluate, calibrate, compare and push image classifiers."""
+"""`macs-hf COMMAND ...`: train, evaluate, calibrate, compare, show, export, verify and push image classifiers."""
 
 import argparse
 import sys
@@ -14,6 +14,9 @@ COMMANDS = {
     "evaluate": "measure accuracy, calibration and margins of any classifier, and its accuracy under corruption",
     "calibrate": "fit a temperature on held-out data, fold it into the head and save the model",
     "compare": "compare two runs on the same test images, image by image",
+    "app": "audit, try and compare classifiers in the browser",
+    "export": "write ONNX files, float32 and int8, checked against the model and measured",
+    "verify": "measure a published model again, and compare with the numbers it came with",
     "push": "push the model, report, pictures and card of a run's folder to the Hub",
 }
 EXAMPLES = """\
@@ -22,6 +25,9 @@ examples:
   macs-hf evaluate google/vit-base-patch16-224 --dataset user/photos --split test --corruptions imagenet
   macs-hf calibrate user/model --dataset user/photos --calibration_split validation --push_to_hub user/new
   macs-hf compare runs/first runs/second
+  macs-hf app runs/first
+  macs-hf export user/model --output_dir exported --int8 --dataset user/photos
+  macs-hf verify user/model
   macs-hf push runs/first user/name
 
 `macs-hf COMMAND --help` lists the options of a command.

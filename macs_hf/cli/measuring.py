@@ -1,34 +1,36 @@
 """Measure a classifier that was trained elsewhere, and calibrate it: the work of `evaluate` and `calibrate`."""
 
+import shlex
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformers import TrainingArguments
-
 from ..calibration import store_guarantees
-from ..calibration.folding import folded_temperature
-from ..data.columns import align_labels
 from ..data.images import ImageDataset
-from ..data.preparing import held_out, load_data
 from ..data.sources import source_of
 from ..disk.claim import claim_folder, locked_folder
 from ..disk.names import place_of, public_name
 from ..disk.whole import written_whole
 from ..evaluation.checkpoint import evaluate_checkpoint, write_report
-from ..models.loading import load_pretrained, model_id
-from ..models.saving import WEIGHT_FILES, save_classifier
+from ..evaluation.subject import load_subject, save_calibrated
+from ..models.loading import model_id
+from ..models.saving import WEIGHT_FILES
 from ..publishing.access import check_push_access
-from ..publishing.folder import REPORT_FILES, write_card
+from ..publishing.folder import REPORT_FILES
+from ..publishing.proposal import check_proposal_access, objection_to, propose
 from ..publishing.push import push_folder
 from ..report.evaluation import EvaluationReport
 from ..report.rows import SampleRows
 from ..report.run import GALLERY
+from ..training.screen import Screen
+from ..training.terminal import TerminalCallback
 from ..training.trainer import MaCSTrainer
 from .checks import check_gallery
+from .closing import model_of, show_files, show_next, show_results
 from .folders import check_output_dir, folder_name, is_main_process, run_name
+from .header import header_of_measuring, show_header
 from .on_request import gallery, unknown_images
-from .summary import kind_of_model, summary_table
+from .upstream import bars_of_datasets
 
 
 class Measured(NamedTuple):
@@ -40,42 +42,65 @@ class Measured(NamedTuple):
     rows: list[SampleRows]
 
 
-def evaluate(options: Namespace, command: str) -> None:
+def evaluate(options: Namespace, command: str, screen: Screen) -> None:
     """Measure the model of the options of `macs-hf evaluate`, and write the results."""
     folder = _folder(options, "evaluate")
     with locked_folder(folder, hold=is_main_process()):
-        measured = _measure(options, "evaluate", folder, command)
+        measured = _measure(options, "evaluate", folder, command, screen)
         if not measured.trainer.is_world_process_zero():
             return
         with written_whole(folder, replaces=(*REPORT_FILES, GALLERY)) as draft:
-            written = _write(measured, options, draft)
-        print(summary_table(measured.report))
-        print("\nwritten:", *(folder / path.name for path in written), sep="\n  ")
+            written = _write(measured, options, draft, screen)
+        show_results(screen, measured.report)
+        show_files(screen, "report is", folder, written)
+        calibrating = shlex.join(["macs-hf", "calibrate", options.model, "--dataset", options.dataset])
+        see = shlex.join(["macs-hf", "app", options.model, "--dataset", options.dataset])
+        show_next(screen, {"give it a temperature": calibrating, "see it in the browser": see})
 
 
-def calibrate(options: Namespace, command: str) -> None:
+def calibrate(options: Namespace, command: str, screen: Screen) -> None:
     """Measure the model of the options of `macs-hf calibrate` with a temperature, fold it in, and save it all."""
     repo_id, folder = options.push_to_hub, _folder(options, "calibrate")
+    proposed_to = None
     check_gallery(options.gallery, options.publish_gallery)
-    if repo_id:
+    if options.create_pr:
+        proposed_to, repo_id = _proposal_target(options), None
+    elif repo_id:
         repo_id = check_push_access(repo_id, private=options.private)  # whoever may not push learns it now
     with locked_folder(folder, hold=is_main_process()):
-        measured = _measure(options, "calibrate", folder, command)
+        measured = _measure(options, "calibrate", folder, command, screen)
         trainer, report = measured.trainer, measured.report
         trainer.fold_temperature(report.temperature.value, measured.test)
         store_guarantees(trainer.model.config, report.guarantees)
         if not trainer.is_world_process_zero():
             return
         with written_whole(folder, replaces=(*WEIGHT_FILES, *REPORT_FILES, GALLERY)) as draft:
-            save_classifier(trainer.model, trainer.processing_class, draft)
-            written = _write(measured, options, draft)
-            card = {"base_model": model_id(options.model), "gallery": options.publish_gallery}
-            write_card(draft, repo_id or run_name(folder), report, earlier=folder, **card)
-        print(summary_table(report))
-        files = [folder / name for name in (*(path.name for path in written), "README.md", "model.safetensors")]
-        print(f"\nThe {kind_of_model(report)} is in {folder}:", *files, sep="\n  ")
+            written = _write(measured, options, draft, screen)
+            card = {"base_model": options.model, "gallery": options.publish_gallery, "earlier": folder}
+            name = repo_id or run_name(folder)
+            written += save_calibrated(trainer.model, trainer.processing_class, draft, report, name, **card)
+        show_results(screen, report)
+        show_files(screen, model_of(report), folder, written)
         if repo_id:
-            print("pushed:", push_folder(folder, repo_id, private=options.private).repo_url)
+            url = push_folder(folder, repo_id, private=options.private).repo_url
+            screen.line(f"Pushed: {url}", wrap=False)
+        if proposed_to and (objection := objection_to(report)):
+            screen.line(f"No pull request: {objection}")
+        elif proposed_to:
+            screen.line(f"Pull request: {propose(folder, proposed_to, report).pr_url}", wrap=False)
+        push = {} if repo_id or proposed_to else {"push it to the Hub": f"macs-hf push {folder} USER/NAME"}
+        show_next(screen, {"see it in the browser": f"macs-hf app {folder}"} | push)
+
+
+def _proposal_target(options: Namespace) -> str:
+    """The repository that a pull request goes to; whoever may not open one learns it before the work."""
+    if options.model_revision is not None:
+        raise ValueError("create_pr=True offers the change to the main branch: leave model_revision=... out.")
+    if options.private:
+        raise ValueError("create_pr=True opens a pull request in a repository that is there: leave private=True out.")
+    repo_id = options.push_to_hub or model_id(options.model)
+    check_proposal_access(repo_id)
+    return repo_id
 
 
 def _folder(options: Namespace, action: str) -> Path:
@@ -97,7 +122,7 @@ def _identity(options: Namespace, action: str, folder: Path) -> dict[str, Any]:
     return identity
 
 
-def _measure(options: Namespace, action: str, folder: Path, command: str) -> Measured:
+def _measure(options: Namespace, action: str, folder: Path, command: str, screen: Screen) -> Measured:
     calibrating = action == "calibrate"
     source = source_of(
         options.dataset,
@@ -108,39 +133,43 @@ def _measure(options: Namespace, action: str, folder: Path, command: str) -> Mea
         test_split=options.split,
         group_column=options.group_column,
     )
-    wanted = ("validation", "test") if calibrating else ("test",)
-    splits = load_data(source, wanted, skip_bad_images=options.skip_bad_images)
-    model, processor = load_pretrained(options.model, options.model_revision, options.image_size)
-    folded_temperature(model)  # what its config says of it must be a number
-    for role in wanted:
-        aligned = align_labels(getattr(splits, role), splits.label_column, splits.label_names, model.config)
-        splits = splits._replace(**{role: aligned})
-    datasets = {role: held_out(splits, role, processor, options.cache_bytes) for role in wanted}
-    unknowns = unknown_images(options, source, list(model.config.id2label.values()), processor)
-    claim_folder(folder, _identity(options, action, folder))
-
-    args = TrainingArguments(
-        str(folder), per_device_eval_batch_size=options.batch_size, report_to="none", use_cpu=options.cpu
-    )
-    trainer = MaCSTrainer(model=model, args=args, processing_class=processor)
+    with bars_of_datasets(screen.draws):
+        subject = load_subject(
+            options.model,
+            source,
+            folder,
+            calibrate=calibrating,
+            revision=options.model_revision,
+            image_size=options.image_size,
+            skip_bad_images=options.skip_bad_images,
+            max_samples=options.max_samples,
+            cache_bytes=options.cache_bytes,
+            per_device_eval_batch_size=options.batch_size,
+            use_cpu=options.cpu,
+        )
+    trainer = subject.trainer
+    if not options.verbose:
+        TerminalCallback(screen).add_to(trainer)
+    classes = list(trainer.model.config.id2label.values())
+    unknowns = unknown_images(options, source, classes, trainer.processing_class)
+    with trainer.args.main_process_first(desc="looking into the output folder"):
+        claim_folder(folder, _identity(options, action, folder))
+    show_header(screen, action, header_of_measuring(subject, options.model, options.dataset, folder))
     report, rows = evaluate_checkpoint(
         trainer,
-        datasets["test"],
-        datasets.get("validation"),
+        subject.test,
+        subject.calibration,
         corruptions=options.corruptions,
         corruption_samples=options.corruption_samples,
         corruption_design=options.corruption_design,
         unknowns=unknowns,
-        model=public_name(model_id(options.model)),
-        model_revision=getattr(model.config, "_commit_hash", None) or options.model_revision,
-        dataset=public_name(source.path),
-        dataset_config=source.config,
-        split=source.test_split,
         command=command,
+        **subject.facts,
     )
-    return Measured(trainer, datasets["test"], report, rows)
+    return Measured(trainer, subject.test, report, rows)
 
 
-def _write(measured: Measured, options: Namespace, folder: Path) -> list[Path]:
-    written = write_report(measured.report, measured.rows, folder)
+def _write(measured: Measured, options: Namespace, folder: Path, screen: Screen) -> list[Path]:
+    with screen.phase("drawing the pictures"):
+        written = write_report(measured.report, measured.rows, folder)
     return written + gallery(options, measured.test, measured.rows[-1], measured.trainer.model, folder)

@@ -3,12 +3,17 @@
 import argparse
 
 
+# If a measurement is stopped.
+AGAIN = "The same command starts at the beginning."
+
+
 def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"macs-hf {action}", description=description)
     parser.add_argument("model", metavar="MODEL", help="Hub id, timm name or local folder")
     parser.add_argument("--dataset", required=True, help="benchmark name, Hub id or local folder")
     parser.add_argument("--dataset_config", help="configuration of a Hub dataset")
     parser.add_argument("--split", help="split to measure on (default: test)")
+    parser.add_argument("--max_samples", type=positive, help="at most so many images of a split (default: all)")
     parser.add_argument("--image_column", help="needed if there are several image columns")
     parser.add_argument("--label_column", help="needed if there are several class labels")
     parser.add_argument("--group_column", help="column to group test images by, such as a camera or a site")
@@ -36,6 +41,10 @@ def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--cpu", action="store_true", help="do not use accelerators")
     parser.add_argument("--output_dir", help=f"where the results go (default: runs/OWNER-MODEL-DATASET-{action})")
+    parser.add_argument("--quiet", action="store_true", help="print warnings and errors only")
+    parser.add_argument(
+        "--verbose", action="store_true", help="print what other libraries print too, as lines without a bar"
+    )
     return parser
 
 

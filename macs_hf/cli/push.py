@@ -21,6 +21,13 @@ def main(argv: list[str]) -> int:
         with locked_folder(options.folder):
             commit = push_folder(options.folder, options.repo, private=options.private, revision=options.revision)
         print("pushed:", commit.repo_url)
+        if options.space:
+            from ..publishing.space import push_space
+
+            repo_id = commit.repo_url.repo_id
+            print("Space:", push_space(repo_id, private=options.private, folder=options.folder))
+            if options.private:
+                print("A private model is read with a token: add one as the secret HF_TOKEN in the Space's settings.")
     return 0
 
 
@@ -33,4 +40,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("repo", metavar="REPO", help="user/name; created if it does not exist")
     parser.add_argument("--private", action="store_true", default=None, help="make it private")
     parser.add_argument("--revision", help="branch; created if it does not exist")
+    parser.add_argument("--space", action="store_true", help="also push a Space of the same name, which serves it")
     return parser

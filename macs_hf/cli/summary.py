@@ -29,8 +29,9 @@ def summary_table(report: EvaluationReport) -> str:
         lines.append(f"{name:<22}{cells}")
     floors = "".join(f"{100 * part.noise_floor:>27.2f}%" for _, part in columns)
     lines.append(f"{'ece noise floor':<22}{floors}")
+    lines.append("")
     if report.temperature is not None:
-        lines += ["", _temperature(report.temperature)]
+        lines.append(_temperature(report.temperature))
     if report.risk_coverage is not None:
         lines.append(_risk_coverage(report.risk_coverage))
     if report.corruptions is not None:
@@ -99,7 +100,7 @@ def _abstention(promise: AbstentionGuarantee) -> str:
     line = f"  answers {_level(promise.accuracy)} right"
     if promise.threshold is None:
         return f"{line}: not promised, {promise.reason}"
-    line += f", from a confidence of {promise.threshold:.4g} on: "
+    line += f", where confidence >= {promise.threshold:.4g}: "
     if promise.test_accuracy is None:
         return line + "no test image is answered"
     answered = f"{100 * promise.test_answered.value:.1f}% of images answered"

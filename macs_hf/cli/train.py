@@ -6,7 +6,7 @@
 import dataclasses
 import shlex
 import sys
-from pathlib import Path
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -15,10 +15,9 @@ from transformers.utils import logging
 
 from ..calibration import store_guarantees
 from ..data.images import ImageDataset, TrainTransform
-from ..data.leakage import find_leakage, hash_training_images, leakage_line
-from ..data.preparing import held_out, image_dataset, load_data
-from ..data.sources import DatasetSource, source_of
-from ..data.splits import ImageSplits, class_balanced_subset
+from ..data.leakage import hash_training_images
+from ..data.preparing import held_out, image_dataset, load_data, reduced
+from ..data.sources import DatasetSource, comes_from_hub, source_of
 from ..data.streaming import check_streaming, training_stream
 from ..data.unknowns import UnknownImages
 from ..disk.claim import locked_folder
@@ -34,23 +33,28 @@ from ..publishing.access import open_repo
 from ..publishing.folder import REPORT_FILES
 from ..report.run import GALLERY
 from ..training.arguments import MaCSTrainingArguments
-from ..training.checkpoints import claim_output_dir, last_complete_checkpoint
+from ..training.checkpoints import checkpoint_line, claim_output_dir, last_complete_checkpoint
+from ..training.checks import is_foldable
 from ..training.identity import identity_of
+from ..training.screen import Screen
+from ..training.terminal import TerminalCallback
 from ..training.trainer import MaCSTrainer
 from .checks import check_disk
-from .errors import plain_errors
+from .closing import model_of, show_files, show_next, show_results
+from .errors import ends_on_signals, plain_errors
 from .folders import check_output_dir, folder_name
+from .header import header_of_training, show_header
 from .on_request import gallery, unknown_images
-from .summary import kind_of_model, summary_table
 from .train_arguments import ARGUMENTS, PROGRAM, ScriptArguments, parse
 from .train_help import common_help, full_help
+from .upstream import bars_of_datasets, screen_of
 
 
 # Settings that do not change what is learned.
 AFTER_TRAINING = (
     *("corruptions", "corruption_samples", "corruption_design", "license", "skip_bad_images"),
     *("max_eval_samples", "max_calibration_samples", "cache_bytes"),
-    *("group_column", "ood_dataset", "ood_split", "gallery", "publish_gallery"),
+    *("group_column", "ood_dataset", "ood_split", "gallery", "publish_gallery", "quiet", "verbose"),
 )
 
 
@@ -74,16 +78,23 @@ def main(argv: list[str] | None = None) -> int:
         script, args = parse(argv)
         limit_waiting()
         check_output_dir(args.output_dir, script.model, script.dataset)
-        with locked_folder(args.output_dir, hold=args.process_index == 0):
-            prepared = prepare(script, args)
-            if train(prepared, script, args):
-                finish(prepared, script, args, command=shlex.join(["macs-hf", "train", *public_words(argv)]))
+        with (
+            locked_folder(args.output_dir, hold=args.process_index == 0),
+            ends_on_signals(PROGRAM, lambda: checkpoint_line(args.output_dir)),
+            screen_of(script.quiet, script.verbose, bars=not args.disable_tqdm) as screen,
+        ):
+            prepared = prepare(script, args, screen)
+            if train(prepared, script, args, screen):
+                command = shlex.join(["macs-hf", "train", *public_words(argv)])
+                finish(prepared, script, args, command, screen)
     return 0
 
 
-def prepare(script: ScriptArguments, args: MaCSTrainingArguments) -> Prepared:
+def prepare(script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen | None = None) -> Prepared:
     """Load the data and the model, and make the trainer. What can be wrong is found out here, before training."""
-    logging.set_verbosity(args.get_process_log_level())
+    screen = Screen(enabled=False) if screen is None else screen
+    if script.verbose:
+        logging.set_verbosity(args.get_process_log_level())
     if args.process_index > 0:
         logging.get_logger("macs_hf").setLevel(logging.ERROR)  # one process speaks for all
     if script.streaming:
@@ -104,7 +115,10 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments) -> Prepared:
         horizontal_flip=script.horizontal_flip,
         group_column=script.group_column,
     )
-    with args.main_process_first(desc="loading the dataset"):
+    with (
+        args.main_process_first(desc="loading the dataset"),
+        bars_of_datasets(screen.draws and comes_from_hub(source)),
+    ):
         splits = load_data(
             source,
             streaming=script.streaming,
@@ -112,7 +126,7 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments) -> Prepared:
             max_eval_samples=script.max_eval_samples,
             max_calibration_samples=script.max_calibration_samples,
         )
-    splits = _reduced(splits, script, args.seed)
+    splits = reduced(splits, script.data_fraction, script.max_train_samples, args.seed)
 
     # ---- Model: a fresh head, or a whole network, is drawn from the seed ----
     if script.model in FROM_SCRATCH:
@@ -127,9 +141,10 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments) -> Prepared:
         training = training_stream(splits, augment, args, script.shuffle_buffer)
     else:
         training = image_dataset(splits, "train", augment, script.cache_bytes)
-    validation, test = (held_out(splits, role, processor, script.cache_bytes) for role in ("validation", "test"))
-    unknowns = unknown_images(script, source, splits.label_names, processor)
-    hash_training_images(training)
+    with bars_of_datasets(screen.draws):
+        validation, test = (held_out(splits, role, processor, script.cache_bytes) for role in ("validation", "test"))
+        unknowns = unknown_images(script, source, splits.label_names, processor)
+        hash_training_images(training)
 
     # ---- The trainer, in a folder of its own ----
     facts = _facts(script)
@@ -147,26 +162,26 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments) -> Prepared:
         processing_class=processor,
         run_facts=facts,
     )
+    if not script.verbose:
+        TerminalCallback(screen).add_to(trainer)
     return Prepared(source, trainer, test, checkpoint, unknowns)
 
 
-def train(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArguments) -> bool:
+def train(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen) -> bool:
     """Train and save the model; returns whether it can be calibrated here."""
     trainer = prepared.trainer
-    if trainer.is_world_process_zero():
-        sizes = ("streamed" if script.streaming else len(trainer.train_dataset), len(trainer.eval_dataset))
-        print(f"{script.method}: {script.model} on {prepared.source.path}, {args.world_size} x {args.device}")
-        print("images to train, validate and test on:", *sizes, len(prepared.test))
-        splits = {"train": trainer.train_dataset, "validation": trainer.eval_dataset, "test": prepared.test}
-        print(leakage_line(find_leakage(splits)))
+    show_header(screen, "train", header_of_training(trainer, prepared.test, script, args))
     result = trainer.train(resume_from_checkpoint=prepared.checkpoint)
     trainer.save_metrics("train", result.metrics)
     trainer.save_state()
-    if not trainer.is_whole_model() or not _has_last_step(trainer):
+    foldable = is_foldable(trainer)
+    if not foldable or not _has_last_step(trainer):
         trainer.save_model(_internal_call=True)  # before anything else can go wrong, and without pushing yet
-    if not trainer.is_whole_model():
-        print(f"Trained in shards, which take no temperature: run `macs-hf calibrate {args.output_dir}`.")
-    return trainer.is_whole_model()
+    if not foldable:
+        screen.line("Trained in shards that take no temperature. To calibrate it:")
+        data = shlex.join(["--dataset", script.dataset])
+        show_next(screen, {"on one process": f"macs-hf calibrate {args.output_dir} {data}"})
+    return foldable
 
 
 def _has_last_step(trainer: MaCSTrainer) -> bool:
@@ -175,7 +190,9 @@ def _has_last_step(trainer: MaCSTrainer) -> bool:
     return checkpoint is not None and checkpoint.name.endswith(f"-{trainer.state.global_step}")
 
 
-def finish(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArguments, command: str) -> None:
+def finish(
+    prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArguments, command: str, screen: Screen
+) -> None:
     """Measure with a temperature that test never saw, fold it into the head, save, write the card, and push."""
     trainer, source = prepared.trainer, prepared.source
     validation = trainer.eval_dataset
@@ -200,35 +217,25 @@ def finish(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArgume
     trainer.fold_temperature(report.temperature.value, validation)
     store_guarantees(trainer.model.config, report.guarantees)
     card = {"license": script.license, "report": report, "gallery": script.publish_gallery}
-    if trainer.is_world_process_zero():
-        with written_whole(args.output_dir, replaces=(*WEIGHT_FILES, *REPORT_FILES, GALLERY)) as draft:
-            trainer.save_model(str(draft), _internal_call=True)
-            written = write_report(report, rows, draft)
+    is_first = trainer.is_world_process_zero()
+    replaced = (*WEIGHT_FILES, *REPORT_FILES, GALLERY)
+    with written_whole(args.output_dir, replaces=replaced) if is_first else nullcontext(args.output_dir) as draft:
+        # By all processes: each may have a part of the model. One of them writes it, or one on each node if asked for.
+        trainer.save_model(str(draft), _internal_call=True)
+        if is_first:
+            with screen.phase("drawing the pictures"):
+                written = write_report(report, rows, draft)
             written += gallery(script, prepared.test, rows[-1], trainer.model, draft)
             trainer.create_model_card(**card, draft=draft)
-        files = [Path(args.output_dir, path.name) for path in written]
-        print(f"\n{summary_table(report)}")
-        print(f"\nThe {kind_of_model(report)} is in {args.output_dir}, beside", *files, sep="\n  ")
-    elif args.should_save:
-        trainer.save_model(_internal_call=True)  # on each node, if asked for
+    if is_first:
+        written += [draft / name for name in ("README.md", "model.safetensors")]
+        show_results(screen, report)
+        show_files(screen, model_of(report), args.output_dir, written)
     commit = trainer.push_to_hub(**card, saved=True) if args.push_to_hub else None
     if commit is not None:
-        print(f"\nPushed: {commit.repo_url}")
-
-
-def _reduced(splits: ImageSplits, script: ScriptArguments, seed: int) -> ImageSplits:
-    """With the share of the training set that was asked for."""
-    if script.data_fraction == 1 and script.max_train_samples is None:
-        return splits
-    size = max(1, round(len(splits.train) * script.data_fraction))
-    size = size if script.max_train_samples is None else min(size, script.max_train_samples)
-    subset = class_balanced_subset(splits.train, splits.label_column, size, seed)
-    if len(subset.unique(splits.label_column)) < 2:
-        raise ValueError(
-            f"data_fraction={script.data_fraction} and max_train_samples={script.max_train_samples} leave {size} "
-            "training images of one class; a classifier needs at least two classes to learn from."
-        )
-    return splits._replace(train=subset)
+        screen.line(f"Pushed: {commit.repo_url}", wrap=False)
+    push = {} if args.push_to_hub else {"push it to the Hub": f"macs-hf push {args.output_dir} USER/NAME"}
+    show_next(screen, {"see it in the browser": f"macs-hf app {args.output_dir}"} | push)
 
 
 def _facts(script: ScriptArguments) -> dict[str, Any]:

@@ -22,6 +22,8 @@ PROGRAM = "macs-hf train"
 USAGE = f"{PROGRAM} [SETTINGS.yaml] [--ARGUMENT VALUE ...]"
 
 
+SCRATCH_LEARNING_RATE, FINE_TUNING_LEARNING_RATE = 5e-3, 1e-4
+
 # Arguments that must be at least 1, if given.
 SIZES = ("corruption_samples", "image_size", "max_train_samples", "max_eval_samples", "max_calibration_samples")
 SIZES += ("shuffle_buffer", "gallery")
@@ -86,6 +88,10 @@ class ScriptArguments:
         default=False, metadata={"help": "Show mistakes.png in the card, and push it with the model."}
     )
     license: str | None = field(default=None, metadata={"help": "Of the pushed model; else that of its base."})
+    quiet: bool = field(default=False, metadata={"help": "Print warnings and errors only."})
+    verbose: bool = field(
+        default=False, metadata={"help": "Print what other libraries print too, as lines without a bar."}
+    )
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -120,8 +126,7 @@ def script_defaults(script: ScriptArguments) -> dict[str, Any]:
         "num_train_epochs": 20,
         "per_device_train_batch_size": 64,
         "per_device_eval_batch_size": 256,
-        # From scratch a large step, for fine-tuning a small one.
-        "learning_rate": 5e-3 if script.model in FROM_SCRATCH else 1e-4,
+        "learning_rate": SCRATCH_LEARNING_RATE if script.model in FROM_SCRATCH else FINE_TUNING_LEARNING_RATE,
         "weight_decay": 0.05,
         "lr_scheduler_type": "cosine",
         "warmup_steps": 0.1,
@@ -134,7 +139,7 @@ def script_defaults(script: ScriptArguments) -> dict[str, Any]:
         "save_total_limit": 1,
         "seed": 0,
         "dataloader_pin_memory": on_gpu,
-        "log_level": "warning",
+        "log_level": "warning" if script.verbose else "error",
         "stop_on_signals": True,
         **when,
     }

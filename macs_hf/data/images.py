@@ -101,6 +101,11 @@ class ImageDataset(Dataset):
         """Which data this is, whatever the transform."""
         return self.rows._fingerprint
 
+    @property
+    def is_cached(self) -> bool:
+        """Whether its decoded images are kept in memory."""
+        return self._cache is not None
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -136,7 +141,7 @@ class ImageDataset(Dataset):
         step = 1 if self._cache is not None else max(1, -(-len(self) // at_most))
         checked = range(0, len(self), step)
         hashes, broken = {}, {}
-        for start in tqdm(range(0, len(checked), CHECKED_TOGETHER), desc=f"Reading {self.split}"):
+        for start in tqdm(range(0, len(checked), CHECKED_TOGETHER), desc=f"Reading {self.split}", leave=False):
             readable = {}
             for index, stored in self._stored(checked[start : start + CHECKED_TOGETHER]):
                 try:

@@ -37,7 +37,8 @@ def load_data(
     """
     source = source_of(source) if isinstance(source, str) else source
     if streaming:
-        return stream_splits(source, max_eval_samples or STREAMED_EVAL_SAMPLES, skip_bad_images)
+        most = max_eval_samples or STREAMED_EVAL_SAMPLES
+        return stream_splits(source, most, skip_bad_images, max_calibration_samples)
     splits = load_splits(source, wanted)
     for role in wanted:
         split = getattr(splits, role)
@@ -49,6 +50,21 @@ def load_data(
         splits = splits._replace(**{role: split})
     kept = splits.test._indices  # rows of the split, where some were left out
     return splits if kept is None else splits._replace(test_index=kept.column(0).to_numpy().astype(np.int64))
+
+
+def reduced(splits: ImageSplits, data_fraction: float, max_train_samples: int | None, seed: int) -> ImageSplits:
+    """With a class-balanced share of the training set, of at most so many images."""
+    if data_fraction == 1 and max_train_samples is None:
+        return splits
+    size = max(1, round(len(splits.train) * data_fraction))
+    size = size if max_train_samples is None else min(size, max_train_samples)
+    subset = class_balanced_subset(splits.train, splits.label_column, size, seed)
+    if len(subset.unique(splits.label_column)) < 2:
+        raise ValueError(
+            f"data_fraction={data_fraction} and max_train_samples={max_train_samples} leave {size} training images of "
+            "one class; a classifier needs at least two classes to learn from."
+        )
+    return splits._replace(train=subset)
 
 
 def image_datasets(splits: ImageSplits, processor: Any) -> tuple[ImageDataset, ImageDataset, ImageDataset]:

@@ -26,9 +26,12 @@ class DatasetSource:
     group_column: str | None = None  # what test images are grouped by, such as a camera
 
 
-# The benchmark's six datasets, and the one that needs no download.
+# Handwritten digits that need no download, all of them and few to train on.
+EMBEDDED = ("digits", "few_digits")
+# The benchmark's six datasets, and the embedded ones.
 DATASETS: dict[str, DatasetSource] = {
     "digits": DatasetSource("digits", num_classes=10, horizontal_flip=False),
+    "few_digits": DatasetSource("few_digits", num_classes=10, horizontal_flip=False),
     "cifar10": DatasetSource("uoft-cs/cifar10", None, "img", "label", num_classes=10),
     "cifar100": DatasetSource("uoft-cs/cifar100", None, "img", "fine_label", num_classes=100),
     "svhn": DatasetSource(
@@ -40,6 +43,11 @@ DATASETS: dict[str, DatasetSource] = {
         "dpdl-benchmark/oxford_flowers102", None, "image", "label", validation_split="validation", num_classes=102
     ),
 }
+
+
+def comes_from_hub(source: DatasetSource) -> bool:
+    """Whether a dataset is neither embedded nor in a folder."""
+    return source.path not in EMBEDDED and not is_local(source.path)
 
 
 def source_of(

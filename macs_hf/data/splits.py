@@ -12,7 +12,7 @@ from transformers.utils import logging
 from ..hub.reach import hub_needed, is_local
 from .columns import check_columns, check_labels, find_columns, labels_of, with_class_labels
 from .groups import check_group_column
-from .sources import DatasetSource
+from .sources import EMBEDDED, DatasetSource
 from .split_plan import ROLES, SplitPlan, plan_splits
 
 
@@ -110,10 +110,11 @@ def _check_classes(train: Dataset, test: Dataset, label_column: str, label_names
         )
 
 
-def split_off(dataset: Dataset, label_column: str, share: float) -> tuple[Dataset, Dataset]:
-    """The rest and a share of the rows, stratified by class where every class can be split."""
+def split_off(dataset: Dataset, label_column: str, share: float | int) -> tuple[Dataset, Dataset]:
+    """The rest and a share or a number of the rows, stratified by class where every class can be split."""
     counts = np.bincount(labels_of(dataset, label_column))
-    enough = counts[counts > 0].min() >= 2 and len(dataset) * share >= (counts > 0).sum()
+    size = share if isinstance(share, int) else len(dataset) * share
+    enough = counts[counts > 0].min() >= 2 and size >= (counts > 0).sum()
     parts = dataset.train_test_split(
         test_size=share, seed=SPLIT_SEED, stratify_by_column=label_column if enough else None
     )
@@ -138,10 +139,10 @@ def class_balanced_subset(dataset: Dataset, label_column: str, size: int, seed: 
 def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | IterableDatasetDict:
     """All splits, unchanged; data on this disk or embedded are never streamed."""
     saved = any(os.path.exists(os.path.join(source.path, name)) for name in ("dataset_dict.json", "state.json"))
-    if source.config is not None and (saved or source.path == "digits"):
+    if source.config is not None and (saved or source.path in EMBEDDED):
         raise ValueError(f"Dataset {source.path!r} has no configurations: leave config={source.config!r} out.")
-    if source.path == "digits" and not is_local(source.path):
-        return _digits()
+    if source.path in EMBEDDED and not is_local(source.path):
+        return _digits(few=source.path == "few_digits")
     if os.path.isfile(source.path):
         raise ValueError(f"Dataset {source.path!r} is a file. Give the folder that it is in.")
     try:
@@ -163,8 +164,11 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
         raise ValueError(f"Dataset {source.path!r} cannot be loaded: {reason}") from error
 
 
-def _digits() -> DatasetDict:
-    """1,797 real scans of handwritten digits, 8x8 pixels, that ship with scikit-learn."""
+def _digits(few: bool) -> DatasetDict:
+    """
+    1,797 real scans of handwritten digits, 8x8 pixels, that ship with scikit-learn; if `few`, 300 to train on, so that
+    there are mistakes to see, 400 to hold out, enough for guarantees, and 1,097 to test on.
+    """
     from PIL import Image
     from sklearn.datasets import load_digits
 
@@ -172,5 +176,9 @@ def _digits() -> DatasetDict:
     images = [Image.fromarray(np.uint8(scan * (255 / 16))) for scan in scans.images]
     features = Features({"image": datasets.Image(), "label": ClassLabel(names=[str(n) for n in scans.target_names])})
     whole = Dataset.from_dict({"image": images, "label": scans.target.tolist()}, features=features)
+    if few:
+        rest, test = split_off(whole, "label", 1097)
+        train, validation = split_off(rest, "label", 400)
+        return DatasetDict(train=train, validation=validation, test=test)
     train, test = split_off(whole, "label", 0.25)
     return DatasetDict(train=train, test=test)

@@ -46,7 +46,12 @@ def check_streaming(max_steps: int, data_fraction: float = 1.0, max_train_sample
         )
 
 
-def stream_splits(source: DatasetSource, max_eval_samples: int, skip_bad_images: bool = False) -> ImageSplits:
+def stream_splits(
+    source: DatasetSource,
+    max_eval_samples: int,
+    skip_bad_images: bool = False,
+    max_calibration_samples: int | None = None,
+) -> ImageSplits:
     """
     A dataset as in [`~macs_hf.data.load_splits`], with `train` as a stream of undecoded images.
 
@@ -54,7 +59,9 @@ def stream_splits(source: DatasetSource, max_eval_samples: int, skip_bad_images:
         source ([`DatasetSource`]): Which dataset.
         max_eval_samples (`int`): At most so many rows of validation, and of test, are kept in memory.
         skip_bad_images (`bool`, *optional*, defaults to `False`): Leave out images that cannot be read.
+        max_calibration_samples (`int`, *optional*): At most so many rows of validation, if not `max_eval_samples`.
     """
+    caps = {"validation": max_calibration_samples or max_eval_samples, "test": max_eval_samples}
     raw = load_raw(source, streaming=True)
     if isinstance(raw, DatasetDict):  # embedded, or saved on this disk
         raw = IterableDatasetDict({name: split.to_iterable_dataset(num_shards=8) for name, split in raw.items()})
@@ -80,7 +87,7 @@ def stream_splits(source: DatasetSource, max_eval_samples: int, skip_bad_images:
         if role in plan.split_off:
             logger.warning(f"A tenth of the stream {source.train_split!r} of {source.path!r}, by hash, is {role}.")
         part = _part(train, image, PARTS_OF[role]) if role in plan.split_off else rows[role]
-        held_out[role] = _kept(part, max_eval_samples)
+        held_out[role] = _kept(part, caps[role])
         check_labels(held_out[role], label, features[label].num_classes, f"{role} of {source.path!r}")
     if plan.split_off:
         taken = {part for role in plan.split_off for part in PARTS_OF[role]}

@@ -20,8 +20,8 @@ LOCK_FILE = "run.lock"
 RESULTS = (
     *("checkpoint-[0-9]*", "*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", "training_args.bin"),
     *("config.json", "preprocessor_config.json", "card.json", "README.md"),
-    *("evaluation.json", "samples.parquet", "reliability.png", "risk_coverage.png", "corruptions.png", "severity.png"),
-    *("classes.png", "confusion.png", "groups.png", "mistakes.png"),
+    *("evaluation.json", "samples.parquet", "report.html", "reliability.png", "risk_coverage.png", "corruptions.png"),
+    *("severity.png", "classes.png", "confusion.png", "groups.png", "mistakes.png"),
     *("trainer_state.json", "train_results.json", "all_results.json"),
 )
 

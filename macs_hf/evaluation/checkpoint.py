@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset
+from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
 from ..calibration.guarantees import calibrate_logits
@@ -17,15 +19,17 @@ from ..data.leakage import find_leakage
 from ..data.unknowns import UnknownImages
 from ..metrics import measure, risk_coverage
 from ..objective.supervision import logits_of
-from ..plots.corruptions import plot_corruption_heat_map, plot_severity_curves
-from ..plots.groups import plot_confusion, plot_groups
-from ..plots.reliability import heading, save_reliability
-from ..plots.risk_coverage import save_risk_coverage
-from ..report.corruption_table import CorruptionTable
+from ..plots.pictures import report_pictures
+from ..plots.style import png
+from ..publishing.report_page import write_report_page
+from ..report.corruption_table import CORRUPTIONS, SEVERITIES, CorruptionTable
 from ..report.evaluation import EvaluationReport, Temperature
 from ..report.margins import MarginAnalysis
 from ..report.rows import SampleRows
 from ..report.run import GALLERY, PICTURES, save_run
+from ..sharding import whole_weights
+from ..training.full_precision import full_precision
+from ..training.terminal import phase, view_of
 from ..training.trainer import MaCSTrainer
 from .byte_images import ByteImages
 from .corruption_benchmark import evaluate_corruptions, forward_of
@@ -85,16 +89,19 @@ def evaluate_checkpoint(
     facts = default_facts(trainer, test) | facts
     temperature = guarantees = shift = fit = None
     if calibration is not None:
-        logits, labels = trainer.predict_logits(calibration)
+        with phase(trainer, f"fitting the temperature on {_count(calibration)}"):
+            logits, labels = trainer.predict_logits(calibration)
         # Promises from samples that also chose the checkpoint are approximate.
         fit, guarantees = calibrate_logits(logits, labels, exact=not trainer.args.load_best_model_at_end)
     scores = None if unknowns is None else unknown_scores(None if fit is None else fit.temperature)
-    rows, guarantees, names, known_scores = predict_outcomes(trainer, test, guarantees, scores)
+    with phase(trainer, f"testing on {_count(test)}"):
+        rows, guarantees, names, known_scores, covered = predict_outcomes(trainer, test, guarantees, scores)
     if calibration is not None:
         temperature = _temperature(fit, split_of(calibration), rows)
         shift = ShiftTally(guarantees) if guarantees.prediction_sets else None
     rows = [dataclasses.replace(part, **origin_of(test)) for part in rows]
-    before, *after = [measure(part) for part in rows]
+    with phase(trainer, "computing intervals"):
+        before, *after = [measure(part) for part in rows]
     table = _corruptions(
         trainer,
         test,
@@ -119,7 +126,7 @@ def evaluate_checkpoint(
         image_size=trainer.inputs.evaluated,
         leakage=find_leakage({"train": trainer.train_dataset, "validation": calibration, "test": test}),
         unknowns=None if unknowns is None else measure_unknowns(trainer, unknowns, known_scores, test, guarantees),
-        **group_tables(rows[-1], names, group_column_of(test)),
+        **group_tables(rows[-1], names, group_column_of(test), covered, guarantees),
         versions={package: version(package) for package in PACKAGES},
         **facts,
     )
@@ -130,7 +137,8 @@ def write_report(
     report: EvaluationReport, rows: Sequence[SampleRows], folder: str | Path, *, compact: bool = False
 ) -> list[Path]:
     """
-    Write `evaluation.json`, `samples.parquet` and the pictures to `folder`, in place of those of an earlier report.
+    Write `evaluation.json`, `samples.parquet`, `report.html` and the pictures to `folder`, in place of those of an
+    earlier report.
 
     Args:
         report, rows: As [`evaluate_checkpoint`] returns them.
@@ -144,21 +152,11 @@ def write_report(
     written = save_run(report, rows, folder, compact=compact)
     for picture in (*PICTURES, GALLERY):
         (folder / picture).unlink(missing_ok=True)
-    save_reliability(report, folder / "reliability.png")
-    if report.risk_coverage is not None:
-        save_risk_coverage(report, folder / "risk_coverage.png")
-    title = heading(report)
-    if report.classes is not None:
-        plot_groups(report.classes, title).savefig(folder / "classes.png")
-    if report.confusion is not None:
-        plot_confusion(report.confusion, title).savefig(folder / "confusion.png")
-    if report.groups is not None:
-        plot_groups(report.groups, title).savefig(folder / "groups.png")
-    if report.corruptions is not None:
-        plot_corruption_heat_map(report.corruptions).savefig(folder / "corruptions.png")
-        name = folder.resolve().name
-        plot_severity_curves({name: report.corruptions}).savefig(folder / "severity.png")
-    return written + [folder / picture for picture in PICTURES if (folder / picture).is_file()]
+    images = {name: png(figure) for name, figure in report_pictures(report)}
+    for name, content in images.items():
+        (folder / name).write_bytes(content)
+    page = write_report_page(report, images, folder)
+    return [*written, page, *(folder / name for name in images)]
 
 
 def default_corruptions(processor: Any) -> str | None:
@@ -168,6 +166,10 @@ def default_corruptions(processor: Any) -> str | None:
         logger.warning(f"No corruption benchmark: the network takes {size} pixels, fewer than {SMALLEST_CORRUPTED}.")
         return None
     return "cifar" if size <= 64 else "imagenet"
+
+
+def _count(dataset: Dataset) -> str:
+    return f"{len(dataset):,} images" if has_length(dataset) else "images"
 
 
 def _temperature(fit: TemperatureFit, split: str | None, rows: Sequence[SampleRows]) -> Temperature:
@@ -199,17 +201,21 @@ def _corruptions(
             "Corruptions act on pixels, but how images are normalised is not known: give the trainer the image "
             "processor (processing_class) or pixel_stats=PixelStats(mean, std)."
         )
-    return evaluate_corruptions(
-        forward_of(trainer.model, trainer.pixel_stats),
-        ByteImages(test, ("pixel_values", "labels"), trainer.pixel_stats),
-        temperature=temperature.value if temperature else None,
-        clean_rows=rows,
-        shift=shift,
-        batch_size=trainer.args.eval_batch_size,
-        accelerator=trainer.accelerator,
-        progress=not trainer.args.disable_tqdm,
-        **benchmark,
-    )
+    tested = min(len(test), benchmark["samples"] or len(test))
+    label = f"{len(CORRUPTIONS)} corruptions x {len(SEVERITIES)} on {tested:,} images"
+    view = view_of(trainer)
+    with full_precision(trainer), whole_weights(trainer.model):  # processes have unequal numbers of batches
+        return evaluate_corruptions(
+            forward_of(trainer.model, trainer.pixel_stats),
+            ByteImages(test, ("pixel_values", "labels"), trainer.pixel_stats),
+            temperature=temperature.value if temperature else None,
+            clean_rows=rows,
+            shift=shift,
+            batch_size=trainer.args.eval_batch_size,
+            accelerator=trainer.accelerator,
+            progress=not trainer.args.disable_tqdm if view is None else partial(view.counted_phase, label),
+            **benchmark,
+        )
 
 
 def _margins(trainer: MaCSTrainer, test: Dataset, samples: int) -> MarginAnalysis:
@@ -222,5 +228,7 @@ def _margins(trainer: MaCSTrainer, test: Dataset, samples: int) -> MarginAnalysi
         return logits_of(model(pixel_values=images)).float()
 
     batches = ((batch["pixel_values"].to(trainer.args.device), batch["labels"]) for batch in loader)
-    found = analyze_margins(forward, batches)
-    return dataclasses.replace(found, spectral_complexity_log10=spectral_complexity(model))
+    label = f"margins of {len(part):,} images"
+    with full_precision(trainer), whole_weights(model), phase(trainer, label):
+        found = analyze_margins(forward, batches)
+        return dataclasses.replace(found, spectral_complexity_log10=spectral_complexity(model))

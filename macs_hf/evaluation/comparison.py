@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..metrics import Comparison, compare
+from ..metrics import ComparisonTable, compare
+from ..metrics.comparison_table import SHOWN
 from ..report.corruption_table import CORRUPTIONS, STANDARD_15
 from ..report.evaluation import EvaluationReport
 from ..report.run import Run
@@ -14,19 +15,13 @@ from .corruption_comparison import compare_corruptions
 
 logger = logging.getLogger(__name__)
 
-# How a metric is shown: scale, unit, digits.
-SHOWN = {"accuracy": (100, "%", 2), "nll": (1, "", 3), "ece": (100, "%", 2), "brier": (1, "", 3)}
-SHOWN |= {"mean15": (100, "%", 2), "mean19": (100, "%", 2)}
-SHOWN |= {"debiased_ece": (100, "%", 2), "confidence_gap": (100, "%", 2)}
-SHOWN |= {"aurc": (1, "", 4), "excess_aurc": (1, "", 4)}
-SHOWN |= {f"coverage_at_{risk}_risk": (100, "%", 1) for risk in ("1%", "5%", "10%")}
 COVERED = {
     "images": "One run a side: the intervals cover other test images, not another training run.",
     "images and seeds": "The intervals cover other test images and other training runs.",
 }
 
 
-def compare_runs(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> dict[str, Comparison]:
+def compare_runs(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> ComparisonTable:
     """
     `a - b` in every metric of the models as published and, if measured alike, in accuracy under corruption.
 
@@ -63,14 +58,14 @@ def comparison_table(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> str:
             for place, run in enumerate(runs)
         ]
     lines += [COVERED[found["accuracy"].covers], ""]
-    lines.append(f"{'':<21}{'a':>10}{'b':>10}{'a - b':>10}{'95 % interval':>20}")
+    lines.append(f"{'':<21}{'a':>9}{'b':>9}{'a - b':>9}{'95 % interval':>19}")
     verdicts = {"better": "a is better", "worse": "b is better", "undecided": "undecided", "equal": "equal"}
     for metric, result in found.items():
         scale, unit, digits = SHOWN[metric]
         of_a, of_b = (f"{scale * value:.{digits}f}{unit}" for value in (result.a, result.b))
         value, low, high = (f"{scale * v:+.{digits}f}" for v in (result.difference, result.low, result.high))
         interval = f"[{low}, {high}]"
-        lines.append(f"{metric:<21}{of_a:>10}{of_b:>10}{value:>10}{interval:>20}  {verdicts[result.verdict]}")
+        lines.append(f"{metric:<21}{of_a:>9}{of_b:>9}{value:>9}{interval:>19}  {verdicts[result.verdict]}")
     return "\n".join(lines)
 
 

@@ -1,6 +1,7 @@
 """A classifier under all corruptions, in one pass: each batch is read once, corrupted, classified and forgotten."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ def evaluate_corruptions(
     shift: ShiftTally | None = None,
     batch_size: int = 128,
     accelerator: Accelerator | None = None,
-    progress: bool = True,
+    progress: bool | Callable[..., Any] = True,
     **benchmark: Any,
 ) -> CorruptionTable:
     """
@@ -49,7 +50,8 @@ def evaluate_corruptions(
         batch_size (`int`, *optional*, defaults to 128): Images per forward pass.
         accelerator (`Accelerator`, *optional*): Shares the images out over its processes and adds up the results;
             images are corrupted on its device.
-        progress (`bool`, *optional*, defaults to `True`): Whether to show a progress bar, on the main process.
+        progress (`bool` or `Callable`, *optional*, defaults to `True`): Whether to show a progress bar, on the main
+            process; or what makes one, with the arguments of tqdm.
         benchmark: The fields of [`CorruptionBenchmark`], such as `params`, `samples`, `design` and `seed`.
 
     Returns:
@@ -76,9 +78,8 @@ def evaluate_corruptions(
     tally = Tally(plan.keys, temperature)
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator is not None else (0, 1)
     size = (0, 0)
-    with tqdm(
-        total=plan.steps(batch_size, rank, world), unit="cell", desc="corruptions", disable=not progress or rank > 0
-    ) as bar:
+    make_bar = partial(tqdm, disable=not progress or rank > 0) if isinstance(progress, bool) else progress
+    with make_bar(total=plan.steps(batch_size, rank, world), unit="cell", desc="corruptions") as bar:
         for (positions, originals, labels), keys in _batches(plan, images, batch_size, rank, world):
             if accelerator is not None:
                 originals = [image.to(accelerator.device) for image in originals]

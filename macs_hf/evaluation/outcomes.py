@@ -29,12 +29,15 @@ class Outcomes(NamedTuple):
         guarantees ([`Guarantees`], *optional*): Those that were given, with what came true.
         class_names (`tuple[str, ...]`): One for each class.
         scores (`np.ndarray` of shape `(n, k)`, *optional*): What `scores` made of the logits.
+        covered (`np.ndarray` of shape `(n,)` and type `bool`, *optional*): Whether the prediction set of each image
+            holds its class, for the sets of `Guarantees.shown_set`.
     """
 
     rows: list[SampleRows]
     guarantees: Guarantees | None
     class_names: tuple[str, ...]
     scores: np.ndarray | None
+    covered: np.ndarray | None
 
 
 def predict_outcomes(
@@ -72,8 +75,10 @@ def predict_outcomes(
     found = trainer.predict_labelled(test, reduced).predictions
     rows, *others = np.split(found, np.cumsum(widths)[:-1], axis=1)
     rows = [SampleRows.from_array(part) for part in np.split(rows, len(temperatures), axis=1)]
-    names = class_names(trainer, classes)
+    names, covered = class_names(trainer, classes), None
     if guarantees is not None and guarantees.prediction_sets:
         guarantees = with_test_outcome(guarantees, rows[-1], others[0], classes)
         guarantees = replace(guarantees, class_names=names)
-    return Outcomes(rows, guarantees, names, others[-1] if scores is not None else None)
+        if guarantees.shown_set is not None:
+            covered = others[0][:, guarantees.prediction_sets.index(guarantees.shown_set)] > 0
+    return Outcomes(rows, guarantees, names, others[-1] if scores is not None else None, covered)

@@ -12,7 +12,7 @@ ALWAYS_RECORDED = {"method", "model", "dataset", "seed", "num_train_epochs", "le
 ALWAYS_RECORDED |= {"per_device_train_batch_size"}
 # Not about what was learned, or about one machine only.
 NEVER_RECORDED = {"output_dir", "run_name", "hub_token", "local_rank", "logging_dir", "resume_from_checkpoint"}
-NEVER_RECORDED |= {"stop_on_signals"}
+NEVER_RECORDED |= {"stop_on_signals", "quiet", "verbose"}
 
 
 def recorded_arguments(arguments: Any) -> dict[str, Any]:

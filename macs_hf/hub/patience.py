@@ -63,10 +63,7 @@ class Patience:
             logger.warning(f"Waiting for {constants.ENDPOINT} to answer {what}; giving up after {GIVE_UP_AFTER:g} s.")
 
     def _given_up(self, what: str) -> HubSilentError:
-        return HubSilentError(
-            f"{constants.ENDPOINT} {self._reason} for {self._latest - self._since:.0f} s ({what}). Try again later, "
-            "or set HF_HUB_OFFLINE=1 if what is needed was downloaded before"
-        )
+        return HubSilentError(f"{constants.ENDPOINT} {self._reason} for {self._latest - self._since:.0f} s ({what})")
 
 
 class PatientClient(httpx.Client):

@@ -40,6 +40,17 @@ def is_local(name_or_path: str | os.PathLike) -> bool:
     return Path(name_or_path).exists()
 
 
+def is_hub_id(name: str) -> bool:
+    """Whether a name means a repository: it has an owner. A name without one is that of something local."""
+    if "/" not in name or is_local(name):
+        return False
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return True
+
+
 def require_hub(what: str) -> None:
     """
     Raise a [`HubUnreachableError`] if the Hub does not answer within seconds; its own clients take minutes to give up.

@@ -18,6 +18,7 @@ from ..report.rows import SampleRows
 from .bootstrap import CalibrationEstimate, estimate_calibration_error, estimate_from_confidences
 from .brier import brier_score
 from .comparison import compare
+from .comparison_table import ComparisonTable
 from .corruption_accuracy import corruption_scores
 from .difference import Comparison, difference_of_runs, paired_difference
 from .ece import ReliabilityBins, calibration_error, expected_calibration_error, reliability_bins
@@ -44,6 +45,7 @@ __all__ = [
     "CalibrationEstimate",
     "CalibrationStream",
     "Comparison",
+    "ComparisonTable",
     "ReliabilityBins",
     "SampleRows",
     "brier_score",

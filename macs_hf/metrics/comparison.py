@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..report.rows import SampleRows
-from .difference import Comparison, covariance, difference_of_runs, mean_scores, paired_difference
+from .comparison_table import ComparisonTable
+from .difference import covariance, difference_of_runs, mean_scores, paired_difference
 from .influence import jackknife, score_without_each
 from .options import check_bins, check_resamples
 from .risk_coverage import RISKS, aurc_without_each, resampled_coverages
@@ -34,7 +35,7 @@ def compare(
     same_seeds: bool = False,
     level: float = 0.95,
     seed: int = 0,
-) -> dict[str, Comparison]:
+) -> ComparisonTable:
     """
     `a - b` in every metric, with intervals over test images and, if a side has several runs, over seeds as well.
 
@@ -64,9 +65,10 @@ def compare(
             Seed of the resamples.
 
     Returns:
-        `dict[str, Comparison]`: `accuracy`, `nll`, `ece`, `brier`, `debiased_ece` (L1), `confidence_gap` (mean
-        confidence minus accuracy, so above 0 is overconfident; its verdict is about the distance from 0), `aurc`,
-        `excess_aurc`, and `coverage_at_1%_risk`, `coverage_at_5%_risk`, `coverage_at_10%_risk`.
+        [`ComparisonTable`], a dictionary of [`Comparison`]: `accuracy`, `nll`, `ece`, `brier`, `debiased_ece` (L1),
+        `confidence_gap` (mean confidence minus accuracy, so above 0 is overconfident; its verdict is about the
+        distance from 0), `aurc`, `excess_aurc`, and `coverage_at_1%_risk`, `coverage_at_5%_risk`,
+        `coverage_at_10%_risk`.
 
     Example:
 
@@ -86,7 +88,7 @@ def compare(
     runs = [rows for side in sides for rows in side]
     _check_alike(sides, runs)
     split = len(sides[0])
-    found = {}
+    found = ComparisonTable()
     for name, scores in _scores(runs, n_bins, max(2, min(n_resamples, 300)), seed).items():
         values, bias = scores.values, scores.bias
         better = name in HIGHER_IS_BETTER

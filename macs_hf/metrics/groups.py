@@ -28,15 +28,17 @@ def group_measures(
     *,
     column: str = "label",
     names: Sequence[str] | None = None,
+    covered: np.ndarray | None = None,
+    promised_coverage: float | None = None,
     n_bins: int = 15,
     level: float = 0.95,
     seed: int = 0,
 ) -> GroupTable:
     """
-    Accuracy and calibration of each group, worst first, corrected for looking at many.
+    Accuracy, calibration and coverage of each group, worst first, corrected for looking at many.
 
-    Whether a group's accuracy differs from that of all other images is tested exactly (hypergeometric), and its gap is
-    tested against perfect calibration; both with Holm's correction over all groups, at `1 - level`.
+    Whether a group's accuracy or coverage differs from that of all other images is tested exactly (hypergeometric),
+    and its gap is tested against perfect calibration; each with Holm's correction over all groups, at `1 - level`.
 
     By default images are grouped by their label. Read the calibration of such groups with care: the label is not known
     when a model answers, so even a perfectly calibrated one is overconfident on the images of rare or hard classes.
@@ -51,6 +53,10 @@ def group_measures(
             How the grouping is called.
         names (sequence of `str`, *optional*):
             Names of the groups 0, 1, …, such as those of the classes.
+        covered (`np.ndarray` of shape `(n,)` and type `bool`, *optional*):
+            Whether the prediction set of each sample holds its class.
+        promised_coverage (`float`, *optional*):
+            The share of them that was promised; only kept in the table.
         n_bins (`int`, *optional*, defaults to `15`):
             Number of equal-width bins of the calibration error.
         level (`float`, *optional*, defaults to `0.95`):
@@ -80,15 +86,22 @@ def group_measures(
     n = np.bincount(index)
     right = np.bincount(index, weights=rows.correct).astype(np.int64)
     claimed = np.bincount(index, weights=confidence)
-    significant = holm(_accuracy_p_values(right, n), 1 - level)
+    significant = holm(_share_p_values(right, n), 1 - level)
     # If every answer is right with its confidence, the number of right ones is normal with this variance.
     variance = np.bincount(index, weights=confidence * (1 - confidence))
     deviation = np.abs(claimed - right) / np.sqrt(np.maximum(variance, 1e-12))
     gap_significant = holm(2 * ndtr(-deviation), 1 - level)
+    if covered is not None:
+        held = np.bincount(index, weights=covered).astype(np.int64)
+        coverage_significant = holm(_share_p_values(held, n), 1 - level)
     measures = []
     for i, name in enumerate(values):
         low, high = wilson(int(right[i]), int(n[i]), level)
         accuracy, mean, members = right[i] / n[i], claimed[i] / n[i], index == i
+        coverage = {}
+        if covered is not None:
+            coverage["coverage"] = Interval(float(held[i] / n[i]), *wilson(int(held[i]), int(n[i]), level))
+            coverage["coverage_significant"] = bool(coverage_significant[i])
         measures.append(
             GroupMeasures(
                 name=str(name),
@@ -100,10 +113,11 @@ def group_measures(
                 gap=Interval(float(mean - accuracy), float(mean - high), float(mean - low)),
                 significant=bool(significant[i]),
                 gap_significant=bool(gap_significant[i]),
+                **coverage,
             )
         )
     measures.sort(key=lambda group: (group.accuracy.high, group.accuracy.value, group.name))
-    return GroupTable(column, tuple(measures))
+    return GroupTable(column, tuple(measures), promised_coverage)
 
 
 def confusion_matrix(rows: SampleRows, n_classes: int | None = None, names: Sequence[str] = ()) -> ConfusionMatrix:
@@ -137,8 +151,8 @@ def holm(p_values: np.ndarray, alpha: float = 0.05) -> np.ndarray:
     return rejected
 
 
-def _accuracy_p_values(right: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Two-sided, exact: that many right ones if the group were drawn at random from all images."""
+def _share_p_values(right: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Two-sided, exact: that many of the right ones if the group were drawn at random from all images."""
     law = hypergeom(n.sum(), right.sum(), n)
     return np.minimum(1.0, 2 * np.minimum(law.cdf(right), law.sf(right - 1)))
 

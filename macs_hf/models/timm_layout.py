@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from timm.models import PretrainedCfg, filter_pretrained_cfg
-from transformers import TimmWrapperForImageClassification
+from transformers import TimmWrapperConfig, TimmWrapperForImageClassification
 
 from .timm_size import takes_any_size
 
@@ -124,13 +124,19 @@ def save_in_timm_layout(
     ```
     """
     model.save_pretrained(save_directory, state_dict=timm_state_dict(model, state_dict))
+    timm_config(model, data_config).save_pretrained(save_directory)
 
+
+def timm_config(
+    model: TimmWrapperForImageClassification, data_config: Mapping[str, Any] | None = None
+) -> TimmWrapperConfig:
+    """A copy of the model's config with what timm and `AutoImageProcessor` need; see [`timm_pretrained_cfg`]."""
     config = copy.deepcopy(model.config)
     config.pretrained_cfg = timm_pretrained_cfg(model, data_config)
     # A config loaded from a checkpoint keeps that checkpoint's label names even when the model has new classes, and
     # prefers them to `id2label` when it is written.
     config.label_names = [config.id2label[i] for i in range(config.num_labels)]
-    config.save_pretrained(save_directory)
+    return config
 
 
 def _check_wrapped(model: torch.nn.Module) -> None:

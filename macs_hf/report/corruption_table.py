@@ -100,6 +100,11 @@ class CorruptionTable:
         for name, value in (self.standard_error or {}).items():
             check_range(f"standard_error.{name}", value, 0)
 
+    def _repr_html_(self) -> str:
+        from .notebook import corruptions_shown  # which needs this module
+
+        return corruptions_shown(self)
+
     def by_corruption(self, score: Score = "accuracy") -> dict[str, float]:
         """The mean over severities, for each corruption."""
         return {name: fmean(getattr(cell, score) for cell in row.values()) for name, row in self.cells.items()}

@@ -148,6 +148,8 @@ class EvaluationReport:
         unknowns ([`Unknowns`], *optional*): How the model reacts to images that belong to none of its classes.
         leakage ([`Leakage`], *optional*): Images that are in two splits at once.
         training_arguments (`dict`, *optional*): Arguments of the training run, as plain values or lists of them.
+        data_arguments (`dict`, *optional*): Which images a measurement without training took: columns, the largest
+            number of images, whether unreadable ones were left out.
         command (`str`, *optional*): The command that made the report.
         seeds (`dict[str, int]`), versions (`dict[str, str]`): Seeds and versions of the libraries.
     """
@@ -173,6 +175,7 @@ class EvaluationReport:
     unknowns: Unknowns | None = None
     leakage: Leakage | None = None
     training_arguments: dict[str, PlainValue | list[PlainValue]] = field(default_factory=dict)
+    data_arguments: dict[str, PlainValue] = field(default_factory=dict)
     command: str | None = None
     seeds: dict[str, int] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -194,6 +197,7 @@ class EvaluationReport:
         for place, side in enumerate(self.image_size or ()):
             check_count(f"image_size[{place}]", side, at_least=1)
         from_plain(dict[str, PlainValue | list[PlainValue]], self.training_arguments, "training_arguments")
+        from_plain(dict[str, PlainValue], self.data_arguments, "data_arguments")
 
     @property
     def published(self) -> Measurement:
@@ -209,6 +213,11 @@ class EvaluationReport:
     def is_calibrated(self) -> bool:
         """Whether a temperature was fitted that lowered the NLL of the test samples beyond chance."""
         return self.has_temperature and self.temperature.helped
+
+    def _repr_html_(self) -> str:
+        from .notebook import report_shown  # which needs this module
+
+        return report_shown(self)
 
     def to_json(self) -> str:
         text = json.dumps({"schema_version": SCHEMA_VERSION} | to_plain(self), indent=2, allow_nan=False)

@@ -34,6 +34,10 @@ class GroupMeasures:
             groups.
         gap_significant (`bool`):
             Whether the gap differs from that of perfect calibration, after Holm's correction.
+        coverage ([`Interval`], *optional*):
+            The share of its images whose prediction set holds the right class, with Wilson's interval.
+        coverage_significant (`bool`):
+            Whether that share differs from the one of all other images, after Holm's correction.
     """
 
     name: str
@@ -45,6 +49,8 @@ class GroupMeasures:
     gap: Interval
     significant: bool
     gap_significant: bool
+    coverage: Interval | None = None
+    coverage_significant: bool = False
 
     def __post_init__(self) -> None:
         check_count("n", self.n, at_least=1)
@@ -52,6 +58,8 @@ class GroupMeasures:
             check_share(name, getattr(self, name))
         for name in ("value", "low", "high"):
             check_share(f"accuracy.{name}", getattr(self.accuracy, name))
+            if self.coverage is not None:
+                check_share(f"coverage.{name}", getattr(self.coverage, name))
 
 
 @dataclass(frozen=True)
@@ -63,15 +71,23 @@ class GroupTable:
         groups (`tuple[GroupMeasures, ...]`):
             The groups, worst first: in ascending order of the upper end of the accuracy's interval, so that a group of
             a few images is not the worst by chance.
+        promised_coverage (`float`, *optional*):
+            The coverage that the prediction sets promise for all images together.
     """
 
     column: str
     groups: tuple[GroupMeasures, ...]
+    promised_coverage: float | None = None
 
     @property
     def n(self) -> int:
         """Number of images in all groups."""
         return sum(group.n for group in self.groups)
+
+    def _repr_html_(self) -> str:
+        from .notebook import groups_shown  # which needs this module
+
+        return groups_shown(self)
 
 
 @dataclass(frozen=True)

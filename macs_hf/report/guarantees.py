@@ -6,6 +6,9 @@ from typing import Literal
 from .checks import check_count, check_range, check_share
 
 
+SHOWN_COVERAGE = 0.9
+
+
 @dataclass(frozen=True)
 class Share:
     """
@@ -153,6 +156,12 @@ class Guarantees:
                 raise ValueError("prediction_sets must have one entry of class_covered for each of class_counts")
             if any(covered > count for covered, count in zip(sets.class_covered, self.class_counts, strict=True)):
                 raise ValueError("prediction_sets cover more images of a class than there are")
+
+    @property
+    def shown_set(self) -> PredictionSetGuarantee | None:
+        """The sets that are shown where there is room for one kind: LAC at 90 %, or else the first of LAC."""
+        sets = [promise for promise in self.prediction_sets if promise.method == "lac"]
+        return next((promise for promise in sets if promise.coverage == SHOWN_COVERAGE), sets[0] if sets else None)
 
 
 def _check_level(name: str, value: float) -> None:

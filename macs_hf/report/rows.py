@@ -136,6 +136,11 @@ class SampleRows:
 
         return Dataset(self.to_table())
 
+    def _repr_html_(self) -> str:
+        from .notebook import rows_shown  # which needs this module
+
+        return rows_shown(self)
+
     def __len__(self) -> int:
         return len(self.label)
 

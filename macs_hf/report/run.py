@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 REPORT_FILE = "evaluation.json"
 ROWS_FILE = "samples.parquet"
+# The report with its pictures as one page, to read and to mail.
+PAGE_FILE = "report.html"
 # Pictures that may lie beside the report, and what they show.
 PICTURES = {
     "reliability.png": "Reliability diagram: accuracy against confidence, without and with the temperature",
@@ -158,6 +160,8 @@ def _column(table: pyarrow.Table, name: str, kind: type) -> np.ndarray:
     values, whole = table[name].to_numpy(), np.issubdtype(kind, np.integer)
     if values.dtype == object or (whole and not np.issubdtype(values.dtype, np.integer)):
         raise ValueError(f"{name} must hold {'whole ' if whole else ''}numbers, got {table[name].type}")
+    if whole and not np.array_equal(values, values.astype(kind)):
+        raise ValueError(f"{name} must hold class ids, got {values[values != values.astype(kind)][0]}")
     return values.astype(kind)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -60,7 +59,6 @@ class WeightAverage(TrainerCallback):
         self._weights = model.state_dict()
         # What was loaded from a checkpoint is the average.
         self._average = {name: weight.clone() for name, weight in self._weights.items()}
-        self._statistics = [self._average[name] for name, _ in model.named_buffers() if name in self._average]
         if self._checkpoint is not None:
             restore_raw_weights(model, self._checkpoint)
 
@@ -96,13 +94,6 @@ class WeightAverage(TrainerCallback):
         finally:
             self._exchange()
 
-    def share_statistics(self) -> None:
-        """
-        Give all processes the BatchNorm statistics of the first, which are the ones that are saved. Each process
-        averages those of its own batches.
-        """
-        broadcast(self._statistics)
-
     def save_raw_weights(self, checkpoint: str | Path) -> None:
         if self._average:
             torch.save(self._weights, Path(checkpoint) / RAW_WEIGHTS_FILE)
@@ -117,7 +108,6 @@ class WeightAverage(TrainerCallback):
         """Forget the average; the model keeps the weights that it has."""
         self._weights: dict[str, Tensor] = {}
         self._average: dict[str, Tensor] = {}
-        self._statistics: list[Tensor] = []
 
     def _exchange(self) -> None:
         """In place, since the optimiser, DistributedDataParallel and compiled code hold the model's tensors."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import extract_model_from_parallel
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedModel, TimmWrapperForImageClassification
@@ -42,6 +43,12 @@ def last_complete_checkpoint(output_dir: str | Path, up_to_step: int | None = No
         if (up_to_step is None or step_of(path) <= up_to_step) and flaw_of(path) is None:
             return path
     return None
+
+
+def checkpoint_line(output_dir: str | Path) -> str:
+    """From where the same command goes on, in a sentence."""
+    found = last_complete_checkpoint(output_dir)
+    return f"The same command goes on from {found or 'the beginning, since no checkpoint was saved'}."
 
 
 def checkpoint_to_continue(output_dir: str | Path) -> Path | None:
@@ -114,6 +121,7 @@ def save_timm_weights(
     model: nn.Module, folder: Path, processor: Any, state_dict: Mapping[str, Tensor] | None = None
 ) -> None:
     """Save a wrapped timm model again in timm's own layout, since timm cannot read the keys of one from a config."""
+    model = extract_model_from_parallel(model, keep_torch_compile=False)
     if isinstance(model, TimmWrapperForImageClassification):
         save_in_timm_layout(model, folder, getattr(processor, "data_config", None), state_dict)
 

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 import datasets
 import torch
 from torch import Tensor, nn
-from transformers import TrainingArguments
+from torch.distributed.fsdp import StateDictType
+from transformers import PreTrainedModel, TrainingArguments
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import PredictionOutput
 
 from ..data.columns import check_numbered
 from ..objective.objective import Objective
 from ..pixels import PixelStats
+from ..sharding import sharded_modules
 from .averaging import ema_decay_of
 
 
@@ -25,15 +28,16 @@ if TYPE_CHECKING:
 
 def check_run(trainer: "MaCSTrainer") -> None:
     """What can be known to be wrong from what a trainer is given."""
-    check_processes(trainer.args)
+    check_processes(trainer.args, trains=trainer.train_dataset is not None)
     check_training_set(trainer.train_dataset)
     check_loss_function(trainer.compute_loss_func)
     check_model(trainer.model)
-    check_averaging(ema_decay_of(trainer.args), trainer.model, trainer.is_whole_model())
+    check_sharding(trainer)
+    check_averaging(ema_decay_of(trainer.args), trainer.model, is_whole_model(trainer))
 
 
-def check_processes(args: TrainingArguments) -> None:
-    if args.n_gpu > 1:
+def check_processes(args: TrainingArguments, trains: bool = True) -> None:
+    if trains and args.n_gpu > 1:
         raise ValueError(
             f"{args.n_gpu} GPUs are visible to one process, which torch.nn.DataParallel would split each batch over, "
             "views apart from one another. Start one process per GPU with `accelerate launch`, or set "
@@ -52,11 +56,51 @@ def check_loss_function(compute_loss_func: Callable | None) -> None:
         raise ValueError("compute_loss_func would replace the MaCS objective. Leave it out, or use plain Trainer.")
 
 
-def check_foldable(spread: bool) -> None:
-    if spread:
+def is_whole_model(trainer: "MaCSTrainer") -> bool:
+    """Whether each process holds the whole model and saves it with `save_pretrained` (no adapters, no shards)."""
+    spread = trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled
+    return isinstance(trainer.model, PreTrainedModel) and not spread
+
+
+def is_foldable(trainer: "MaCSTrainer") -> bool:
+    """Whether each process has the whole head, or a shard of it that can be divided by a temperature (FSDP2)."""
+    if trainer.is_deepspeed_enabled:
+        return not is_deepspeed_zero3_enabled()
+    return trainer.accelerator.is_fsdp2 or not trainer.is_fsdp_enabled
+
+
+def check_foldable(trainer: "MaCSTrainer") -> None:
+    if not is_foldable(trainer):
         raise ValueError(
-            "A model that is spread over processes cannot be folded. Save it, then run `macs-hf calibrate` on the "
-            "saved folder."
+            "Weights that DeepSpeed's stage 3 or FSDP version 1 has spread over processes cannot be folded. Save the "
+            "model, then run `macs-hf calibrate` on the saved folder, or train with fsdp_version 2."
+        )
+
+
+def check_sharding(trainer: "MaCSTrainer") -> None:
+    if trainer.is_deepspeed_enabled and is_deepspeed_zero3_enabled():
+        config = trainer.accelerator.state.deepspeed_plugin.hf_ds_config
+        if not config.get_value("zero_optimization.stage3_gather_16bit_weights_on_model_save"):
+            raise ValueError(
+                "DeepSpeed's stage 3 saves no whole model by itself, which is what can be loaded and pushed. Set "
+                "zero3_save_16bit_model to true (stage3_gather_16bit_weights_on_model_save in a file of DeepSpeed's)."
+            )
+    if not trainer.is_fsdp_enabled:
+        return
+    kind = trainer.accelerator.state.fsdp_plugin.state_dict_type
+    if kind != StateDictType.FULL_STATE_DICT:
+        raise ValueError(
+            f"fsdp_state_dict_type {kind.name} saves no whole model, which is what can be loaded and pushed. Set it "
+            "to FULL_STATE_DICT."
+        )
+
+
+def check_sharded(trainer: "MaCSTrainer") -> None:
+    """accelerate divides a model together with its optimiser only."""
+    if trainer.accelerator.is_fsdp2 and not sharded_modules(trainer.model):
+        raise ValueError(
+            "FSDP2 divides a model when it is trained, so it cannot be evaluated before. Train first, or evaluate "
+            "without FSDP."
         )
 
 

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sized
 from typing import Any, NamedTuple
 
+from accelerate.utils import parse_flag_from_env
 from transformers import TrainingArguments
 
 from ..objective.objective import objective_of
@@ -17,6 +18,8 @@ RECIPE = (
     *("optim", "optim_args", "optim_target_modules", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("max_grad_norm", "bf16", "fp16", "ema_decay"),
 )
+# The same of accelerate's data loaders: how images are divided among processes.
+BATCHING = ("split_batches", "even_batches", "use_seedable_sampler")
 # How long it learns. More steps than before are another schedule of the same run.
 LENGTH = ("num_train_epochs", "max_steps")
 
@@ -50,10 +53,18 @@ def identity_of(args: TrainingArguments, train_dataset: Any, facts: Mapping[str,
         dict(facts or {})
         | dataclasses.asdict(objective_of(args))
         | {name: settings.get(name) for name in RECIPE}
+        | {name: getattr(args.accelerator_config, name) for name in BATCHING}
         | data
-        | {"processes": args.world_size, "device": args.device.type}
+        | {"processes": args.world_size, "sharding": sharding_of(args), "device": args.device.type}
     )
     return Identity(_as_in_json(run), _as_in_json({name: settings[name] for name in LENGTH}))
+
+
+def sharding_of(args: TrainingArguments) -> str | None:
+    """What divides the model over processes, and so saves it its own way: FSDP, DeepSpeed, or nothing."""
+    if args.fsdp or parse_flag_from_env("ACCELERATE_USE_FSDP"):
+        return "FSDP"
+    return None if args.deepspeed_plugin is None else "DeepSpeed"
 
 
 def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..objective.losses import MaCSLoss
+from ..sharding import local_parameters
 from .checkpoints import last_complete_checkpoint
 
 
@@ -23,10 +24,13 @@ LOGGED_PARTS = (
 )
 
 
-def all_finite(tensors: Iterable[Tensor]) -> bool:
-    """Whether every number is finite; waits for the device once."""
+def all_finite(tensors: Iterable[Tensor], accelerator: Accelerator | None = None) -> bool:
+    """Whether every number is finite, in all processes if there is an `accelerator`; waits for the device once."""
     flags = [tensor.detach().isfinite().all() for tensor in tensors]
-    return not flags or bool(torch.stack(flags).all())
+    if not flags:
+        return True
+    finite = torch.stack(flags).all()
+    return bool(finite if accelerator is None else accelerator.gather(finite).all())
 
 
 class LossLog:
@@ -55,20 +59,21 @@ class LossLog:
         self._weight += weight
 
     def finite_means(
-        self, accelerator: Accelerator, step: int, output_dir: str, weights: Iterable[Tensor] = ()
+        self, accelerator: Accelerator, step: int, output_dir: str, model: nn.Module | None = None
     ) -> dict[str, float]:
         """
         Means over all that was added, on all processes; the one place that waits for the device.
 
         Raises:
-            `FloatingPointError`: If the loss was not finite all along, or `weights` are not now. It names the
-                last good checkpoint in `output_dir`.
+            `FloatingPointError`: If the loss was not finite all along, or the weights of `model` are not now. It
+                names the last good checkpoint in `output_dir`.
         """
         means = {}
         if self._sums is not None:
             reduced = accelerator.reduce(self._sums / self._weight, "mean").tolist()
             means = dict(zip(self._names, reduced, strict=True))
-        if not math.isfinite(means.get("loss", 0.0)) or not all_finite(weights):
+        weights = () if model is None else local_parameters(model)
+        if not math.isfinite(means.get("loss", 0.0)) or not all_finite(weights, accelerator):
             raise _divergence(output_dir, self.last_finite_step, step)
         self.last_finite_step = step
         return means

@@ -1,5 +1,6 @@
 """A trainer's model and checkpoints on their way to the Hub."""
 
+import shutil
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -7,19 +8,31 @@ from typing import Any
 from huggingface_hub import CommitInfo
 from transformers import Trainer
 from transformers.trainer_utils import HubStrategy, SaveStrategy
+from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
 
 from ..publishing.access import open_repo
 from ..publishing.folder import write_card
-from ..publishing.push import LAST_CHECKPOINT, push_checkpoint, push_folder
+from ..publishing.push import LAST_CHECKPOINT, STAGED, push_checkpoint, push_folder
+from ..publishing.settings import CardSettings
 from ..report.evaluation import EvaluationReport
+
+
+logger = logging.get_logger(__name__)
 
 
 def open_trainer_repo(trainer: Trainer, token: str | None = None) -> None:
     """Find out who pushes and whether they may, and make the repository and its branch."""
     if trainer.is_world_process_zero():
+        for folder in Path(trainer.args.output_dir).glob(f"{STAGED}*"):
+            shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed: it keeps deleted checkpoints on disk
         trainer.hub_model_id = open_repo(trainer.args, token)
         trainer.push_in_progress = None
+
+
+def model_tags(trainer: Trainer) -> tuple[str, ...]:
+    """What was added with `model.add_model_tags`; trackers put the page with the training's curves there."""
+    return tuple(getattr(trainer.model, "model_tags", None) or ())  # a plain module has none
 
 
 def write_trainer_card(
@@ -46,6 +59,11 @@ def write_trainer_card(
     if not trainer.is_world_process_zero():
         return
     folder = Path(trainer.args.output_dir)
+    tags = [tags] if isinstance(tags, str) else tags
+    if found := model_tags(trainer):
+        earlier = CardSettings.load(folder)
+        kept = [tag for tag in tags or (earlier.tags if earlier else ()) if not tag.startswith("trackio:")]
+        tags = list(dict.fromkeys([*kept, *found]))
     name = model_name or (trainer.hub_model_id or folder.absolute().name).rpartition("/")[2]
     write_card(
         draft or folder,
@@ -55,7 +73,7 @@ def write_trainer_card(
         name=name,
         license=license,
         language=language,
-        tags=[tags] if isinstance(tags, str) else tags,
+        tags=tags,
         base_model=finetuned_from or getattr(getattr(trainer.model, "config", None), "_name_or_path", None) or None,
         datasets=[dataset_tags] if isinstance(dataset_tags, str) else dataset_tags,
         gallery=gallery,
@@ -94,7 +112,9 @@ def push_model(
         return None
     if trainer.push_in_progress is not None:
         trainer.push_in_progress.wait_until_done()
-    if not saved:
+    settings = CardSettings.load(trainer.args.output_dir)
+    # Trackio names its page only when a push begins, after the card was written.
+    if not saved or (settings is not None and not set(model_tags(trainer)) <= set(settings.tags)):
         trainer.create_model_card(**card)
     return push_folder(
         trainer.args.output_dir,
@@ -124,13 +144,18 @@ def push_in_background(trainer: Trainer, checkpoint: str, stopping: bool = False
     where = {HubStrategy.CHECKPOINT: LAST_CHECKPOINT, HubStrategy.ALL_CHECKPOINTS: Path(checkpoint).name}
     steps = args.save_strategy == SaveStrategy.STEPS
     at = f"step {state.global_step}" if steps else f"epoch {int(state.epoch)}"
-    job = push_checkpoint(
-        checkpoint,
-        trainer.hub_model_id,
-        commit_message=f"Training in progress, {at}",
-        revision=args.hub_revision,
-        path_in_repo=where.get(args.hub_strategy),
-    )
+    try:
+        job = push_checkpoint(
+            checkpoint,
+            trainer.hub_model_id,
+            commit_message=f"Training in progress, {at}",
+            revision=args.hub_revision,
+            path_in_repo=where.get(args.hub_strategy),
+            tags=model_tags(trainer),
+        )
+    except OSError as error:  # such as a full disk: no reason to end the training
+        logger.warning(f"{checkpoint} is not pushed: {error}.")
+        return
     if running:
         trainer.push_in_progress.jobs.append(job)
     else:

@@ -71,6 +71,11 @@ def _named(name: str) -> Path:
 
 
 def _check_run(checkpoint: Path, args: TrainingArguments, identity: Identity) -> None:
+    if args.ignore_data_skip:
+        raise ValueError(
+            "ignore_data_skip=True would see the first images of the epoch again, so that nothing is resumed exactly. "
+            "Leave it out."
+        )
     earlier = read_identity(checkpoint)
     if earlier.run != identity.run:
         raise ValueError(refusal(checkpoint, f"it is of another run ({differences(earlier.run, identity.run)})"))
@@ -89,8 +94,11 @@ def _check_run(checkpoint: Path, args: TrainingArguments, identity: Identity) ->
 def _check_best_model(checkpoint: Path, args: TrainingArguments) -> None:
     """The best model so far may be an earlier checkpoint; `Trainer` would go on without it."""
     best = json.loads((checkpoint / STATE_FILE).read_bytes()).get("best_model_checkpoint")
-    if args.load_best_model_at_end and best is not None and not Path(best).is_dir():
+    if not args.load_best_model_at_end or best is None:
+        return
+    flaw = flaw_of(best) if Path(best).is_dir() else "it is not there any more"
+    if flaw is not None:
         raise ValueError(
-            f"The best model so far was saved in {best!r}, which is not there any more, so that the run could end "
-            "with another one. Put it back, or pass load_best_model_at_end=False."
+            f"The best model so far was saved in {best!r}, and {flaw}, so that the run could end with another one. "
+            "Put it back, or pass load_best_model_at_end=False."
         )

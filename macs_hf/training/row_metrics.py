@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from transformers import EvalPrediction
+from transformers import EvalPrediction, Trainer
 from transformers.trainer_utils import EvalLoopOutput
 
 from ..metrics import summarize
@@ -28,8 +28,9 @@ def summary_of_rows(prediction: EvalPrediction) -> dict[str, float]:
     return summarize(SampleRows.from_array(prediction.predictions))
 
 
-def with_loss_of_rows(output: EvalLoopOutput, prefix: str) -> EvalLoopOutput:
+def with_loss_of_rows(output: EvalLoopOutput, prefix: str, trainer: Trainer) -> EvalLoopOutput:
     """With several processes, Trainer's loss counts the samples that fill up each one's last batch; rows do not."""
-    if f"{prefix}_nll" in output.metrics:
+    several = trainer.args.world_size > 1 and trainer.compute_metrics is summary_of_rows
+    if several and f"{prefix}_nll" in output.metrics:
         output.metrics[f"{prefix}_loss"] = output.metrics[f"{prefix}_nll"]
     return output

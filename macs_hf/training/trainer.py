@@ -8,10 +8,11 @@ from typing import Any
 import datasets
 import numpy as np
 import torch.nn.functional as F
+from accelerate.utils import broadcast_object_list
 from huggingface_hub import CommitInfo
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, Trainer
+from transformers import Trainer
 from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOutput
 from transformers.utils import logging
 
@@ -27,9 +28,12 @@ from ..publishing.access import refuse_hub_token
 from ..randomness import global_rng_preserved, mix_seed
 from ..report.config_fields import forget_calibration
 from ..report.rows import SampleRows
+from ..sharding import share_statistics
 from . import checks
 from .averaging import WeightAverage, averaging
+from .blocks import divided_by_blocks
 from .checkpoints import is_checkpoint, restore_weights, save_timm_weights
+from .full_precision import full_precision
 from .inputs import Inputs
 from .loss_log import LossLog
 from .preemption import SignalStop, shield_workers, stopping_on_signals
@@ -61,11 +65,7 @@ class MaCSTrainer(Trainer):
     loss_is_scaled_for_ga = False
 
     def __init__(
-        self,
-        *args: Any,
-        pixel_stats: PixelStats | None = None,
-        run_facts: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        self, *args: Any, pixel_stats: PixelStats | None = None, run_facts: Mapping | None = None, **kwargs: Any
     ) -> None:
         self.pixel_stats = pixel_stats
         self.run_facts = run_facts
@@ -82,10 +82,6 @@ class MaCSTrainer(Trainer):
         if self.args.label_names is None:
             # Trainer reads them off the model's signature, which a wrapper may hide.
             self.label_names = ["labels"]
-
-    def is_whole_model(self) -> bool:
-        """Whether this process holds the whole model and saved it with `save_pretrained` (no adapters, no shards)."""
-        return isinstance(self.model, PreTrainedModel) and not (self.is_deepspeed_enabled or self.is_fsdp_enabled)
 
     def _validate_args(self) -> None:
         super()._validate_args()
@@ -121,8 +117,6 @@ class MaCSTrainer(Trainer):
         logger.info(f"Training with {objective_of(self.args)}")
         checks.check_label_columns(self.train_dataset, self.label_names, checks.num_labels_of(self.model))
         checkpoint = checkpoint_to_resume(self, resume_from_checkpoint)
-        # What was folded into the weights that training starts from says nothing of those it ends with.
-        forget_calibration(getattr(self.model, "config", None) or self.model)
         self._loss_log = LossLog()
         with averaging(self.callback_handler, checkpoint) as self._average, stopping_on_signals(self) as self._stop:
             return super().train(checkpoint, *args, **kwargs)
@@ -137,13 +131,20 @@ class MaCSTrainer(Trainer):
             self._keyed_dataset.set_epoch(epoch)  # accelerate does not, in a distributed run
         super()._run_epoch(epoch=epoch, **kwargs)
 
+    def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
+        self._micro_step = (-1, 0)  # after a batch size that did not fit in memory, training starts anew here
+        # What was folded into the weights that training starts from says nothing of those it ends with.
+        forget_calibration(getattr(self.model, "config", None) or self.model)
+        with divided_by_blocks(self.model, self.accelerator):
+            return super()._prepare_for_training(*args, **kwargs)
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        if not self.is_whole_model():
+        if not checks.is_whole_model(self):
             return super()._load_from_checkpoint(resume_from_checkpoint, model)
         restore_weights(self.model, resume_from_checkpoint)
 
     def _load_best_model(self) -> None:
-        if not self.is_whole_model():
+        if not checks.is_whole_model(self):
             return super()._load_best_model()
         restore_weights(self.model, self.state.best_model_checkpoint)
         self._average.discard()  # the checkpoint's model is the average of its own step
@@ -196,8 +197,7 @@ class MaCSTrainer(Trainer):
 
     def _check_finite(self) -> None:
         """Stop a run that diverged. A finite loss may still have had a gradient that was not: see the weights too."""
-        weights = self.model.parameters() if self.is_whole_model() else ()
-        self._loss_log.finite_means(self.accelerator, self.state.global_step, self.args.output_dir, weights)
+        self._loss_log.finite_means(self.accelerator, self.state.global_step, self.args.output_dir, self.model)
 
     # ---- Evaluation ----
 
@@ -212,12 +212,12 @@ class MaCSTrainer(Trainer):
 
     def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
         """As in `Trainer`, of the averaged weights if there are any; training goes on as if it had not been."""
-        self._average.share_statistics()
+        checks.check_sharded(self)
         # Each evaluation loader draws from the global generator, which dropout and drop-path share on a CPU.
         with global_rng_preserved(), self._average.applied():
+            share_statistics(self.model)
             output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
-        several = self.args.world_size > 1 and self.compute_metrics is summary_of_rows
-        return with_loss_of_rows(output, metric_key_prefix) if several else output
+        return with_loss_of_rows(output, metric_key_prefix, self)
 
     def predict_rows(self, dataset: Any, temperatures: Sequence[float] = (1.0,)) -> list[SampleRows]:
         """For each temperature, one row per sample: label, prediction, confidence, nll, brier score and margin."""
@@ -226,7 +226,7 @@ class MaCSTrainer(Trainer):
 
     def predict_labelled(self, dataset: Any, preprocess: Callable | None) -> PredictionOutput:
         """Predictions that no metric of the user's sees, each batch reduced on the device by `preprocess`."""
-        with temporarily(self, compute_metrics=None, preprocess_logits_for_metrics=preprocess):
+        with full_precision(self), temporarily(self, compute_metrics=None, preprocess_logits_for_metrics=preprocess):
             prediction = self.predict(dataset)
         checks.check_labelled(prediction)
         return prediction
@@ -252,9 +252,10 @@ class MaCSTrainer(Trainer):
 
     def fold_temperature(self, temperature: float, dataset: Any) -> None:
         """Divide the logits by `temperature` for good, checked on a few samples of `dataset`."""
-        checks.check_foldable(spread=self.is_deepspeed_enabled or self.is_fsdp_enabled)
-        batch = next(iter(self.get_test_dataloader(dataset)))
-        fold_temperature(self.model, temperature, batch["pixel_values"][:4].to(self.args.device))
+        checks.check_foldable(self)
+        images = next(iter(self.get_test_dataloader(dataset)))["pixel_values"][:4].cpu()
+        with full_precision(self):
+            fold_temperature(self.model, temperature, *broadcast_object_list([images]))  # the same in all processes
 
     # ---- Saving ----
 
@@ -275,9 +276,8 @@ class MaCSTrainer(Trainer):
                 return self._save(str(draft), state_dict)
         processor = self.inputs.processor_to_save(self.model, self.processing_class)
         with self._average.applied(), temporarily(self, processing_class=processor):
-            super()._save(str(folder), state_dict)
-            model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-            save_timm_weights(model, folder, processor, state_dict)
+            super()._save(str(folder), state_dict and dict(state_dict))  # it empties the one that it is given
+            save_timm_weights(self.model, folder, processor, state_dict)
         if is_checkpoint(folder) and not self.args.save_only_model:
             self._average.save_raw_weights(folder)
 

@@ -106,7 +106,7 @@ CHECKPOINT = [
     ("no processor", "evaluate", "Can't load image processor", remove(PROCESSOR)),
     ("a size of nothing", "evaluate", "fails on a plain RGB image", processor(size={"height": -1, "width": 0})),
     ("two means", "evaluate", "fails on a plain RGB image", processor(image_mean=[0.5, 0.5])),
-    ("a deviation of 0", "evaluate", "its logits hold NaN or infinity", processor(image_std=[0, 0, 0])),
+    ("a deviation of 0", "evaluate", "its output channels are not those of the image", processor(image_std=[0, 0, 0])),
     # Its weights
     ("half the weights", "evaluate", DAMAGED, truncate(WEIGHTS)),
     ("empty weights", "evaluate", DAMAGED, write(WEIGHTS, "")),

@@ -24,7 +24,7 @@ WRITERS = {
     "training arguments": "torch.save",
     "report": "macs_hf.report.evaluation.replace_text",
     "rows": "pyarrow.parquet.write_table",
-    "picture": "matplotlib.figure.Figure.savefig",
+    "picture": "pathlib.Path.write_bytes",
     "card": "macs_hf.publishing.folder.replace_text",
     "settings of the card": "macs_hf.publishing.settings.replace_text",
     "what was still in memory": "macs_hf.disk.whole._sync",
@@ -39,7 +39,8 @@ AGAIN = shlex.split(f"{TRAIN} --output_dir run --max_eval_samples 4")
 def full(*args: Any, **kwargs: Any) -> None:
     """Writes a part of the file, as far as there is space."""
     path = next(arg for arg in args if isinstance(arg, str | Path) and Path(arg).parent.is_dir())
-    Path(path).write_bytes(b"a part of it")
+    with open(path, "wb") as file:
+        file.write(b"a part of it")
     raise OSError(errno.ENOSPC, "No space left on device")
 
 

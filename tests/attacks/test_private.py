@@ -75,3 +75,25 @@ def test_access_is_checked_once(home: Path, hub: HubServer) -> None:
         "commit": 1,
     }
     assert [commit.title for commit in hub.repo("alice/once").history()] == ["End of training", "initial commit"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train --dataset digits --run_name {token}",
+        "evaluate model --dataset digits --model_revision {token}",
+        "calibrate model --dataset digits --model_revision {token}",
+        "export model --output_dir out --model_revision {token}",
+        "verify model --model_revision {token}",
+        "push out user/name --revision {token}",
+    ],
+    ids=lambda words: words.split()[0],
+)
+def test_no_command_takes_a_secret(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    token = "hf_" + "a1" * 17
+    with pytest.raises(SystemExit) as caught:
+        main(shlex.split(words.format(token=token)))
+    error = capsys.readouterr().err
+    assert caught.value.code == 2 and "token" in error and token not in error
+    assert list(tmp_path.iterdir()) == []

@@ -73,6 +73,7 @@ def test_several_gpus_without_a_launcher(tmp_path: Path) -> None:
     args._n_gpu = 4
     with pytest.raises(ValueError, match=r"4 GPUs are visible to one process.*accelerate launch"):
         MaCSTrainer(model=build("vit"), args=args, train_dataset=Images())
+    MaCSTrainer(model=build("vit"), args=args)  # what is only measured has no views
 
 
 def test_a_foreign_loss_function(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from macs_hf.cli.errors import plain_errors, sentence, with_flags
 from macs_hf.data.sources import source_of
 from macs_hf.data.streaming import check_streaming
+from macs_hf.hub.patience import HubSilentError
 from macs_hf.publishing import PushError
 
 
@@ -90,6 +91,7 @@ class Broken(torch.utils.data.Dataset):
         (datasets.exceptions.DatasetGenerationError("no rows"), "no rows"),
         (HfHubHTTPError("503", response=ANSWER), "The Hub did not do what was asked .503"),
         (httpx2.ConnectTimeout("timed out"), "The Hub did not do what was asked .timed out.. Try again later"),
+        (HubSilentError("The Hub is silent"), r"^The Hub is silent\. Try again later, or set HF_HUB_OFFLINE=1"),
         (FloatingPointError("The loss became nan."), r"The loss became nan\."),
         (torch.OutOfMemoryError("Tried to allocate"), "Out of memory .*per_device_train_batch_size"),
         (MemoryError(), "Out of memory"),

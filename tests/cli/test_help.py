@@ -11,6 +11,7 @@ from macs_hf.cli.main import COMMANDS, main
 
 HEAVY = ("torch", "transformers", "datasets", "timm")
 LIGHT = ("--help", "--version", "evaluate --help", "calibrate --help", "compare --help", "push --help")
+LIGHT += ("export --help", "verify --help")
 
 
 def left(code: int, argv: list[str]) -> None:

@@ -69,7 +69,7 @@ def test_groups_unknown_images_and_mistakes_of_an_evaluation(
     assert report.image_size == (32, 32) and "(n = 120, 32 x 32 pixels)" in shown.out
     assert report.unknowns.split == "train" and report.unknowns.left_out == ("cat",)
     assert report.unknowns.n + shown.err.count("are left out") < 30 and report.unknowns.after is None
-    assert (tmp_path / "mistakes.png").is_file() and str(tmp_path / "mistakes.png") in shown.out
+    assert (tmp_path / "mistakes.png").is_file() and ", mistakes.png" in shown.out
     assert not (tmp_path / "README.md").exists()
 
 
@@ -152,8 +152,8 @@ def test_training_says_before_it_starts_which_test_images_it_will_see(
     words += ["true", "--corruptions", "none", "--output_dir", str(tmp_path / "run"), "--group_column", "camera"]
     assert main([*words, "--ood_dataset", str(folder / "textures")]) == 0
     shown = capsys.readouterr().out
-    line = "exact copies between train, validation and test: 9 of 49 test images are also in train\n"
-    assert line in shown and shown.index(line) < shown.index("train_runtime")
+    line = "copies    between train, validation and test: 9 of 49 test images are also in train\n"
+    assert line in shown and shown.index(line) < shown.index("step 1/1   loss ")
     found = load_run(tmp_path / "run").report
     assert [(pair.split, pair.other, pair.count) for pair in found.leakage.found] == [("test", "train", 9)]
     assert found.unknowns.after is not None and found.groups.n == 49

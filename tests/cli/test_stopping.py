@@ -87,6 +87,25 @@ def test_ctrl_c_stops_a_command(run: Run, capfd: pytest.CaptureFixture) -> None:
     assert stopped(run, capfd, signal.SIGINT) == 130
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("saving", "origin"), [("epoch", "run/checkpoint-6"), ("no", "the beginning, since no")])
+def test_a_signal_after_training_says_where_the_same_command_goes_on(
+    saving: str,
+    origin: str,
+    number: signal.Signals,
+    run: Run,
+    capfd: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(train, "evaluate_checkpoint", lambda *args, **kwargs: os.kill(os.getpid(), number))
+    with pytest.raises(SystemExit) as left:
+        run("--output_dir", "run", "--save_strategy", saving)
+    assert left.value.code == 128 + number
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"macs-hf train: Stopped by {number.name}. The same command goes on from {origin}")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 @pytest.fixture
 def finished(run: Run) -> Path:
     run("--output_dir", "run", "--save_total_limit", "5")

@@ -64,7 +64,7 @@ def test_promises_and_what_came_true() -> None:
     assert lines[-4:] == [
         "promises for images like the 200 held-out ones, and what came true on test:",
         "  sets with the right class, 90%: 91.0% [84.0, 95.0], 1.25 classes; at severity 1 to 5: 88, 80, -, -, 50%",
-        "  answers 95% right, from a confidence of 0.83 on: 96.0% [90.0, 99.0], 70.0% of images answered",
+        "  answers 95% right, where confidence >= 0.83: 96.0% [90.0, 99.0], 70.0% of images answered",
         "  answers 99% right: not promised, too few",
     ]
     approximate = summary_table(replace(REPORT, guarantees=replace(PROMISES, exact=False)))

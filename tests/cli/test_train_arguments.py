@@ -8,7 +8,7 @@ import pytest
 
 from macs_hf import METHODS, Objective, objective_of
 from macs_hf.cli import train
-from macs_hf.cli.train_arguments import ARGUMENTS, parse
+from macs_hf.cli.train_arguments import ARGUMENTS, FINE_TUNING_LEARNING_RATE, SCRATCH_LEARNING_RATE, parse
 from macs_hf.cli.train_help import COMMON
 
 
@@ -78,9 +78,23 @@ def test_help_has_the_common_arguments_and_the_defaults_of_the_command(capsys: p
     names = [name for group in COMMON.values() for name in group]
     assert 28 <= len(names) == len(set(names)) <= 36
     assert re.findall(r"^  --(\w+)", text, re.MULTILINE) == names
-    assert "--lambda_margin Weight of the squared hinge on the logit margin (default: 0.1)" in words
-    assert "--learning_rate The initial learning rate for the optimizer (default: 0.0001)" in words
-    assert "(default: runs/digits-resnet50-macs)" in words
+    assert "--lambda_margin Weight of the squared hinge on the logit margin (default: 0.1, set by the method)" in words
+    by_model = "(default: 0.0001: 0.005 for tiny and small, 0.0001 for other models)"
+    assert f"--learning_rate The largest learning rate; it warms up and decays {by_model}" in words
+    assert "(default: runs/DATASET-MODEL-METHOD, here runs/digits-resnet50-macs)" in words
+    assert "--image_size Height and width of the input, in pixels (default: what the model was trained with;" in words
+
+
+def test_help_states_the_learning_rates_that_are_used() -> None:
+    for model, rate in (("small", SCRATCH_LEARNING_RATE), ("resnet50", FINE_TUNING_LEARNING_RATE)):
+        assert parse(["--model", model])[1].learning_rate == rate
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert train.main(["--help"]) == 0
+    assert 70 < max(map(len, capsys.readouterr().out.splitlines())) <= columns
 
 
 def test_help_all_has_every_argument(capsys: pytest.CaptureFixture) -> None:

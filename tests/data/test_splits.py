@@ -71,10 +71,20 @@ def test_digits() -> None:
         assert list(first["label"]) == list(second["label"])
 
 
+def test_few_digits_are_the_same_scans_with_few_to_train_on() -> None:
+    few, whole = (load_splits(source_of(name)) for name in ("few_digits", "digits"))
+    assert sizes(few) == (300, 400, 1097)
+    stored, expected = ([row for split in splits[:3] for row in rows_of(split)] for splits in (few, whole))
+    assert sorted(stored) == sorted(expected)
+    for split in few[:3]:
+        np.testing.assert_allclose(np.bincount(labels_of(split, "label")) / len(split), 0.1, atol=0.008)
+
+
 def test_the_table_of_datasets() -> None:
     classes = {name: source.num_classes for name, source in DATASETS.items()}
     assert classes == {
         "digits": 10,
+        "few_digits": 10,
         "cifar10": 10,
         "cifar100": 100,
         "svhn": 10,
@@ -82,7 +92,11 @@ def test_the_table_of_datasets() -> None:
         "food101": 101,
         "flowers102": 102,
     }
-    assert {name for name, source in DATASETS.items() if not source.horizontal_flip} == {"digits", "svhn"}
+    assert {name for name, source in DATASETS.items() if not source.horizontal_flip} == {
+        "digits",
+        "few_digits",
+        "svhn",
+    }
     assert DATASETS["food101"].test_split == "validation"
 
 
@@ -108,7 +122,7 @@ def test_a_local_folder_wins_over_a_name_and_a_warning_says_so(
 
 
 def test_an_empty_name_is_not_the_current_folder() -> None:
-    with pytest.raises(ValueError, match=r"dataset='' is empty: give a name \(digits, cifar10, "):
+    with pytest.raises(ValueError, match=r"dataset='' is empty: give a name \(digits, few_digits, cifar10, "):
         source_of("")
 
 

@@ -9,7 +9,7 @@ import pytest
 from macs_hf.disk.claim import RESULTS, claim_folder, locked_folder
 from macs_hf.publishing.folder import CARD_FILE
 from macs_hf.publishing.settings import SETTINGS_FILE
-from macs_hf.report.run import GALLERY, PICTURES, REPORT_FILE, ROWS_FILE
+from macs_hf.report.run import GALLERY, PAGE_FILE, PICTURES, REPORT_FILE, ROWS_FILE
 
 
 RUN = {"command": "evaluate", "model": "tiny", "split": "test", "revision": None}
@@ -43,7 +43,8 @@ def test_results_of_another_run_are_not_overwritten(name: str, tmp_path: Path) -
 
 
 def test_all_that_is_written_counts() -> None:
-    names = {REPORT_FILE, ROWS_FILE, *PICTURES, GALLERY, CARD_FILE, SETTINGS_FILE, "config.json", "model.safetensors"}
+    names = {REPORT_FILE, ROWS_FILE, PAGE_FILE, *PICTURES, GALLERY, CARD_FILE, SETTINGS_FILE, "config.json"}
+    names.add("model.safetensors")
     assert [name for name in names if not any(fnmatch(name, pattern) for pattern in RESULTS)] == []
 
 

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from tiny import NUM_LABELS, Images, arguments, build
 from torch.utils.data import DataLoader, TensorDataset
+from transformers import ViTImageProcessor
 
 import macs_hf
 from macs_hf.models import load_classifier
@@ -19,7 +20,7 @@ from macs_hf.models import load_classifier
 ROOT = Path(__file__).parents[2]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
 SNIPPETS = [
-    pytest.param(code, id=f"{page}-{number}")
+    pytest.param(code, id=f"{page}-{number}", marks=[pytest.mark.slow] * ("export_model(" in code))
     for page, text in sorted(PAGES.items())
     for number, code in enumerate(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
 ]
@@ -35,6 +36,7 @@ def surroundings(folder: Path) -> dict[str, Any]:
         "trainer": macs_hf.MaCSTrainer(model=model, args=arguments(folder), train_dataset=data),
         "validation": Images(400, seed=2),
         "test": Images(40, seed=3),
+        "processor": ViTImageProcessor(size={"height": 32, "width": 32}),
         "torch": torch,
         "train_dataset": data,
         "optimizer": torch.optim.AdamW(model.parameters(), lr=1e-3),
@@ -61,12 +63,16 @@ def test_python_in_the_pages_runs(code: str, tmp_path: Path, monkeypatch: pytest
         model, processor = load_classifier("tiny", [str(digit) for digit in range(10)])
         model.save_pretrained("runs/digits-tiny-macs")
         processor.save_pretrained("runs/digits-tiny-macs")
+    if "export_model(" in code:
+        pytest.importorskip("onnxruntime")
     before = {name: value.clone() for name, value in names["model"].state_dict().items()}
     exec(compile(shortened(code), "snippet", "exec"), names)
     if "supervise(" in code:
         after = names["accelerator"].unwrap_model(names["model"]).state_dict()
         assert any(not torch.equal(before[name], after[name]) for name in before)
         assert torch.isfinite(names["parts"].loss)
+    if "CalibrationCallback(" in code:
+        assert any("eval_ece" in entry for entry in names["trainer"].state.log_history)
     if "pipeline(" in code:
         answers = names["classify"](Image.new("RGB", (8, 8)), top_k=10)
         assert sum(answer["score"] for answer in answers) == pytest.approx(1)
@@ -76,6 +82,8 @@ def test_python_in_the_pages_runs(code: str, tmp_path: Path, monkeypatch: pytest
     if "fold_temperature(model" in code:
         weight = names["model"].classifier.weight
         torch.testing.assert_close(weight * names["temperature"], before["classifier.weight"])
+    if "export_model(" in code:
+        assert names["logits"].shape == (1, NUM_LABELS) and names["report"].int8.drift.n == 200
     if "foggy" in code:
         assert names["foggy"].shape == names["images"].shape and names["foggy"].dtype == torch.uint8
 
@@ -115,7 +123,7 @@ def test_links_lead_somewhere(page: str) -> None:
 def test_every_method_and_make_target_is_named() -> None:
     for name in macs_hf.METHODS:
         assert f"`{name}`" in PAGES["README.md"] and f"`{name}`" in PAGES["docs/training.md"]
-    for target in ("demo", "test", "test-slow", "quality", "style", "help", "dist"):
+    for target in ("demo", "test", "help", "dist"):
         assert f"make {target}" in PAGES["README.md"]
 
 

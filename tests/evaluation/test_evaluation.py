@@ -139,7 +139,7 @@ def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCS
 
     written = write_report(report, rows, tmp_path / "trial")
     names = {"evaluation.json", "samples.parquet", "reliability.png", "risk_coverage.png", "corruptions.png"}
-    names |= {"severity.png", "classes.png", "confusion.png"}
+    names |= {"severity.png", "classes.png", "confusion.png", "report.html"}
     assert {path.name for path in written} == names == {path.name for path in (tmp_path / "trial").iterdir()}
     run = load_run(tmp_path / "trial")
     assert run.report == report
@@ -243,13 +243,14 @@ def test_facts_and_file_names_of_a_folder_of_images(trained: MaCSTrainer, tmp_pa
 def test_pictures_of_an_earlier_report_are_removed(trained: MaCSTrainer, tmp_path: Path) -> None:
     report, rows = evaluate_checkpoint(trained, Images(20, seed=3))
     (tmp_path / "config.json").write_text("precious")
-    for name in ("corruptions.png", "severity.png", "groups.png", "mistakes.png"):
+    for name in ("corruptions.png", "severity.png", "groups.png", "mistakes.png", "report.html"):
         (tmp_path / name).touch()
     written = write_report(report, rows, tmp_path)
     pictures = ["reliability.png", "risk_coverage.png", "classes.png", "confusion.png"]
-    assert [path.name for path in written] == ["evaluation.json", "samples.parquet", *pictures]
+    assert [path.name for path in written] == ["evaluation.json", "samples.parquet", "report.html", *pictures]
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
         *(path.name for path in written),
         "config.json",
     }
     assert (tmp_path / "config.json").read_text() == "precious"
+    assert "Measured" in (tmp_path / "report.html").read_text()

@@ -115,8 +115,8 @@ def test_classes_and_groups_are_those_of_the_rows(
     assert means.to_dict() == pytest.approx({g.name: g.accuracy.value for g in report.groups.groups})
     assert run.rows.to_dataset().column_names == list(frame.columns)
     table = summary_table(report)
-    assert f"lowest accuracy by class: {report.classes.groups[0].name} " in table
-    assert f"lowest accuracy by camera: {report.groups.groups[0].name} " in table
+    assert f"lowest accuracy by class: {report.classes.groups[0].name!r} " in table
+    assert f"lowest accuracy by camera: {report.groups.groups[0].name!r} " in table
 
 
 def test_more_classes_than_a_table_holds(trained: MaCSTrainer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,11 +141,14 @@ class Reading(Connection):
 
     def on_refs(self) -> None:
         repo = self.repo()
+        proposed = {name: commit for name, commit in repo.branches.items() if name.startswith("refs/pr/")}
+        branches = {name: commit for name, commit in repo.branches.items() if name not in proposed}
         refs = {
             key: [{"name": n, "ref": f"refs/{folder}/{n}", "targetCommit": c} for n, c in sorted(names.items())]
-            for key, folder, names in (("branches", "heads", repo.branches), ("tags", "tags", repo.tags))
+            for key, folder, names in (("branches", "heads", branches), ("tags", "tags", repo.tags))
         }
-        self.send_json({**refs, "converts": [], "pullRequests": []})
+        refs["pullRequests"] = [{"name": n, "ref": n, "targetCommit": c} for n, c in sorted(proposed.items())]
+        self.send_json({**refs, "converts": []})
 
     def on_resolve(self) -> None:
         repo = self.repo(contents=True)

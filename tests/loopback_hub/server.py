@@ -6,7 +6,7 @@
 
 or `python -m loopback_hub.server --root DIR --port 0`, whose first line of output is the endpoint.
 
-Uploads go through LFS (`env` sets `HF_HUB_DISABLE_XET=1`). Not here: xet, pull requests, git itself, rate limits, and
+Uploads go through LFS (`env` sets `HF_HUB_DISABLE_XET=1`). Not here: xet, discussions, git itself, rate limits, and
 most of the Hub's checks of cards. `hub.routes` names the clients' requests; `inject` makes any of them fail.
 """
 

@@ -65,6 +65,7 @@ class Repo:
     branches: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     commits: dict[str, Commit] = field(default_factory=dict)
+    pull_requests: list[dict[str, str]] = field(default_factory=list)  # the first is number 1, on `refs/pr/1`
 
     @property
     def owner(self) -> str:
@@ -85,6 +86,13 @@ class Repo:
         while commit is not None:
             yield commit
             commit = self.commits.get(commit.parent) if commit.parent else None
+
+    def open_pull_request(self, target: str, **facts: str) -> str:
+        """A branch for a proposal, which starts where its target is; returns its name."""
+        self.pull_requests.append({"target": target, **facts})
+        branch = f"refs/pr/{len(self.pull_requests)}"
+        self.branches[branch] = self.branches[target]
+        return branch
 
     def object_path(self, sha256: str) -> Path:
         return self.folder / "objects" / sha256

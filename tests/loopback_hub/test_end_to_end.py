@@ -15,6 +15,9 @@ from loopback_hub.connection import Account
 from loopback_hub.server import ALICE, ALICE_READS, HubServer
 from loopback_hub.shapes import load_lookalikes, push_data_and_models, push_lookalikes, use_pushed_models
 
+from macs_hf.report import EvaluationReport
+from macs_hf.report.corruption_names import STANDARD_15
+
 
 pytestmark = pytest.mark.slow
 
@@ -22,27 +25,29 @@ ROOT = Path(__file__).parents[2]
 OWNERS = ("lab", "uoft-cs", "ufldl-stanford", "timm", "ethz", "dpdl-benchmark")
 SHORT = "--max_steps 3 --per_device_train_batch_size 16 --learning_rate 0.01 --corruptions none --disable_tqdm true "
 SHORT += "--use_cpu --logging_steps 1 --eval_strategy no --save_strategy no --report_to none"
-LAUNCH = ["-m", "accelerate.commands.launch", "--config_file", str(ROOT / "examples" / "accelerate" / "cpu.yaml")]
-LAUNCH += ["--num_processes", "2", "--main_process_port", "0"]
+LAUNCH = ["-m", "accelerate.commands.launch", "--num_processes", "2", "--main_process_port", "0", "--config_file"]
 
 
 def run_script(
-    hub: HubServer, script: str, *options: str, launch: bool = False, token: str | None = ALICE, **env: str
+    hub: HubServer, script: str, *options: str, launch: str | None = None, token: str | None = ALICE, **env: str
 ) -> subprocess.CompletedProcess:
-    command = [sys.executable, *(LAUNCH if launch else ()), str(ROOT / "examples" / script), *options]
+    launcher = [] if launch is None else [*LAUNCH, str(ROOT / "examples" / "accelerate" / f"{launch}.yaml")]
+    if launch == "fsdp2":
+        launcher.append(str(ROOT / "tests" / "fsdp_on_cpu.py"))
+    command = [sys.executable, *launcher, str(ROOT / "examples" / script), *options]
     environment = {**os.environ, **hub.env(token), **env}
     return subprocess.run(command, env=environment, cwd=hub.root, capture_output=True, text=True, timeout=600)
 
 
 def train(hub: HubServer, options: str, **how: Any) -> subprocess.CompletedProcess:
-    done = run_script(hub, "train.py", *options.split(), *SHORT.split(), **how)
+    done = run_script(hub, "train.py", *SHORT.split(), *options.split(), **how)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-5000:]
     return done
 
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
-    """With the data and models, one model trained and pushed by one process, another by two."""
+    """With the data and models, one model trained and pushed by one process, another by two, and one in shards."""
     accounts = {ALICE: Account("alice", orgs=OWNERS), ALICE_READS: Account("alice", "read", OWNERS)}
     with HubServer(tmp_path_factory.mktemp("hub"), accounts=accounts) as server:
         run_client(server, push_data_and_models, args=[str(ROOT / "macs_hf" / "metrics" / "modules" / "ece")])
@@ -50,17 +55,25 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
         branch = (
             "--push_to_hub --hub_model_id lab/two --hub_revision trial --hub_private_repo true --license cc-by-4.0"
         )
-        train(server, f"--dataset alice/shapes --model alice/base --output_dir runs/two {branch}", launch=True)
+        train(server, f"--dataset alice/shapes --model alice/base --output_dir runs/two {branch}", launch="cpu")
+        sharded = "--push_to_hub --hub_model_id lab/sharded --corruptions cifar --corruption_samples 9 --use_cpu true"
+        train(
+            server,
+            f"--dataset alice/shapes --model alice/base --output_dir runs/sharded {sharded}",
+            launch="fsdp2",
+        )
         yield server
 
 
 @pytest.fixture(scope="module")
 def used(hub: HubServer) -> dict[str, dict[str, Any]]:
-    models = [["alice/by-timm", "main"], ["lab/two", "trial"]]
+    models = [["alice/by-timm", "main"], ["lab/two", "trial"], ["lab/sharded", "main"]]
     return run_client(hub, use_pushed_models, args=[models])
 
 
-@pytest.mark.parametrize(("repo", "run"), [("alice/by-timm", "by-timm"), ("lab/two", "two")])
+@pytest.mark.parametrize(
+    ("repo", "run"), [("alice/by-timm", "by-timm"), ("lab/two", "two"), ("lab/sharded", "sharded")]
+)
 def test_downloaders_get_the_probabilities_that_were_measured(
     hub: HubServer, used: dict[str, dict[str, Any]], repo: str, run: str
 ) -> None:
@@ -70,7 +83,7 @@ def test_downloaders_get_the_probabilities_that_were_measured(
     assert max(result[way] for way in ("auto", "pipeline")) < 1e-5
     assert result["temperature"] == pytest.approx(report["temperature"]["value"])
     measured = {name: report["after"]["metrics"][name]["value"] for name in ("accuracy", "ece", "nll")}
-    assert result["metrics"] == pytest.approx(measured, abs=1e-6)
+    assert {name: result["metrics"][name] for name in measured} == pytest.approx(measured, abs=1e-6)
     assert result["ece"] == pytest.approx(measured["ece"], abs=1e-5)
 
 
@@ -97,11 +110,25 @@ def test_one_push_without_secrets_or_pickles(hub: HubServer, repo: str, branch: 
     assert set(files) == processor | {
         *(".gitattributes", "README.md", "config.json", "model.safetensors"),
         *("card.json", "evaluation.json", "samples.parquet", "reliability.png", "risk_coverage.png"),
-        *("classes.png", "confusion.png"),
+        *("classes.png", "confusion.png", "report.html"),
     }
     assert (hub.root / "runs" / run / "training_args.bin").exists()
     assert not [path for path, content in hub.stored_bytes(repo) if ALICE.encode() in content]
     assert hub.repo(repo).private == (repo == "lab/two")
+
+
+def test_training_in_shards_ends_in_one_whole_calibrated_model(
+    hub: HubServer, used: dict[str, dict[str, Any]]
+) -> None:
+    report = json.loads((hub.root / "runs" / "sharded" / "evaluation.json").read_text())
+    assert report["temperature"]["value"] == used["lab/sharded"]["temperature"] != 1
+    files = hub.files("lab/sharded")
+    assert [name for name in files if name.endswith((".safetensors", ".bin"))] == ["model.safetensors"]
+    assert json.loads(files["config.json"])["architectures"] == ["ResNetForImageClassification"]
+    assert "corruptions.png" in files
+    table = EvaluationReport.load(hub.root / "runs" / "sharded" / "evaluation.json").corruptions
+    shown = used["lab/sharded"]["metrics"]["corruption_accuracy"]
+    assert table.n == 9 and shown == pytest.approx(table.mean(STANDARD_15), abs=1e-6)
 
 
 def test_selective_prediction_of_a_downloaded_model(hub: HubServer) -> None:
@@ -134,7 +161,7 @@ def test_the_script_says_what_is_wrong_before_training(hub: HubServer, options: 
 def test_two_processes_train_from_a_stream(hub: HubServer) -> None:
     options = "--dataset alice/shapes --model alice/base --output_dir runs/stream --streaming "
     options += "--max_eval_samples 105 --shuffle_buffer 20"
-    train(hub, options, launch=True)
+    train(hub, options, launch="cpu")
     report = json.loads((hub.root / "runs" / "stream" / "evaluation.json").read_text())
     assert report["n"] == 40 and report["temperature"]["n"] == 105
     assert any(request.status == 206 for request in hub.requests)  # parts of files were read

@@ -1,4 +1,4 @@
-"""What the clients change on the loopback Hub: repositories, uploads, commits, branches and tags."""
+"""What the clients change on the loopback Hub: repositories, uploads, commits, pull requests, branches and tags."""
 
 import base64
 import json
@@ -8,7 +8,7 @@ from typing import Any
 from loopback_hub.card import card_errors, read_metadata
 from loopback_hub.connection import HubError
 from loopback_hub.reading import Reading
-from loopback_hub.store import LFS_SUFFIXES, StoredFile
+from loopback_hub.store import LFS_SUFFIXES, Repo, StoredFile
 
 
 class Api(Reading):
@@ -64,8 +64,17 @@ class Api(Reading):
 
     # Changing a repository
 
+    def _changed_repo(self, proposed: bool) -> Repo:
+        """Its owners may change a repository; everybody who can see it and has a token that writes may propose to."""
+        repo = self.repo(write=not proposed, contents=True)
+        if proposed and self.account is None:
+            raise HubError(401, "Invalid username or password.")
+        if proposed and self.account.role != "write":
+            raise HubError(403, "Forbidden: you must use a write token to open a pull request")
+        return repo
+
     def on_preupload(self) -> None:
-        repo = self.repo(write=True)
+        repo = self._changed_repo("create_pr" in self.query)
         current = self.commit_of(repo).files
         files = []
         for file in json.loads(self.body)["files"]:
@@ -78,9 +87,10 @@ class Api(Reading):
         self.send_json({"files": files})
 
     def on_lfs_batch(self) -> None:
-        repo = self.repo(write=True)
+        payload = json.loads(self.body)
+        repo = self._changed_repo("ref" not in payload)  # the client names a branch, but for a pull request
         objects = []
-        for wanted in json.loads(self.body)["objects"]:
+        for wanted in payload["objects"]:
             entry = {"oid": wanted["oid"], "size": wanted["size"]}
             if not repo.object_path(wanted["oid"]).is_file():
                 url = self._object_url(repo, wanted["oid"])
@@ -101,9 +111,8 @@ class Api(Reading):
         self.send_json({})
 
     def on_commit(self) -> None:
-        repo, branch, store = self.repo(write=True), self.args["rev"], self.server.store
-        if "create_pr" in self.query:
-            raise HubError(400, "this Hub has no pull requests")
+        proposed = "create_pr" in self.query
+        repo, branch, store = self._changed_repo(proposed), self.args["rev"], self.server.store
         if branch not in repo.branches:
             raise HubError(404, f"Invalid rev id: {branch}", "RevisionNotFound")
         lines = [json.loads(line) for line in self.body.splitlines() if line.strip()]
@@ -137,9 +146,14 @@ class Api(Reading):
                 raise HubError(412, f"A commit has happened since {expected}. Please refresh and try again.")
             title, message = header.get("summary", ""), header.get("description", "")
             author = self.account.user
+            if proposed:
+                branch = repo.open_pull_request(branch, title=title, description=message, author=author)
             commit = store.commit(repo, branch, title=title, message=message, author=author, add=add, delete=delete)
-        url = f"{self.server.endpoint}/{repo.url_path}/commit/{commit.id}"
-        self.send_json({"success": True, "commitOid": commit.id, "commitUrl": url, "hookOutput": ""})
+        page = f"{self.server.endpoint}/{repo.url_path}"
+        answer = {"success": True, "commitOid": commit.id, "commitUrl": f"{page}/commit/{commit.id}", "hookOutput": ""}
+        if proposed:
+            answer["pullRequestUrl"] = f"{page}/discussions/{len(repo.pull_requests)}"
+        self.send_json(answer)
 
     def on_branch(self) -> None:
         start = json.loads(self.body or b"{}").get("startingPoint") or "main"

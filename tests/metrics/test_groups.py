@@ -45,6 +45,23 @@ def test_measures_are_those_of_the_images_of_a_group() -> None:
     assert [group.gap_significant for group in table.groups] == [True, True, False]  # cat: 4 points may be chance
 
 
+def test_coverage_of_sets_in_each_group() -> None:
+    rows = simulated([0.9, 0.5, 0.7], 200, claim=0.8)
+    covered = np.concatenate([np.arange(200) < held for held in (199, 150, 180)])
+    table = group_measures(rows, names=["cat", "dog", "fox"], covered=covered, promised_coverage=0.9)
+    assert table.promised_coverage == 0.9
+    found = {group.name: group for group in table.groups}
+    for name, held in (("cat", 199), ("dog", 150), ("fox", 180)):
+        expected = stats.binomtest(held, 200).proportion_ci(method="wilson")
+        assert found[name].coverage.value == held / 200
+        assert (found[name].coverage.low, found[name].coverage.high) == pytest.approx(tuple(expected))
+        others = [int(covered.sum()) - held, 400]
+        p = stats.fisher_exact([[held, 200 - held], [others[0], others[1] - others[0]]]).pvalue
+        assert found[name].coverage_significant == (p < 0.05 / 3)
+    assert [found[name].coverage_significant for name in ("cat", "dog", "fox")] == [True, True, False]
+    assert group_measures(rows).groups[0].coverage is None
+
+
 def test_equal_and_calibrated_groups_are_rarely_significant() -> None:
     """Of 60 tables with 10 groups each, about three may flag anything; without Holm's correction 24 would."""
     flagged, gap_flagged = 0, 0

@@ -58,7 +58,7 @@ def run(model: Any, objective: Objective, seed: int | None = 1) -> Any:
 
 
 VIEWS = dict.fromkeys(METHODS, 1) | {"augmix": 3, "macs_augmix": 4}
-VIEWS |= dict.fromkeys(("consistency_only", "macs", "macs_pixel", "two_view_ce"), 2)
+VIEWS |= dict.fromkeys(("consistency_only", "macs", "macs_pixel", "two_view_ce"), 2) | {"recommended": 1.25}
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -168,9 +168,13 @@ def _from_pretrained(
     path: str, revision: str | None, image_size: int | None, **kwargs: Any
 ) -> tuple[PreTrainedModel, Any, dict[str, Any]]:
     source = {"revision": revision, "trust_remote_code": False}
-    config = None if image_size is None else AutoConfig.from_pretrained(path, **source)
+    config = AutoConfig.from_pretrained(path, **source)
     stored_size = None  # that of the processor, if another is wanted
-    if isinstance(config, TimmWrapperConfig):
+    if isinstance(config, TimmWrapperConfig) and "num_classes" in (config.model_args or {}):
+        # timm writes it since 1.0.31, and transformers fails on it: it passes the number of labels itself.
+        config.model_args = {key: value for key, value in config.model_args.items() if key != "num_classes"}
+        kwargs["model_args"] = config.model_args
+    if isinstance(config, TimmWrapperConfig) and image_size is not None:
         stored_size = tuple(config.pretrained_cfg["input_size"][1:])
         kwargs |= changes_for_size(config, image_size)
         processor = TimmWrapperImageProcessor(kwargs["pretrained_cfg"], config.architecture)

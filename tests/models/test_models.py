@@ -314,6 +314,17 @@ def test_a_timm_model_is_loaded_and_saved_at_another_size(tmp_path: Path) -> Non
     assert timm.create_model(f"local-dir:{tmp_path / 'new'}").pretrained_cfg["input_size"] == [3, 48, 48]
 
 
+def test_a_folder_that_timm_wrote_is_loaded(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    backbone = timm.create_model("resnet10t", num_classes=3)
+    timm.models.save_for_hf(backbone, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_args": {"num_classes": 3, "in_chans": 3}}))
+    model, _ = load_pretrained(str(tmp_path))
+    assert torch.equal(logits_of(model), logits_of(backbone))
+    assert load_classifier(str(tmp_path), NEW, image_size=SIZE)[0].config.num_labels == len(NEW)
+
+
 def test_a_network_that_is_built_for_one_size_is_refused_at_another(tmp_path: Path) -> None:
     saved_vit(tmp_path)
     for load in (load_pretrained, lambda name, **size: load_classifier(name, NEW, **size)):

@@ -317,7 +317,7 @@ def test_a_timm_model_is_loaded_and_saved_at_another_size(tmp_path: Path) -> Non
 def test_a_folder_that_timm_wrote_is_loaded(tmp_path: Path) -> None:
     torch.manual_seed(0)
     backbone = timm.create_model("resnet10t", num_classes=3)
-    timm.models.save_for_hf(backbone, tmp_path)
+    timm.models.save_for_hf(backbone, tmp_path, safe_serialization=True)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"model_args": {"num_classes": 3, "in_chans": 3}}))
     model, _ = load_pretrained(str(tmp_path))

@@ -143,7 +143,7 @@ def write_report(
     Args:
         report, rows: As [`evaluate_checkpoint`] returns them.
         folder (`str` or `Path`): The run's folder.
-        compact (`bool`, *optional*, defaults to `False`): Store 16 bits of each score in place of 32.
+        compact (`bool`, *optional*, defaults to `False`): Store each score to about 3 %, in less space.
 
     Returns:
         `list[Path]`: What was written.

@@ -13,7 +13,9 @@ from .corruption_names import CORRUPTIONS, SEVERITIES
 
 ImageScore = Literal["accuracy", "nll", "scaled_nll"]
 NOT_MEASURED = 255  # in `hits`: this image was not seen under this corruption
-# Prefixes of the columns in a file of samples, such as `hits_fog`.
+# Columns in a file of samples: if each image was seen under one corruption, its name and what was found; otherwise one
+# column for each corruption, with a prefix, such as `hits_fog`.
+ONE = "corruption"
 HITS, NLL, SCALED_NLL = "hits_", "nll_", "scaled_nll_"
 
 
@@ -71,18 +73,27 @@ class CorruptionRows:
 
     def to_columns(self, n: int) -> dict[str, np.ma.MaskedArray]:
         """Columns of a table of all `n` test images, masked where nothing was measured."""
+        arrays = {HITS: self.hits, NLL: self.nll, SCALED_NLL: self.scaled_nll}
+        arrays = {prefix: array for prefix, array in arrays.items() if array is not None}
+        seen = self.hits != NOT_MEASURED
         columns = {}
-        for prefix, array in ((HITS, self.hits), (NLL, self.nll), (SCALED_NLL, self.scaled_nll)):
-            for column, name in enumerate(self.names if array is not None else ()):
-                whole = np.ma.masked_all(n, dtype=array.dtype)
-                seen = self.hits[:, column] != NOT_MEASURED
-                whole[self.index[seen]] = array[seen, column]
-                columns[f"{prefix}{name}"] = whole
+        if len(self) and (seen.sum(axis=1) == 1).all():
+            which = seen.argmax(axis=1)
+            columns[ONE] = _spread(np.array(self.names)[which], self.index, n)
+            for prefix, array in arrays.items():
+                columns[f"{prefix}{ONE}"] = _spread(array[np.arange(len(self)), which], self.index, n)
+            return columns
+        for prefix, array in arrays.items():
+            for column, name in enumerate(self.names):
+                here = seen[:, column]
+                columns[f"{prefix}{name}"] = _spread(array[here, column], self.index[here], n)
         return columns
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, np.ma.MaskedArray]) -> CorruptionRows | None:
         """The inverse of [`to_columns`](CorruptionRows.to_columns); `None` if there are no such columns."""
+        if ONE in columns:
+            return cls._from_one(columns)
         names = tuple(name for name in CORRUPTIONS if f"{HITS}{name}" in columns)
         if not names:
             return None
@@ -97,3 +108,31 @@ class CorruptionRows:
 
         hits = stacked(HITS, np.uint8, NOT_MEASURED)
         return cls(index, names, hits, stacked(NLL, np.float32, np.nan), stacked(SCALED_NLL, np.float32, np.nan))
+
+    @classmethod
+    def _from_one(cls, columns: Mapping[str, np.ma.MaskedArray]) -> CorruptionRows:
+        if f"{HITS}{ONE}" not in columns:
+            raise ValueError(f"it has a column {ONE!r}, but no {HITS + ONE!r}")
+        index = np.flatnonzero(~np.ma.getmaskarray(columns[ONE]))
+        seen = [str(name) for name in columns[ONE].data[index]]
+        if unknown := sorted(set(seen) - set(CORRUPTIONS)):
+            raise ValueError(f"there is no corruption {unknown[0]!r}")
+        names = tuple(name for name in CORRUPTIONS if name in set(seen))
+        place = np.arange(len(index)), np.array([names.index(name) for name in seen], dtype=np.int64)
+
+        def placed(prefix: str, kind: type, missing: float) -> np.ndarray | None:
+            if f"{prefix}{ONE}" not in columns:
+                return None
+            array = np.full((len(index), len(names)), missing, dtype=kind)
+            array[place] = np.ma.filled(columns[f"{prefix}{ONE}"].astype(kind), missing)[index]
+            return array
+
+        hits = placed(HITS, np.uint8, NOT_MEASURED)
+        return cls(index, names, hits, placed(NLL, np.float32, np.nan), placed(SCALED_NLL, np.float32, np.nan))
+
+
+def _spread(values: np.ndarray, index: np.ndarray, n: int) -> np.ma.MaskedArray:
+    """`n` values, those at `index` given and the others masked."""
+    whole = np.ma.masked_all(n, dtype=values.dtype)
+    whole[index] = values
+    return whole

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .corruption_rows import HITS, NLL, SCALED_NLL, CorruptionRows
+from .corruption_rows import HITS, NLL, ONE, SCALED_NLL, CorruptionRows
 from .evaluation import EvaluationReport
 from .rows import COLUMNS, ORIGIN, SampleRows
 
@@ -73,7 +73,8 @@ def save_run(
         rows (sequence of [`SampleRows`]): As `evaluate_checkpoint` returns them: of the model and, if it was given a
             temperature, of the model with it.
         folder (`str` or `Path`): Where to; made if it is not there.
-        compact (`bool`, *optional*, defaults to `False`): Store 16 bits of each score in place of 32.
+        compact (`bool`, *optional*, defaults to `False`): Store each score to about 3 %, in less than
+            half of the space: the rounding errors vanish in the mean over images.
     """
     import pyarrow.parquet  # slow to import, and not needed to measure
 
@@ -121,7 +122,7 @@ def load_run(folder: str | PathLike[str]) -> Run:
     try:
         rows = _rows(table)
         before = None if report.after is None else _rows_before(table, rows, report.temperature.value)
-        corrupted = [name for name in table.column_names if name.startswith((HITS, NLL, SCALED_NLL))]
+        corrupted = [name for name in table.column_names if name.startswith((HITS, NLL, SCALED_NLL)) or name == ONE]
         corrupted_rows = CorruptionRows.from_columns({name: _masked(table[name]) for name in corrupted})
         _check_belongs(rows, report)
     except ValueError as error:
@@ -182,21 +183,32 @@ def _check_belongs(rows: SampleRows, report: EvaluationReport) -> None:
 
 
 def _halved(table: pyarrow.Table) -> pyarrow.Table:
-    """With scores of 16 bits, where they are not too large for it."""
+    """With scores of 16 bits and few digits, where they are not too large for it."""
     import pyarrow
 
     for place, name in enumerate(table.column_names):
         if table[name].type == pyarrow.float32():
             column = _masked(table[name])
             if np.ma.abs(column).max() <= np.finfo(np.float16).max:
-                halved = _in_bins(column.data) if name.endswith("confidence") else column.data.astype(np.float16)
+                halved = _in_bins(column.data) if name.endswith("confidence") else _few_digits(column.data)
                 table = table.set_column(place, name, pyarrow.array(halved, mask=np.ma.getmaskarray(column)))
     return table
 
 
+def _few_digits(scores: np.ndarray, digits: int = 5) -> np.ndarray:
+    """Rounded to so many binary digits: the other bits are 0, and take no space on disk."""
+    mantissa, exponent = np.frexp(scores)
+    return np.ldexp(np.round(mantissa * 2**digits) / 2**digits, exponent).astype(np.float16)
+
+
 def _in_bins(confidence: np.ndarray) -> np.ndarray:
-    """Rounded to 16 bits, each in the bin where it was: a sample that changes bins changes the calibration error."""
-    halved = confidence.astype(np.float16)
-    moved = np.ceil(halved.astype(np.float64) * N_BINS) != np.ceil(confidence.astype(np.float64) * N_BINS)
-    halved[moved] = np.nextafter(halved, np.where(halved < confidence, np.float16(1), np.float16(0)))[moved]
-    return halved
+    """As [`_few_digits`], but each in the bin where it was: one that changes bins changes the calibration error."""
+    rounded, bins = _few_digits(confidence, digits=7), _bin(confidence)
+    rounded = np.where(_bin(rounded) == bins, rounded, confidence.astype(np.float16))
+    moved = _bin(rounded) != bins
+    rounded[moved] = np.nextafter(rounded, np.where(rounded < confidence, np.float16(1), np.float16(0)))[moved]
+    return rounded
+
+
+def _bin(confidence: np.ndarray) -> np.ndarray:
+    return np.ceil(confidence.astype(np.float64) * N_BINS)

@@ -98,9 +98,9 @@ def test_compact_rows_give_the_same_metrics(tmp_path: Path) -> None:
         save_run(report_of(rows), rows, tmp_path / str(compact), compact=compact)
     small, large = (load_run(tmp_path / name) for name in ("True", "False"))
     sizes = [(tmp_path / name / "samples.parquet").stat().st_size for name in ("True", "False")]
-    assert sizes[0] < 0.6 * sizes[1]
+    assert sizes[0] < 0.45 * sizes[1]
     for mine, theirs in ((small.rows, large.rows), (small.rows_before, large.rows_before)):
-        assert summarize(mine) == pytest.approx(summarize(theirs), abs=2e-5)
+        assert summarize(mine) == pytest.approx(summarize(theirs), rel=5e-4)
         np.testing.assert_array_equal(np.ceil(mine.confidence * 15), np.ceil(theirs.confidence * 15))
 
 

@@ -34,6 +34,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"headline": study.headline, "methods": methods},
     "docs/training.md": {"arguments": arguments, "sharding": measurements.sharding},
     "docs/study.md": {
+        "finetuning": study.finetuning,
         "search": study.search,
         "findings": study.findings,
         "more": study.more,

@@ -45,7 +45,7 @@ test-oldest: .venv-oldest/.installed  ## run the fast tests with the oldest vers
 	@touch $@
 
 test-browser: .venv-browser/.installed  ## run the tests of the app, in Chromium (apt-get install chromium)
-	.venv-browser/bin/python -m pytest -m "not slow" tests/app/test_serving.py tests/app/test_take_away.py tests/browser
+	.venv-browser/bin/python -m pytest -m "not slow" tests/app/test_serving.py tests/app/test_model_download.py tests/browser
 
 quality: .venv/.installed  ## check formatting, lint, the direction of imports and the declared dependencies
 	$(BIN)/ruff format --check $(SOURCES)

@@ -39,7 +39,7 @@ def share_statistics(model: nn.Module) -> None:
 
 
 @contextmanager
-def whole_weights(model: nn.Module) -> Iterator[None]:
+def gathered_weights(model: nn.Module) -> Iterator[None]:
     """
     Inside, each process has all weights, as copies, and runs the model on its own, as often as it needs. All processes
     have to enter together. Nothing happens to a model that is not divided.

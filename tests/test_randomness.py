@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
 
 from macs_hf import randomness
-from macs_hf.data.keyed import KeyedDataset
+from macs_hf.data.keyed_draws import KeyedDataset
 from macs_hf.randomness import cpu_rng_seeded, global_rng_preserved, mix_seed
 
 

@@ -26,8 +26,8 @@ from torch import Tensor
 
 from macs_hf.evaluation import ByteImages, evaluate_corruptions
 from macs_hf.evaluation.corruption_comparison import paired_difference
-from macs_hf.evaluation.design import spread_assignment
-from macs_hf.evaluation.tally import standard_error
+from macs_hf.evaluation.corruption_counts import standard_error
+from macs_hf.evaluation.corruption_design import spread_assignment
 from macs_hf.pixels import PixelStats
 
 

@@ -13,7 +13,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import httpx
 
-from ..hub.reach import TIMEOUT_SECONDS, is_local
+from ..hub.connection import TIMEOUT_SECONDS, is_local
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

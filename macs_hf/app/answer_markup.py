@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ..report.markup import percent, section, text
 from .curves import severity_curve
 from .markup import picture
-from .trying import Answer, Reading
+from .prediction import Answer, Reading
 
 
 SHOWN_CLASSES = 5

@@ -10,7 +10,7 @@ from .access import Access
 from .job import Job, Progress, explain
 from .limits import AUDITS_AT_ONCE, MAX_AUDITED_IMAGES
 from .markup import notice
-from .take_away import take_away
+from .model_download import download_panel
 from .visitor import Visitor
 
 
@@ -92,7 +92,7 @@ def audit_tab(visitor: gr.State, access: Access, model: str, dataset: str, first
     status = gr.HTML(apply_default_css=False, elem_id="status")
     page = gr.HTML(first_page or EMPTY, apply_default_css=False, elem_id="report")
     with gr.Column(visible=False, elem_classes="take") as take:
-        take_away(visitor)
+        download_panel(visitor)
 
     fields = {
         "model": model_field,

@@ -11,12 +11,12 @@ from torch import Tensor
 from ..calibration import fold_temperature, store_guarantees
 from ..data.images import ImageDataset
 from ..data.sources import source_of
-from ..disk.names import public_words
+from ..disk.public_names import public_words
 from ..evaluation.checkpoint import default_corruptions, evaluate_checkpoint, write_report
-from ..evaluation.design import default_design
-from ..evaluation.facts import class_names
+from ..evaluation.corruption_design import default_design
 from ..evaluation.gallery import confident_mistakes
-from ..evaluation.subject import Subject, load_subject, save_calibrated
+from ..evaluation.metadata import class_names
+from ..evaluation.model_and_data import ModelAndData, load_model_and_data, save_calibrated
 from ..models.loading import load_pretrained
 from ..report.corruption_names import CORRUPTIONS, SEVERITIES
 from ..report.evaluation import EvaluationReport
@@ -139,7 +139,7 @@ def audit(request: AuditRequest, folder: Path, job: Job) -> Audit:
         validation_split=request.calibration_split,
         test_split=request.split,
     )
-    subject = load_subject(
+    loaded = load_model_and_data(
         request.model,
         source,
         folder / "audit",
@@ -150,30 +150,30 @@ def audit(request: AuditRequest, folder: Path, job: Job) -> Audit:
         per_device_eval_batch_size=64,
     )
     corrupting = request.corrupted_images != 0
-    params = default_corruptions(subject.trainer.processing_class) if corrupting else None
-    job.step(stage="Measuring", total=_images_to_pass(subject, request.corrupted_images if params else 0))
-    model = subject.trainer.model
+    params = default_corruptions(loaded.trainer.processing_class) if corrupting else None
+    job.step(stage="Measuring", total=_images_to_pass(loaded, request.corrupted_images if params else 0))
+    model = loaded.trainer.model
     model.register_forward_pre_hook(lambda _, args, kwargs: job.step(images_in(args, kwargs)), with_kwargs=True)
-    facts = subject.facts
+    metadata = loaded.metadata
     if request.archive is not None:
-        facts = facts | {"dataset": Path(request.archive).stem}
+        metadata = metadata | {"dataset": Path(request.archive).stem}
     report, rows = evaluate_checkpoint(
-        subject.trainer,
-        subject.test,
-        subject.calibration,
+        loaded.trainer,
+        loaded.test,
+        loaded.calibration,
         corruptions=params,
         corruption_samples=request.corrupted_images or None,
         command=request.command,
-        **facts,
+        **metadata,
     )
     job.step(stage="Drawing")
-    labels = class_names(subject.trainer, model.config.num_labels)
-    first = [subject.test[index]["pixel_values"] for index in range(min(CHECKED_IMAGES, len(subject.test)))]
+    labels = class_names(loaded.trainer, model.config.num_labels)
+    first = [loaded.test[index]["pixel_values"] for index in range(min(CHECKED_IMAGES, len(loaded.test)))]
     return Audit(
         request,
         report,
         rows,
-        _mistakes(subject.test, rows[-1], labels),
+        _mistakes(loaded.test, rows[-1], labels),
         checked_images=torch.stack(first),
         notes=tuple(job.notes),
     )
@@ -206,10 +206,10 @@ def _mistakes(dataset: ImageDataset, rows: SampleRows, labels: tuple[str, ...]) 
     return tuple(found)
 
 
-def _images_to_pass(subject: Subject, corrupted: int | None) -> int:
-    tested = len(subject.test)
+def _images_to_pass(loaded: ModelAndData, corrupted: int | None) -> int:
+    tested = len(loaded.test)
     count = tested + min(MARGIN_SAMPLES, tested) * MARGIN_PASSES
-    count += len(subject.calibration) if subject.calibration is not None else 0
+    count += len(loaded.calibration) if loaded.calibration is not None else 0
     corrupted = tested if corrupted is None else min(tested, corrupted)
     corruptions = 1 if default_design(corrupted) == "spread" else len(CORRUPTIONS)
     return count + corrupted * corruptions * len(SEVERITIES)

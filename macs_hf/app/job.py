@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ..hub.failures import HINT, sentence
+from ..hub.error_messages import HINT, user_message
 
 
 Result = TypeVar("Result")
@@ -134,7 +134,7 @@ FIELDS = {
 
 def explain(error: Exception) -> str:
     """What a visitor has to know about an error. One that they cannot fix is shown to the owner of the server."""
-    text = sentence(error)
+    text = user_message(error)
     if text is None:
         traceback.print_exception(error)
         return UNEXPECTED

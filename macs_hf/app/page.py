@@ -2,7 +2,7 @@
 
 import gradio as gr
 
-from ..hub.reach import is_local
+from ..hub.connection import is_local
 from ..report.run import Run, load_run
 from .access import Access
 from .audit_tab import audit_tab

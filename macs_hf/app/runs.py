@@ -8,7 +8,7 @@ from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import httpx
 
-from ..hub.reach import is_local
+from ..hub.connection import is_local
 from ..report.run import REPORT_FILE, ROWS_FILE, Run, load_run
 from .access import Access
 from .visitor import Visitor

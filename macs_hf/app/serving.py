@@ -85,7 +85,7 @@ def _warm_up(job: Job) -> None:
     from datasets import disable_progress_bars
     from transformers.utils.logging import disable_progress_bar
 
-    from . import auditing, trying  # noqa: F401
+    from . import auditing, prediction  # noqa: F401
 
     # The page shows how far the work is.
     disable_progress_bars()

@@ -8,9 +8,9 @@ import gradio as gr
 from ..report.corruption_names import FAMILIES, SEVERITIES
 from .access import Access
 from .job import explain
-from .known_calibration import Calibration, audited_calibration, stored_calibration
 from .limits import ANSWERS_AT_ONCE
 from .markup import notice
+from .model_calibration import Calibration, audited_calibration, stored_calibration
 from .visitor import Visitor
 
 
@@ -91,7 +91,7 @@ def try_page(
 ) -> tuple[Calibration, str]:
     """What is known about the model's calibration, and what it says of the image, as HTML."""
     from .answer_markup import answer_page
-    from .trying import answer, classifier
+    from .prediction import answer, classifier
     from .uploads import read_image
 
     if image is None:

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..disk.room import check_room, readable
-from ..training.identity import sharding_of
+from ..disk.free_space import check_free_space, readable_size
+from ..training.run_identity import sharding_of
 
 
 # What `eval_` is put in front of when a model is evaluated during training.
@@ -95,8 +95,8 @@ def check_disk(args: Any, model: Any) -> None:
     # The final model is written beside the one that it replaces.
     needed = weights * (copies * count + 2)
     there = sum(path.stat().st_size for path in Path(args.output_dir).glob("checkpoint-*/*") if path.is_file())
-    what = f"{count} checkpoints of {readable(weights * copies)} and the final model of {readable(weights)}"
-    check_room(args.output_dir, needed - there, f"{what}; save_total_limit=1 and save_only_model=True need less")
+    what = f"{count} checkpoints of {readable_size(weights * copies)} and the final model of {readable_size(weights)}"
+    check_free_space(args.output_dir, needed - there, f"{what}; save_total_limit=1 and save_only_model=True need less")
 
 
 def _checkpoints(args: Any) -> int:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from ..disk.secrets import redact
-from ..hub.failures import sentence
+from ..hub.error_messages import user_message
 from .folders import is_main_process
 
 
@@ -64,7 +64,7 @@ def plain_errors(program: str, arguments: Iterable[str] = ()) -> Iterator[None]:
         _write(f"\n{program}: interrupted")
         raise SystemExit(130) from None
     except Exception as error:
-        text = sentence(error)
+        text = user_message(error)
         if text is None or os.environ.get("MACS_HF_TRACEBACK"):
             raise
         _write(f"{program}: {redact(with_flags(text, arguments))}")

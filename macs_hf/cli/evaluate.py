@@ -3,7 +3,7 @@
 import argparse
 import shlex
 
-from ..disk.names import public_words
+from ..disk.public_names import public_words
 from ..disk.secrets import refuse_secrets
 from .errors import ends_on_signals, plain_errors
 from .measuring_options import AGAIN, measuring_parser
@@ -13,9 +13,9 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     with plain_errors("macs-hf evaluate", vars(options)):
         refuse_secrets(vars(options))
-        from ..hub.patience import limit_waiting
+        from ..hub.deadlines import limit_waiting
+        from .library_output import screen_of
         from .measuring import evaluate
-        from .upstream import screen_of
 
         limit_waiting()
         command = shlex.join(["macs-hf", "evaluate", *public_words(argv)])

@@ -3,7 +3,7 @@
 import argparse
 import shlex
 
-from ..disk.names import public_words
+from ..disk.public_names import public_words
 from ..disk.secrets import refuse_secrets
 from .errors import plain_errors
 from .measuring_options import positive
@@ -13,7 +13,7 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     with plain_errors("macs-hf export", vars(options)):
         refuse_secrets(vars(options))
-        from ..hub.patience import limit_waiting
+        from ..hub.deadlines import limit_waiting
         from .exporting import export
 
         limit_waiting()

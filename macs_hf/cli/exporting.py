@@ -6,14 +6,14 @@ from pathlib import Path
 from ..data.columns import align_labels
 from ..data.preparing import held_out, load_data
 from ..data.sources import source_of
-from ..disk.names import public_name
+from ..disk.public_names import public_name
 from ..exporting.card import temperature_sentence
 from ..exporting.export import check_request, export_model
 from ..exporting.report import ExportReport
-from ..hub.reach import is_local
+from ..hub.connection import is_local
 from ..models.loading import load_pretrained, model_id
+from ..publishing.card_settings import CardSettings
 from ..publishing.folder import license_of
-from ..publishing.settings import CardSettings
 from ..report.evaluation import Interval
 from .folders import check_output_dir
 
@@ -42,13 +42,13 @@ def export(options: Namespace, command: str) -> None:
     for role in wanted:
         aligned = align_labels(getattr(splits, role), splits.label_column, splits.label_names, model.config)
         images[role] = held_out(splits._replace(**{role: aligned}), role, processor)
-    facts = {
+    metadata = {
         "command": command,
         "model_revision": getattr(model.config, "_commit_hash", None) or options.model_revision,
     }
     if source is not None:
-        facts |= {"dataset": public_name(source.path), "dataset_config": source.config, "split": source.test_split}
-        facts["held_out_split"] = images["validation"].split if "validation" in images else None
+        metadata |= {"dataset": public_name(source.path), "dataset_config": source.config, "split": source.test_split}
+        metadata["held_out_split"] = images["validation"].split if "validation" in images else None
     report = export_model(
         model,
         processor,
@@ -59,7 +59,7 @@ def export(options: Namespace, command: str) -> None:
         license=_license(options.model),
         test=images.get("test"),
         held_out=images.get("validation"),
-        **facts,
+        **metadata,
     )
     print(summary(report))
     written = [folder / name for name in (*report.files, "config.json", "preprocessor_config.json")]

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from ..disk.names import public_name
+from ..disk.public_names import public_name
 
 
 def folder_name(name: str) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 from .. import __version__
 from ..data.images import ImageDataset, input_size
 from ..data.leakage import find_leakage, leakage_line
-from ..disk.names import public_name
-from ..evaluation.subject import Subject
+from ..disk.public_names import public_name
+from ..evaluation.model_and_data import ModelAndData
 from ..models.loading import FROM_SCRATCH
 from ..objective import Objective, objective_of
 from ..training.arguments import MaCSTrainingArguments
@@ -47,10 +47,10 @@ def header_of_training(
     }
 
 
-def header_of_measuring(subject: Subject, model: str, dataset: str, folder: Path) -> dict[str, str]:
+def header_of_measuring(loaded: ModelAndData, model: str, dataset: str, folder: Path) -> dict[str, str]:
     """The rows of `macs-hf evaluate` and `macs-hf calibrate`."""
-    trainer, test, held_out = subject.trainer, subject.test, subject.calibration
-    sizes = f"{len(test):,} {subject.facts['split']} images"
+    trainer, test, held_out = loaded.trainer, loaded.test, loaded.calibration
+    sizes = f"{len(test):,} {loaded.metadata['split']} images"
     if held_out is not None:
         sizes = f"{len(held_out):,} {held_out.split} images to fit the temperature, {sizes} to test"
     return {

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 from ..calibration import store_guarantees
 from ..data.images import ImageDataset
 from ..data.sources import source_of
-from ..disk.claim import claim_folder, locked_folder
-from ..disk.names import place_of, public_name
-from ..disk.whole import written_whole
+from ..disk.atomic_writes import atomic_folder
+from ..disk.public_names import path_fingerprint, public_name
+from ..disk.run_folder import claim_folder, locked_folder
 from ..evaluation.checkpoint import evaluate_checkpoint, write_report
-from ..evaluation.subject import load_subject, save_calibrated
+from ..evaluation.model_and_data import load_model_and_data, save_calibrated
 from ..models.loading import model_id
 from ..models.saving import WEIGHT_FILES
 from ..publishing.access import check_push_access
 from ..publishing.folder import REPORT_FILES
-from ..publishing.proposal import check_proposal_access, objection_to, propose
+from ..publishing.pull_request import check_pull_request_access, open_pull_request, pull_request_refusal
 from ..publishing.push import push_folder
 from ..report.evaluation import EvaluationReport
 from ..report.rows import SampleRows
@@ -26,11 +26,11 @@ from ..training.screen import Screen
 from ..training.terminal import TerminalCallback
 from ..training.trainer import MaCSTrainer
 from .checks import check_gallery
-from .closing import model_of, show_files, show_next, show_results
 from .folders import check_output_dir, folder_name, is_main_process, run_name
 from .header import header_of_measuring, show_header
-from .on_request import gallery, unknown_images
-from .upstream import bars_of_datasets
+from .library_output import bars_of_datasets
+from .optional_steps import gallery, unknown_images
+from .results import model_of, show_files, show_next, show_results
 
 
 class Measured(NamedTuple):
@@ -49,7 +49,7 @@ def evaluate(options: Namespace, command: str, screen: Screen) -> None:
         measured = _measure(options, "evaluate", folder, command, screen)
         if not measured.trainer.is_world_process_zero():
             return
-        with written_whole(folder, replaces=(*REPORT_FILES, GALLERY)) as draft:
+        with atomic_folder(folder, replaces=(*REPORT_FILES, GALLERY)) as draft:
             written = _write(measured, options, draft, screen)
         show_results(screen, measured.report)
         show_files(screen, "report is", folder, written)
@@ -74,7 +74,7 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
         store_guarantees(trainer.model.config, report.guarantees)
         if not trainer.is_world_process_zero():
             return
-        with written_whole(folder, replaces=(*WEIGHT_FILES, *REPORT_FILES, GALLERY)) as draft:
+        with atomic_folder(folder, replaces=(*WEIGHT_FILES, *REPORT_FILES, GALLERY)) as draft:
             written = _write(measured, options, draft, screen)
             card = {"base_model": options.model, "gallery": options.publish_gallery, "earlier": folder}
             name = repo_id or run_name(folder)
@@ -84,10 +84,10 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
         if repo_id:
             url = push_folder(folder, repo_id, private=options.private).repo_url
             screen.line(f"Pushed: {url}", wrap=False)
-        if proposed_to and (objection := objection_to(report)):
+        if proposed_to and (objection := pull_request_refusal(report)):
             screen.line(f"No pull request: {objection}")
         elif proposed_to:
-            screen.line(f"Pull request: {propose(folder, proposed_to, report).pr_url}", wrap=False)
+            screen.line(f"Pull request: {open_pull_request(folder, proposed_to, report).pr_url}", wrap=False)
         push = {} if repo_id or proposed_to else {"push it to the Hub": f"macs-hf push {folder} USER/NAME"}
         show_next(screen, {"see it in the browser": f"macs-hf app {folder}"} | push)
 
@@ -99,7 +99,7 @@ def _proposal_target(options: Namespace) -> str:
     if options.private:
         raise ValueError("create_pr=True opens a pull request in a repository that is there: leave private=True out.")
     repo_id = options.push_to_hub or model_id(options.model)
-    check_proposal_access(repo_id)
+    check_pull_request_access(repo_id)
     return repo_id
 
 
@@ -118,7 +118,7 @@ def _identity(options: Namespace, action: str, folder: Path) -> dict[str, Any]:
     identity = {"command": action} | {name: getattr(options, name) for name in names}
     for name in ("model", "dataset"):
         given = getattr(options, name)
-        identity |= {name: public_name(given), f"{name}_place": place_of(given, folder)}
+        identity |= {name: public_name(given), f"{name}_place": path_fingerprint(given, folder)}
     return identity
 
 
@@ -134,7 +134,7 @@ def _measure(options: Namespace, action: str, folder: Path, command: str, screen
         group_column=options.group_column,
     )
     with bars_of_datasets(screen.draws):
-        subject = load_subject(
+        loaded = load_model_and_data(
             options.model,
             source,
             folder,
@@ -147,26 +147,26 @@ def _measure(options: Namespace, action: str, folder: Path, command: str, screen
             per_device_eval_batch_size=options.batch_size,
             use_cpu=options.cpu,
         )
-    trainer = subject.trainer
+    trainer = loaded.trainer
     if not options.verbose:
         TerminalCallback(screen).add_to(trainer)
     classes = list(trainer.model.config.id2label.values())
     unknowns = unknown_images(options, source, classes, trainer.processing_class)
     with trainer.args.main_process_first(desc="looking into the output folder"):
         claim_folder(folder, _identity(options, action, folder))
-    show_header(screen, action, header_of_measuring(subject, options.model, options.dataset, folder))
+    show_header(screen, action, header_of_measuring(loaded, options.model, options.dataset, folder))
     report, rows = evaluate_checkpoint(
         trainer,
-        subject.test,
-        subject.calibration,
+        loaded.test,
+        loaded.calibration,
         corruptions=options.corruptions,
         corruption_samples=options.corruption_samples,
         corruption_design=options.corruption_design,
         unknowns=unknowns,
         command=command,
-        **subject.facts,
+        **loaded.metadata,
     )
-    return Measured(trainer, subject.test, report, rows)
+    return Measured(trainer, loaded.test, report, rows)
 
 
 def _write(measured: Measured, options: Namespace, folder: Path, screen: Screen) -> list[Path]:

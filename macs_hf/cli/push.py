@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ..disk.claim import locked_folder
+from ..disk.run_folder import locked_folder
 from ..disk.secrets import refuse_secrets
 from .errors import plain_errors
 
@@ -12,7 +12,7 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     with plain_errors("macs-hf push", vars(options)):
         refuse_secrets(vars(options))
-        from ..hub.patience import limit_waiting
+        from ..hub.deadlines import limit_waiting
         from ..publishing.push import push_folder
 
         limit_waiting()

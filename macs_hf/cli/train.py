@@ -20,12 +20,12 @@ from ..data.preparing import held_out, image_dataset, load_data, reduced
 from ..data.sources import DatasetSource, comes_from_hub, source_of
 from ..data.streaming import check_streaming, training_stream
 from ..data.unknowns import UnknownImages
-from ..disk.claim import locked_folder
-from ..disk.names import place_of, public_name, public_words
-from ..disk.whole import written_whole
+from ..disk.atomic_writes import atomic_folder
+from ..disk.public_names import path_fingerprint, public_name, public_words
+from ..disk.run_folder import locked_folder
 from ..evaluation.checkpoint import default_corruptions, evaluate_checkpoint, write_report
-from ..evaluation.recorded import recorded_arguments
-from ..hub.patience import limit_waiting
+from ..evaluation.recorded_arguments import recorded_arguments
+from ..hub.deadlines import limit_waiting
 from ..models.loading import FROM_SCRATCH, load_classifier
 from ..models.saving import WEIGHT_FILES
 from ..objective import objective_of
@@ -35,19 +35,19 @@ from ..report.run import GALLERY
 from ..training.arguments import MaCSTrainingArguments
 from ..training.checkpoints import checkpoint_line, claim_output_dir, last_complete_checkpoint
 from ..training.checks import is_foldable
-from ..training.identity import identity_of
+from ..training.run_identity import identity_of
 from ..training.screen import Screen
 from ..training.terminal import TerminalCallback
 from ..training.trainer import MaCSTrainer
 from .checks import check_disk
-from .closing import model_of, show_files, show_next, show_results
 from .errors import ends_on_signals, plain_errors
 from .folders import check_output_dir, folder_name
 from .header import header_of_training, show_header
-from .on_request import gallery, unknown_images
+from .library_output import bars_of_datasets, screen_of
+from .optional_steps import gallery, unknown_images
+from .results import model_of, show_files, show_next, show_results
 from .train_arguments import ARGUMENTS, PROGRAM, ScriptArguments, parse
 from .train_help import common_help, full_help
-from .upstream import bars_of_datasets, screen_of
 
 
 # Settings that do not change what is learned.
@@ -149,7 +149,9 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen
     # ---- The trainer, in a folder of its own ----
     facts = _facts(script)
     # Two local folders of one name are two datasets. A checkpoint does not know: it may go on at another place.
-    places = {f"{name}_place": place_of(getattr(script, name), args.output_dir) for name in ("dataset", "model")}
+    places = {
+        f"{name}_place": path_fingerprint(getattr(script, name), args.output_dir) for name in ("dataset", "model")
+    }
     identity = identity_of(args, training, facts | places)
     with args.main_process_first(desc="looking into the output folder"):
         checkpoint = claim_output_dir(args.output_dir, identity.run | identity.length, args.resume_from_checkpoint)
@@ -219,7 +221,7 @@ def finish(
     card = {"license": script.license, "report": report, "gallery": script.publish_gallery}
     is_first = trainer.is_world_process_zero()
     replaced = (*WEIGHT_FILES, *REPORT_FILES, GALLERY)
-    with written_whole(args.output_dir, replaces=replaced) if is_first else nullcontext(args.output_dir) as draft:
+    with atomic_folder(args.output_dir, replaces=replaced) if is_first else nullcontext(args.output_dir) as draft:
         # By all processes: each may have a part of the model. One of them writes it, or one on each node if asked for.
         trainer.save_model(str(draft), _internal_call=True)
         if is_first:

@@ -12,7 +12,7 @@ def main(argv: list[str]) -> int:
     with plain_errors("macs-hf verify", vars(options)):
         refuse_secrets(vars(options))
         from ..evaluation.verification import verify_model
-        from ..hub.patience import limit_waiting
+        from ..hub.deadlines import limit_waiting
 
         limit_waiting()
         found = verify_model(

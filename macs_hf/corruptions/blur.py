@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.functional import conv2d, interpolate
 
 from ..randomness import look_up, uniform, words
-from .linear import gaussian_blur as gaussian_filter
-from .linear import reflect_101, to_uint8, zoom_geometry, zoom_matrix
+from .filters import gaussian_blur as gaussian_filter
+from .filters import reflect_101, to_uint8, zoom_geometry, zoom_matrix
 from .motion import motion_blur as motion_filter
 
 

@@ -8,7 +8,7 @@ from torch.nn.functional import grid_sample
 from torchvision.io import decode_jpeg, encode_jpeg
 
 from ..randomness import look_up, uniform
-from .linear import gaussian_blur, to_uint8
+from .filters import gaussian_blur, to_uint8
 
 
 CONTRAST = {"cifar": (0.75, 0.5, 0.4, 0.3, 0.15), "imagenet": (0.4, 0.3, 0.2, 0.1, 0.05)}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..randomness import half_words, look_up, normal, uniform
-from .linear import to_uint8
+from .filters import to_uint8
 
 
 GAUSSIAN_NOISE = {"cifar": (0.04, 0.06, 0.08, 0.09, 0.10), "imagenet": (0.08, 0.12, 0.18, 0.26, 0.38)}

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..randomness import normal
-from .linear import gaussian_blur, reflect_101, to_uint8
+from .filters import gaussian_blur, reflect_101, to_uint8
 
 
 # (mean and deviation of the liquid, sigma of its smoothing, threshold, strength (water) or sigma of the splashes

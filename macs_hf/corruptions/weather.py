@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ..randomness import half_words, look_up, normal, uniform
+from .filters import separable, to_uint8, zoom_matrix
 from .frost import Textures
-from .linear import separable, to_uint8, zoom_matrix
 from .motion import motion_blur
 
 

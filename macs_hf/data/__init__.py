@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 _MODULES = {
     "EvalTransform": "transforms",
     "ImageDataset": "images",
-    "KeyedDataset": "keyed",
+    "KeyedDataset": "keyed_draws",
     "TrainTransform": "transforms",
     "decode": "decoding",
     "drop_unreadable": "decoding",
@@ -22,7 +22,7 @@ _MODULES = {
 if TYPE_CHECKING:
     from .decoding import decode, drop_unreadable
     from .images import ImageDataset
-    from .keyed import KeyedDataset
+    from .keyed_draws import KeyedDataset
     from .preparing import image_datasets, load_data
     from .sources import source_of
     from .transforms import EvalTransform, TrainTransform, input_size

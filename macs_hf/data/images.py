@@ -17,7 +17,7 @@ from ..randomness import fresh_keys, image_keys
 from .cache import allocate_cache
 from .decoding import decode, drop_unreadable, is_readable, undecoded
 from .groups import group_values
-from .keyed import seeded_items
+from .keyed_draws import seeded_items
 from .transforms import EvalTransform, TrainTransform, input_size
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from transformers.utils import logging
 
-from ..hub.reach import is_local
+from ..hub.connection import is_local
 
 
 logger = logging.get_logger(__name__)

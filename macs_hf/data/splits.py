@@ -9,7 +9,7 @@ import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDatasetDict
 from transformers.utils import logging
 
-from ..hub.reach import hub_needed, is_local
+from ..hub.connection import hub_needed, is_local
 from .columns import check_columns, check_labels, find_columns, labels_of, with_class_labels
 from .groups import check_group_column
 from .sources import EMBEDDED, DatasetSource

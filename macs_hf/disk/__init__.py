@@ -1,1 +1,1 @@
-"""The files of a run: whose folder it is, written whole, without secrets and machine paths, and room for them."""
+"""The files of a run: its folder, atomic writes, free space; no secrets and no machine paths in them."""

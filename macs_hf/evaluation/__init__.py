@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 # Loaded when used: finished runs are compared without torch.
 _MODULES = {
     "ByteImages": "byte_images",
-    "CorruptionBenchmark": "design",
+    "CorruptionBenchmark": "corruption_design",
     "compare_corruptions": "corruption_comparison",
     "compare_runs": "comparison",
-    "default_design": "design",
+    "default_design": "corruption_design",
     "evaluate_checkpoint": "checkpoint",
     "evaluate_corruptions": "corruption_benchmark",
     "evaluate_published": "published",
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .comparison import compare_runs
     from .corruption_benchmark import evaluate_corruptions, forward_of
     from .corruption_comparison import compare_corruptions
-    from .design import CorruptionBenchmark, default_design
+    from .corruption_design import CorruptionBenchmark, default_design
     from .gallery import write_gallery
     from .published import evaluate_published
 

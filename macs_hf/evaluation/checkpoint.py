@@ -27,18 +27,18 @@ from ..report.evaluation import EvaluationReport, Temperature
 from ..report.margins import MarginAnalysis
 from ..report.rows import SampleRows
 from ..report.run import GALLERY, PICTURES, save_run
-from ..sharding import whole_weights
+from ..sharding import gathered_weights
 from ..training.full_precision import full_precision
 from ..training.terminal import phase, view_of
 from ..training.trainer import MaCSTrainer
 from .byte_images import ByteImages
 from .corruption_benchmark import evaluate_corruptions, forward_of
-from .design import subset
-from .facts import default_facts, group_column_of, origin_of, split_of
+from .corruption_design import subset
 from .groups import group_tables
+from .guarantee_counts import GuaranteeCounts
 from .margins import analyze_margins, spectral_complexity
-from .outcomes import predict_outcomes
-from .shift_tally import ShiftTally
+from .metadata import default_metadata, group_column_of, origin_of, split_of
+from .predictions import predict_test
 from .unknowns import measure_unknowns, unknown_scores
 
 
@@ -61,7 +61,7 @@ def evaluate_checkpoint(
     corruption_design: str = "auto",
     margin_samples: int = 256,
     unknowns: UnknownImages | None = None,
-    **facts: Any,
+    **metadata: Any,
 ) -> tuple[EvaluationReport, list[SampleRows]]:
     """
     Measure the trainer's model on `test`, before and after a temperature fitted on `calibration`. The model itself is
@@ -76,7 +76,7 @@ def evaluate_checkpoint(
         corruption_design (`str`, *optional*, defaults to `"auto"`): See [`CorruptionBenchmark`].
         margin_samples (`int`, *optional*, defaults to 256): A fixed subset of `test` for margins and sensitivity.
         unknowns ([`UnknownImages`], *optional*): Images of none of the model's classes, to see how it reacts to them.
-        facts: The other fields of the report. `model`, `dataset` and `split` are taken from the model's config and
+        metadata: The other fields of the report. `model`, `dataset` and `split` are taken from the model's config and
             from `test` if they are not given.
 
     Returns:
@@ -84,9 +84,9 @@ def evaluate_checkpoint(
         temperature.
     """
     stated = {field.name for field in dataclasses.fields(EvaluationReport)} - MEASURED
-    if unknown := sorted(facts.keys() - stated):
+    if unknown := sorted(metadata.keys() - stated):
         raise TypeError(f"evaluate_checkpoint has no argument {unknown[0]!r}; fields to state are {sorted(stated)}.")
-    facts = default_facts(trainer, test) | facts
+    metadata = default_metadata(trainer, test) | metadata
     temperature = guarantees = shift = fit = None
     if calibration is not None:
         with phase(trainer, f"fitting the temperature on {_count(calibration)}"):
@@ -95,10 +95,10 @@ def evaluate_checkpoint(
         fit, guarantees = calibrate_logits(logits, labels, exact=not trainer.args.load_best_model_at_end)
     scores = None if unknowns is None else unknown_scores(None if fit is None else fit.temperature)
     with phase(trainer, f"testing on {_count(test)}"):
-        rows, guarantees, names, known_scores, covered = predict_outcomes(trainer, test, guarantees, scores)
+        rows, guarantees, names, known_scores, covered = predict_test(trainer, test, guarantees, scores)
     if calibration is not None:
         temperature = _temperature(fit, split_of(calibration), rows)
-        shift = ShiftTally(guarantees) if guarantees.prediction_sets else None
+        shift = GuaranteeCounts(guarantees) if guarantees.prediction_sets else None
     rows = [dataclasses.replace(part, **origin_of(test)) for part in rows]
     with phase(trainer, "computing intervals"):
         before, *after = [measure(part) for part in rows]
@@ -128,7 +128,7 @@ def evaluate_checkpoint(
         unknowns=None if unknowns is None else measure_unknowns(trainer, unknowns, known_scores, test, guarantees),
         **group_tables(rows[-1], names, group_column_of(test), covered, guarantees),
         versions={package: version(package) for package in PACKAGES},
-        **facts,
+        **metadata,
     )
     return report, rows
 
@@ -191,7 +191,7 @@ def _corruptions(
     test: Dataset,
     rows: Sequence[SampleRows],
     temperature: Temperature | None,
-    shift: ShiftTally | None,
+    shift: GuaranteeCounts | None,
     **benchmark: Any,
 ) -> CorruptionTable | None:
     if benchmark["params"] is None:
@@ -204,7 +204,7 @@ def _corruptions(
     tested = min(len(test), benchmark["samples"] or len(test))
     label = f"{len(CORRUPTIONS)} corruptions x {len(SEVERITIES)} on {tested:,} images"
     view = view_of(trainer)
-    with full_precision(trainer), whole_weights(trainer.model):  # processes have unequal numbers of batches
+    with full_precision(trainer), gathered_weights(trainer.model):  # processes have unequal numbers of batches
         return evaluate_corruptions(
             forward_of(trainer.model, trainer.pixel_stats),
             ByteImages(test, ("pixel_values", "labels"), trainer.pixel_stats),
@@ -229,6 +229,6 @@ def _margins(trainer: MaCSTrainer, test: Dataset, samples: int) -> MarginAnalysi
 
     batches = ((batch["pixel_values"].to(trainer.args.device), batch["labels"]) for batch in loader)
     label = f"margins of {len(part):,} images"
-    with full_precision(trainer), whole_weights(model), phase(trainer, label):
+    with full_precision(trainer), gathered_weights(model), phase(trainer, label):
         found = analyze_margins(forward, batches)
         return dataclasses.replace(found, spectral_complexity_log10=spectral_complexity(model))

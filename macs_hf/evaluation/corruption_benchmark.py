@@ -15,9 +15,9 @@ from ..pixels import PixelStats
 from ..report.corruption_table import CorruptionTable
 from ..report.rows import SampleRows
 from .byte_images import Batch, ByteImages
-from .design import CorruptionBenchmark, Plan, planned
-from .shift_tally import ShiftTally
-from .tally import CLEAN, Key, Tally, clean_scores, largest
+from .corruption_counts import CLEAN, CorruptionCounts, Key, clean_scores, largest
+from .corruption_design import CorruptionBenchmark, Plan, planned
+from .guarantee_counts import GuaranteeCounts
 
 
 Forward = Callable[[Tensor], Tensor]
@@ -29,7 +29,7 @@ def evaluate_corruptions(
     *,
     temperature: float | None = None,
     clean_rows: Sequence[SampleRows] | None = None,
-    shift: ShiftTally | None = None,
+    shift: GuaranteeCounts | None = None,
     batch_size: int = 128,
     accelerator: Accelerator | None = None,
     progress: bool | Callable[..., Any] = True,
@@ -46,7 +46,7 @@ def evaluate_corruptions(
         temperature (`float`, *optional*): Fitted on clean data; adds the scores of the scaled logits.
         clean_rows (sequence of `SampleRows`, *optional*): What the model does with all of the clean images, without
             and, if there is one, with the temperature. Saves the forward pass on them, and looking up their labels.
-        shift ([`ShiftTally`], *optional*): Collects what becomes of a model's guarantees.
+        shift ([`GuaranteeCounts`], *optional*): Collects what becomes of a model's guarantees.
         batch_size (`int`, *optional*, defaults to 128): Images per forward pass.
         accelerator (`Accelerator`, *optional*): Shares the images out over its processes and adds up the results;
             images are corrupted on its device.
@@ -75,7 +75,7 @@ def evaluate_corruptions(
             "when='before_resize' needs ByteImages with resize, which brings a corrupted image to the network's size."
         )
     plan = planned(benchmark, images, clean_rows)
-    tally = Tally(plan.keys, temperature)
+    counts = CorruptionCounts(plan.keys, temperature)
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator is not None else (0, 1)
     size = (0, 0)
     make_bar = partial(tqdm, disable=not progress or rank > 0) if isinstance(progress, bool) else progress
@@ -89,13 +89,13 @@ def evaluate_corruptions(
                 bar.set_postfix_str(" ".join(map(str, key)), refresh=False)
                 inputs = sized if key == CLEAN else _corrupted(benchmark, images, originals, sized, positions, key)
                 logits = forward(inputs)
-                tally.update(key, positions, logits, labels)
+                counts.update(key, positions, logits, labels)
                 if shift is not None:
                     shift.update(key, logits, labels)
                 bar.update()
     # A process may have had no images, and the table is the same on all of them.
     size = tuple(largest(side, accelerator) for side in size)
-    found, rows, errors, gaps = tally.totals(plan.index, accelerator)
+    found, rows, errors, gaps = counts.totals(plan.index, accelerator)
     if clean_rows is not None:
         found[CLEAN], gap = clean_scores(clean_rows, rows.index)
         gaps = gap | gaps

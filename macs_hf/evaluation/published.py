@@ -27,8 +27,8 @@ from tqdm.auto import tqdm
 from ..data.images import decode
 from ..report.corruption_table import CORRUPTIONS, SEVERITIES, CorruptionTable
 from .corruption_benchmark import Forward
-from .design import subset
-from .tally import Tally
+from .corruption_counts import CorruptionCounts
+from .corruption_design import subset
 
 
 CORRUPTION_COLUMNS = ("corruption", "corruption_name", "corruption_type")
@@ -76,7 +76,7 @@ def evaluate_published(
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator is not None else (0, 1)
     index = np.array(subset(counts.pop(), samples, seed), np.int64)
     mine = index[rank::world].tolist()
-    tally, size = Tally(list(slices), temperature), None
+    tally, size = CorruptionCounts(list(slices), temperature), None
     for key, piece in tqdm(slices.items(), unit="cell", desc=_name(data), disable=not progress or rank > 0):
         for start in range(0, len(mine), batch_size):
             images, labels = piece.read(mine[start : start + batch_size])

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from ..data.images import ImageDataset
 from ..data.unknowns import UnknownImages
-from ..disk.names import public_name
+from ..disk.public_names import public_name
 from ..metrics import detection, wilson
 from ..report.guarantees import Guarantees
 from ..report.interval import Interval
 from ..report.unknowns import Answered, Detection, Unknowns
-from ..training.temporary import temporarily
+from ..training.temporary_attributes import temporarily
 from ..training.trainer import MaCSTrainer
 
 

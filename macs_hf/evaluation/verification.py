@@ -19,7 +19,7 @@ from ..data.columns import align_labels
 from ..data.images import ImageDataset
 from ..data.preparing import held_out, load_data
 from ..data.sources import DATASETS, DatasetSource
-from ..hub.reach import hub_needed, is_local
+from ..hub.connection import hub_needed, is_local
 from ..metrics import measure
 from ..models.loading import load_pretrained
 from ..report.corruption_table import CORRUPTIONS, STANDARD_15

@@ -6,9 +6,9 @@ from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData
 from jinja2 import Environment, StrictUndefined
 
-from ..hub.reach import is_hub_id
+from ..hub.connection import is_hub_id
 from ..publishing import markdown
-from ..publishing.sections import percent, short_name
+from ..publishing.card_sections import percent, short_name
 from ..report.evaluation import Interval, Measurement
 from ..report.guarantees import Share
 from .report import Difference, ExportReport, SetCoverage

@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from ..calibration.guarantees import split_held_out
-from ..evaluation.design import subset
+from ..evaluation.corruption_design import subset
 from ..metrics import measure
 from ..pixels import preparation
 from .card import write_card
@@ -58,7 +58,7 @@ def export_model(
     batch_size: int = 64,
     name: str | None = None,
     license: str | None = None,
-    **facts: str | None,
+    **metadata: str | None,
 ) -> ExportReport:
     """
     Write ONNX files of a classifier, checked against it and, with `test`, measured.
@@ -74,7 +74,7 @@ def export_model(
         batch_size (`int`, *optional*, defaults to 64): Images in a forward pass.
         name (`str`, *optional*): What report and card call the model; its class by default.
         license (`str`, *optional*): Of the model, for the card.
-        facts: Fields of [`ExportReport`] that say where model and images come from: `model_revision`, `dataset`,
+        metadata: Fields of [`ExportReport`] that say where model and images come from: `model_revision`, `dataset`,
             `dataset_config`, `split`, `held_out_split` and `command`.
 
     Raises:
@@ -114,7 +114,7 @@ def export_model(
             versions={package: version(package) for package in PACKAGES},
             model=name or type(model).__name__,
             **measured,
-            **facts,
+            **metadata,
         )
         report.save(staged)
         write_card(report, staged, license=license, name=folder.resolve().name)

@@ -8,12 +8,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal
 
+from ..disk.atomic_writes import write_text_atomically
 from ..disk.secrets import redact
-from ..disk.whole import replace_text
 from ..report.checks import check_count, check_range
 from ..report.evaluation import MAX_TEMPERATURE, MIN_TEMPERATURE, Measurement
 from ..report.guarantees import Share
-from ..report.plain import from_plain, to_plain
+from ..report.serialization import from_plain, to_plain
 
 
 EXPORT_FILE = "export.json"
@@ -184,7 +184,7 @@ class ExportReport:
     def save(self, folder: str | PathLike[str]) -> Path:
         path = Path(folder) / EXPORT_FILE
         text = json.dumps({"schema_version": SCHEMA_VERSION} | to_plain(self), indent=2, allow_nan=False)
-        replace_text(path, redact(text) + "\n")
+        write_text_atomically(path, redact(text) + "\n")
         return path
 
     @classmethod

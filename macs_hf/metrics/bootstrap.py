@@ -15,7 +15,7 @@ from threadpoolctl import ThreadpoolController
 from .classwise import classwise_sums, simulated_label_counts
 from .ece import bin_index, bin_score, confidences
 from .inputs import as_array, checked_chunks, warn_of_probabilities
-from .options import Norm, ScoreOptions, Variant, check_level, check_resamples
+from .score_options import Norm, ScoreOptions, Variant, check_level, check_resamples
 from .smooth import fixed_point, integral, modes, smooth_calibration_error
 
 

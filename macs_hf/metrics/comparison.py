@@ -10,9 +10,9 @@ import numpy as np
 from ..report.rows import SampleRows
 from .comparison_table import ComparisonTable
 from .difference import covariance, difference_of_runs, mean_scores, paired_difference
-from .influence import jackknife, score_without_each
-from .options import check_bins, check_resamples
+from .jackknife import jackknife, score_without_each
 from .risk_coverage import RISKS, aurc_without_each, resampled_coverages
+from .score_options import check_bins, check_resamples
 
 
 HIGHER_IS_BETTER = {"accuracy", *(f"coverage_at_{name}_risk" for name in RISKS)}

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from .half_width import half_width
-from .options import check_level
+from .interval_width import half_width
+from .score_options import check_level
 
 
 Verdict = Literal["better", "worse", "undecided", "equal"]

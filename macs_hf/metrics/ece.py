@@ -17,7 +17,7 @@ from scipy.special import erf
 
 from .classwise import classwise_sums
 from .inputs import check_confidences, checked_chunks, softmax, warn_of_probabilities
-from .options import Binning, Norm, ScoreOptions, Variant
+from .score_options import Binning, Norm, ScoreOptions, Variant
 from .smooth import smooth_calibration_error
 
 

@@ -15,7 +15,7 @@ from ..report.rows import SampleRows
 from .bootstrap import noise_scores
 from .ece import calibration_error
 from .measurement import wilson
-from .options import ScoreOptions, check_level
+from .score_options import ScoreOptions, check_level
 
 
 MAX_GROUPS = 1000

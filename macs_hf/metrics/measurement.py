@@ -13,7 +13,7 @@ from ..report.evaluation import Interval, Measurement, ReliabilityTable
 from ..report.rows import SampleRows
 from .bootstrap import group_sums, interval, noise_scores, random_groups, resampled_sums
 from .ece import bin_index, bin_score, reliability_bins
-from .options import ScoreOptions, check_bins, check_level, check_resamples
+from .score_options import ScoreOptions, check_bins, check_level, check_resamples
 
 
 def measure(

@@ -21,7 +21,7 @@ import numpy as np
 from ..report.interval import Interval
 from ..report.risk_coverage import RiskCoverage
 from ..report.rows import SampleRows
-from .options import check_level, check_resamples
+from .score_options import check_level, check_resamples
 
 
 RISKS = {"1%": 0.01, "5%": 0.05, "10%": 0.10}

@@ -7,7 +7,7 @@ import torch
 
 from ..report.logits import argmax, check_labels
 from .ece import ReliabilityBins, bin_index, bin_score
-from .options import Norm, check_bins
+from .score_options import Norm, check_bins
 
 
 CHUNK = 2**19  # logits at a time, so that memory does not depend on the size of a batch

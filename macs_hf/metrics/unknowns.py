@@ -16,7 +16,7 @@ import numpy as np
 from ..report.interval import Interval
 from ..report.unknowns import Detection, ScoreName
 from .measurement import wilson
-from .options import check_level, check_resamples
+from .score_options import check_level, check_resamples
 
 
 TPR = 0.95

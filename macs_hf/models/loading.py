@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from ..hub.reach import hub_needed, is_local
+from ..hub.connection import hub_needed, is_local
 from ..pixels import preparation
 from ..report.config_fields import TEMPERATURE_FIELD, forget_calibration
 from .checks import check_image_size, check_processor, check_runs

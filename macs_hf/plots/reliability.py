@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..metrics.measurement import wilson
 from ..report.evaluation import EvaluationReport, Measurement
-from ..report.names import short_name
+from ..report.short_names import short_name
 from .style import (
     ACCURACY,
     CONFIDENCE,

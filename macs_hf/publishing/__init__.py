@@ -2,9 +2,9 @@
 
 from .access import check_push_access
 from .card import model_card
+from .card_settings import CardSettings
 from .folder import write_card
 from .push import PushError, push_folder
-from .settings import CardSettings
 
 
 __all__ = [

@@ -11,12 +11,12 @@ from ..disk.secrets import redact
 from ..plots.alt_texts import alt_texts
 from ..report.corruption_table import STANDARD_15
 from ..report.evaluation import EvaluationReport
-from ..report.names import short_name
 from ..report.run import GALLERY, GALLERY_CAPTION, PICTURES
+from ..report.short_names import short_name
 from . import markdown
-from .findings import findings
-from .sections import percent, sections
-from .settings import CardSettings
+from .card_findings import findings
+from .card_sections import percent, sections
+from .card_settings import CardSettings
 
 
 TEMPLATE, FINDINGS = (Path(__file__).parent / "templates" / name for name in ("model_card.md", "findings.md"))

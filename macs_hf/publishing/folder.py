@@ -9,12 +9,12 @@ from huggingface_hub import ModelCard, constants
 from huggingface_hub.utils import httpx
 from transformers.utils import logging
 
-from ..disk.whole import replace_text
-from ..hub.reach import TIMEOUT_SECONDS, hub_api, is_hub_id
+from ..disk.atomic_writes import write_text_atomically
+from ..hub.connection import TIMEOUT_SECONDS, hub_api, is_hub_id
 from ..report.evaluation import EvaluationReport
 from ..report.run import GALLERY, PAGE_FILE, PICTURES, REPORT_FILE, ROWS_FILE
 from .card import model_card
-from .settings import SETTINGS_FILE, CardSettings
+from .card_settings import SETTINGS_FILE, CardSettings
 
 
 logger = logging.get_logger(__name__)
@@ -81,7 +81,7 @@ def write_card(
         settings["license"] = license_of(settings.get("base_model"))
     whole = CardSettings(**settings, repo_id=repo_id if "/" in repo_id else None)
     card = model_card(report, whole)
-    replace_text(folder / CARD_FILE, card.content)
+    write_text_atomically(folder / CARD_FILE, card.content)
     whole.save(folder)
     return card
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, snapshot_download
 from transformers.utils import logging
 
-from ..hub.reach import hub_api, hub_needed
-from ..hub.reasons import reason_of
+from ..hub.connection import hub_api, hub_needed
+from ..hub.failure_reasons import reason_of
 from ..report.run import GALLERY
 from .access import check_push_access, forget_access
 from .folder import CARD_FILE, MODEL_FILES, REPORT_FILES, files_to_push, needs_card, saved_report, write_card

@@ -6,9 +6,9 @@ from ..report.evaluation import EvaluationReport
 from ..report.guarantees import AbstentionGuarantee, PredictionSetGuarantee, Share
 from ..report.interval import Interval
 from ..report.markup import percent, section, spread, table, text
-from ..report.names import short_name
+from ..report.short_names import short_name
 from ..report.tables import group_hint, group_rows
-from .findings import SCORES
+from .card_findings import SCORES
 
 
 def classes(report: EvaluationReport, drawn: Mapping[str, str]) -> str:

@@ -4,16 +4,16 @@ import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..disk.atomic_writes import write_text_atomically
 from ..disk.secrets import redact
-from ..disk.whole import replace_text
 from ..plots.alt_texts import alt_texts
 from ..report.evaluation import EvaluationReport
 from ..report.markup import SPACE, section, spread, table, text
-from ..report.names import short_name
 from ..report.run import PAGE_FILE
+from ..report.short_names import short_name
 from ..report.tables import corruption_means, measures_table, verdict_header
 from . import report_findings as findings
-from .shift import shift_sentences
+from .corruption_shift import shift_sentences
 
 
 STYLE, FILE_STYLE = (Path(__file__).parent / "templates" / name for name in ("report.css", "report_file.css"))
@@ -41,7 +41,9 @@ def write_report_page(report: EvaluationReport, images: Mapping[str, bytes], fol
     )
     body = f'{report_article(report, images)}<footer class="macs">Made with macs_hf.</footer>'
     path = Path(folder) / PAGE_FILE
-    replace_text(path, redact(f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n'))
+    write_text_atomically(
+        path, redact(f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n')
+    )
     return path
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, SpaceCardData
 from huggingface_hub.utils import httpx
 
-from ..hub.reach import hub_api
-from ..hub.reasons import reason_of
-from .settings import CardSettings
+from ..hub.connection import hub_api
+from ..hub.failure_reasons import reason_of
+from .card_settings import CardSettings
 
 
 PACKAGE = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ from .checks import check_count, check_range, check_share
 from .corruption_names import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
 from .corruption_rows import CorruptionRows
 from .interval import Interval
-from .plain import from_plain
+from .serialization import from_plain
 
 
 Score = Literal["accuracy", "nll", "ece", "scaled_nll", "scaled_ece"]

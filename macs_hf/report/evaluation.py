@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
+from ..disk.atomic_writes import write_text_atomically
 from ..disk.secrets import redact
-from ..disk.whole import replace_text
 from .checks import check_count, check_range, check_share
 from .corruption_table import CorruptionTable
 from .groups import ConfusionMatrix, GroupTable
@@ -17,8 +17,8 @@ from .guarantees import Guarantees
 from .interval import Interval
 from .leakage import Leakage
 from .margins import MarginAnalysis
-from .plain import from_plain, to_plain
 from .risk_coverage import RiskCoverage
+from .serialization import from_plain, to_plain
 from .unknowns import Unknowns
 
 
@@ -236,7 +236,7 @@ class EvaluationReport:
         return from_plain(cls, data)
 
     def save(self, path: str | PathLike[str]) -> None:
-        replace_text(path, redact(self.to_json()))
+        write_text_atomically(path, redact(self.to_json()))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> EvaluationReport:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .corruption_names import CORRUPTIONS, SEVERITIES, STANDARD_15
 from .interval import Interval
 from .markup import SPACE, percent, spread, table, text
-from .names import short_name
+from .short_names import short_name
 from .verdict import verdict
 
 

@@ -11,11 +11,11 @@ from transformers import PreTrainedModel, TimmWrapperForImageClassification
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
-from ..disk.claim import claim_folder
+from ..disk.run_folder import claim_folder
 from ..models.timm_layout import save_in_timm_layout
 from ..randomness import global_rng_preserved
-from .identity import LENGTH
-from .record import flaw_of, was_finished
+from .checkpoint_record import flaw_of, was_finished
+from .run_identity import LENGTH
 
 
 logger = logging.get_logger(__name__)

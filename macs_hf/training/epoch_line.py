@@ -17,7 +17,7 @@ SHOWN += (("loss", "validation loss", False),)
 IN_TRAINING = 2  # of the above: a line has to fit a narrow terminal
 
 
-def place_of(args: TrainingArguments, state: TrainerState, begun: bool = False) -> str:
+def epoch_text(args: TrainingArguments, state: TrainerState, begun: bool = False) -> str:
     """Where training is: epochs where it is asked for them and is between two of them, else steps."""
     epochs = math.ceil(args.num_train_epochs)
     if args.max_steps > 0 or args.eval_strategy == "steps":

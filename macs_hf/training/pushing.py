@@ -12,9 +12,9 @@ from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
 
 from ..publishing.access import open_repo
+from ..publishing.card_settings import CardSettings
 from ..publishing.folder import write_card
 from ..publishing.push import LAST_CHECKPOINT, STAGED, push_checkpoint, push_folder
-from ..publishing.settings import CardSettings
 from ..report.evaluation import EvaluationReport
 
 

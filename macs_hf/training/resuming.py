@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from transformers import TrainingArguments
 from transformers.utils import logging
 
-from ..hub.reach import is_local
+from ..hub.connection import is_local
 from ..publishing.push import download_checkpoint
+from .checkpoint_record import STATE_FILE, flaw_of, read_identity, write_record
 from .checkpoints import checkpoint_to_continue, refusal
-from .identity import Identity, differences, identity_of
-from .record import STATE_FILE, flaw_of, read_identity, write_record
+from .run_identity import Identity, differences, identity_of
 
 
 if TYPE_CHECKING:

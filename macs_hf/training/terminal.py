@@ -10,7 +10,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import has_length
 
-from .epoch_line import IN_TRAINING, EpochLine, place_of, scores_in
+from .epoch_line import IN_TRAINING, EpochLine, epoch_text, scores_in
 from .screen import SECONDS_BETWEEN_SIGNS_OF_LIFE, Bar, Screen
 
 
@@ -65,7 +65,7 @@ class TerminalCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if state.is_world_process_zero:
-            self._training = self.screen.bar(place_of(args, state, begun=True), state.max_steps)
+            self._training = self.screen.bar(epoch_text(args, state, begun=True), state.max_steps)
             self._training.begin_at(state.global_step)
             self._line = EpochLine(first_step=state.global_step)
             self._sign_of_life = time.monotonic()
@@ -75,7 +75,7 @@ class TerminalCallback(TrainerCallback):
     ) -> None:
         self._show_line(args, state)
         if self._training is not None:
-            self._training.label = place_of(args, state, begun=True)
+            self._training.label = epoch_text(args, state, begun=True)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -136,7 +136,7 @@ class TerminalCallback(TrainerCallback):
         if not state.is_world_process_zero:
             return
         if self._training is not None and not self._in_phase:
-            self._training.label = f"{place_of(args, state)}, validating"
+            self._training.label = f"{epoch_text(args, state)}, validating"
             self._training.draw()
             return
         if self._other is None:
@@ -157,7 +157,7 @@ class TerminalCallback(TrainerCallback):
         if self._training is not None:
             self._line.scores += found[:IN_TRAINING]
             self._line.is_due = True
-            self._training.label = place_of(args, state)
+            self._training.label = epoch_text(args, state)
         elif state.is_world_process_zero:
             self._end_of_other()
             self.screen.line("   ".join(["evaluated", *found]))
@@ -174,7 +174,7 @@ class TerminalCallback(TrainerCallback):
         """At the beginning of what follows an epoch or evaluation, when it is known whether a checkpoint was saved."""
         if self._training is None or not self._line.is_due:
             return
-        self.screen.line(self._line.text(place_of(args, state)))
+        self.screen.line(self._line.text(epoch_text(args, state)))
         self._line = EpochLine(first_step=state.global_step)
         self._sign_of_life = time.monotonic()
 

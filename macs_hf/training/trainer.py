@@ -17,8 +17,8 @@ from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOu
 from transformers.utils import logging
 
 from ..calibration import TemperatureFit, calibrate_logits, fit_temperature_report, fold_temperature, store_guarantees
-from ..data.keyed import KeyedDataset, keyed
-from ..disk.whole import written_whole
+from ..data.keyed_draws import KeyedDataset, keyed
+from ..disk.atomic_writes import atomic_folder
 from ..models.saving import WEIGHT_FILES
 from ..objective.losses import check_labels
 from ..objective.objective import Objective, objective_of
@@ -31,8 +31,8 @@ from ..report.rows import SampleRows
 from ..sharding import share_statistics
 from . import checks
 from .averaging import WeightAverage, averaging
-from .blocks import divided_by_blocks
 from .checkpoints import is_checkpoint, restore_weights, save_timm_weights
+from .fsdp_blocks import divided_by_blocks
 from .full_precision import full_precision
 from .inputs import Inputs
 from .loss_log import LossLog
@@ -40,7 +40,7 @@ from .preemption import SignalStop, shield_workers, stopping_on_signals
 from .pushing import open_trainer_repo, push_in_background, push_model, write_trainer_card
 from .resuming import checkpoint_to_resume, finish_checkpoint
 from .row_metrics import rows_at, summary_of_rows, with_loss_of_rows
-from .temporary import replaced, temporarily
+from .temporary_attributes import replaced, temporarily
 
 
 logger = logging.get_logger(__name__)
@@ -272,7 +272,7 @@ class MaCSTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         folder = Path(output_dir or self.args.output_dir)
         if folder == Path(self.args.output_dir) and self.args.should_save:
-            with written_whole(folder, replaces=WEIGHT_FILES) as draft:
+            with atomic_folder(folder, replaces=WEIGHT_FILES) as draft:
                 return self._save(str(draft), state_dict)
         processor = self.inputs.processor_to_save(self.model, self.processing_class)
         with self._average.applied(), temporarily(self, processing_class=processor):

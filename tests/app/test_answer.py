@@ -7,8 +7,8 @@ from page_reader import HOSTILE
 from PIL import Image
 
 from macs_hf.app.answer_markup import NO_PROMISE, answer_page
-from macs_hf.app.known_calibration import Calibration
-from macs_hf.app.trying import Answer, Reading
+from macs_hf.app.model_calibration import Calibration
+from macs_hf.app.prediction import Answer, Reading
 
 from .test_markup import said
 

@@ -11,7 +11,7 @@ from transformers import AutoModelForImageClassification
 
 from macs_hf.app.auditing import Audit, AuditRequest, audit, save_model
 from macs_hf.app.job import Job
-from macs_hf.app.known_calibration import audited_calibration, stored_calibration
+from macs_hf.app.model_calibration import audited_calibration, stored_calibration
 from macs_hf.cli.main import main
 from macs_hf.report.run import load_run
 

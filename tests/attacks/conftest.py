@@ -20,7 +20,7 @@ from PIL import Image
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from macs_hf.cli.main import main
-from macs_hf.hub.patience import PatientClient
+from macs_hf.hub.deadlines import DeadlineClient
 from macs_hf.models.loading import load_classifier
 
 
@@ -92,8 +92,8 @@ def own_process() -> Iterator[None]:
     os.environ.clear()
     os.environ.update(before)
     unset_hf_deepspeed_config()
-    if isinstance(session := get_session(), PatientClient):
-        session.patience.recover()
+    if isinstance(session := get_session(), DeadlineClient):
+        session.deadline.recover()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from attacks.changes import (
 )
 from attacks.conftest import Attack
 
-from macs_hf.training.record import RECORD_FILE
+from macs_hf.training.checkpoint_record import RECORD_FILE
 
 
 CONFIG, PROCESSOR, WEIGHTS = "model/config.json", "model/preprocessor_config.json", "model/model.safetensors"

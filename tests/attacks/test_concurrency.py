@@ -12,7 +12,7 @@ from attacks.conftest import QUICK, Attack
 from filelock import FileLock
 from loopback_hub.server import HubServer
 
-from macs_hf.disk.claim import LOCK_FILE, locked_folder
+from macs_hf.disk.run_folder import LOCK_FILE, locked_folder
 
 
 IN_USE = "is in use: another command is writing into it. Wait for its end, or choose another"
@@ -43,7 +43,7 @@ def test_only_the_main_process_of_a_run_holds_the_lock(tmp_path: Path) -> None:
 
 HOLD = """
 import sys, time
-from macs_hf.disk.claim import locked_folder
+from macs_hf.disk.run_folder import locked_folder
 with locked_folder(sys.argv[1]):
     print("held", flush=True)
     time.sleep(600)

@@ -13,7 +13,7 @@ from attacks.conftest import TRAIN, Attack
 from transformers import AutoModelForImageClassification
 
 from macs_hf.cli.main import main
-from macs_hf.disk.claim import locked_folder
+from macs_hf.disk.run_folder import locked_folder
 
 
 # What is written at the end of a run, and which function writes it.
@@ -22,12 +22,12 @@ WRITERS = {
     "config": "transformers.PreTrainedConfig.to_json_file",
     "processor": "transformers.image_processing_base.ImageProcessingMixin.to_json_file",
     "training arguments": "torch.save",
-    "report": "macs_hf.report.evaluation.replace_text",
+    "report": "macs_hf.report.evaluation.write_text_atomically",
     "rows": "pyarrow.parquet.write_table",
     "picture": "pathlib.Path.write_bytes",
-    "card": "macs_hf.publishing.folder.replace_text",
-    "settings of the card": "macs_hf.publishing.settings.replace_text",
-    "what was still in memory": "macs_hf.disk.whole._sync",
+    "card": "macs_hf.publishing.folder.write_text_atomically",
+    "settings of the card": "macs_hf.publishing.card_settings.write_text_atomically",
+    "what was still in memory": "macs_hf.disk.atomic_writes._sync",
 }
 # Files of a finished run that belong together.
 TOGETHER = ("config.json", "model.safetensors", "preprocessor_config.json", "evaluation.json", "samples.parquet")

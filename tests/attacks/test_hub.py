@@ -12,7 +12,7 @@ from attacks.conftest import Attack
 from huggingface_hub import HfApi, constants
 from loopback_hub.server import ALICE, ALICE_READS, BOB, HubServer
 
-from macs_hf.hub import patience
+from macs_hf.hub import deadlines
 
 
 Prepare = Callable[[HubServer], None]
@@ -177,7 +177,7 @@ def test_hub(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, seconds in (("SAY_AFTER", 0.1), ("GIVE_UP_AFTER", 0.5), ("ERRORS_FOR", 0.0)):
-        monkeypatch.setattr(patience, name, seconds)
+        monkeypatch.setattr(deadlines, name, seconds)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_ENDPOINT", hub.endpoint)

@@ -18,10 +18,10 @@ from huggingface_hub.errors import HfHubHTTPError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from macs_hf.cli.errors import plain_errors, sentence, with_flags
+from macs_hf.cli.errors import plain_errors, user_message, with_flags
 from macs_hf.data.sources import source_of
 from macs_hf.data.streaming import check_streaming
-from macs_hf.hub.patience import HubSilentError
+from macs_hf.hub.deadlines import HubSilentError
 from macs_hf.publishing import PushError
 
 
@@ -102,14 +102,14 @@ class Broken(torch.utils.data.Dataset):
     ],
 )
 def test_errors_that_a_user_can_fix(error: Any, pattern: str) -> None:
-    assert re.search(pattern, sentence(raised(error)))
+    assert re.search(pattern, user_message(raised(error)))
 
 
 def test_damaged_weights(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     save_file({"a": torch.zeros(4)}, path)
     path.write_bytes(path.read_bytes()[:20])
-    assert "A file of weights cannot be read" in sentence(raised(lambda: load_file(path)))
+    assert "A file of weights cannot be read" in user_message(raised(lambda: load_file(path)))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_damaged_weights(tmp_path: Path) -> None:
     ],
 )
 def test_bugs_keep_their_traceback(error: Exception) -> None:
-    assert sentence(error) is None
+    assert user_message(error) is None
     with pytest.raises(type(error)), plain_errors("macs-hf"):
         raise error
 
@@ -133,7 +133,7 @@ def test_calls_that_do_not_fit_are_bugs_if_they_are_ours() -> None:
     for module, is_bug in (("macs_hf.cli.somewhere", True), ("transformers.optimization", False)):
         scope = {"__name__": module, "int": lambda *, x: x}
         exec(code, scope)
-        assert (sentence(raised(scope["call"])) is None) == is_bug
+        assert (user_message(raised(scope["call"])) is None) == is_bug
 
 
 def test_the_sentence_and_the_exit_code(capsys: pytest.CaptureFixture) -> None:

@@ -22,8 +22,8 @@ from transformers.utils import logging as transformers_logging
 
 from macs_hf.cli import train
 from macs_hf.cli.errors import ends_on_signals
+from macs_hf.cli.library_output import quiet_libraries
 from macs_hf.cli.main import main
-from macs_hf.cli.upstream import quiet_libraries
 from macs_hf.models.loading import load_classifier
 
 

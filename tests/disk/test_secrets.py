@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from macs_hf.disk.names import place_of, public_name, public_words
-from macs_hf.disk.room import check_room, readable
+from macs_hf.disk.free_space import check_free_space, readable_size
+from macs_hf.disk.public_names import path_fingerprint, public_name, public_words
 from macs_hf.disk.secrets import redact, refuse_secrets
 
 
@@ -72,11 +72,11 @@ def test_local_paths_become_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_places_differ_where_names_do_not_and_move_together(tmp_path: Path) -> None:
     for folder in ("a/photos", "b/photos", "a/runs", "moved"):
         (tmp_path / folder).mkdir(parents=True)
-    first = place_of(str(tmp_path / "a" / "photos"), tmp_path / "a" / "runs")
-    assert first != place_of(str(tmp_path / "b" / "photos"), tmp_path / "a" / "runs")
+    first = path_fingerprint(str(tmp_path / "a" / "photos"), tmp_path / "a" / "runs")
+    assert first != path_fingerprint(str(tmp_path / "b" / "photos"), tmp_path / "a" / "runs")
     (tmp_path / "a").rename(tmp_path / "moved" / "a")
-    assert place_of(str(tmp_path / "moved" / "a" / "photos"), tmp_path / "moved" / "a" / "runs") == first
-    assert place_of("owner/photos", tmp_path) is None
+    assert path_fingerprint(str(tmp_path / "moved" / "a" / "photos"), tmp_path / "moved" / "a" / "runs") == first
+    assert path_fingerprint("owner/photos", tmp_path) is None
 
 
 def test_commands_keep_no_machine_paths() -> None:
@@ -103,12 +103,12 @@ def test_commands_keep_no_machine_paths() -> None:
 
 
 def test_room(tmp_path: Path) -> None:
-    check_room(tmp_path / "not" / "there", 1000, "a model")
+    check_free_space(tmp_path / "not" / "there", 1000, "a model")
     with pytest.raises(
         OSError, match=r"will write about 1e\+03 TB to output_dir='.*new', but the disk has .*: a model"
     ):
-        check_room(tmp_path / "new", 10**15, "a model")
-    assert [readable(size) for size in (0, 999, 1500, 2_500_000, 4.2e9)] == [
+        check_free_space(tmp_path / "new", 10**15, "a model")
+    assert [readable_size(size) for size in (0, 999, 1500, 2_500_000, 4.2e9)] == [
         "0 bytes",
         "999 bytes",
         "1.5 kB",

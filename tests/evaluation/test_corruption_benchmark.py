@@ -123,10 +123,10 @@ import json, torch
 from accelerate import Accelerator
 from macs_hf.calibration import make_guarantees
 from macs_hf.evaluation import evaluate_corruptions
-from macs_hf.evaluation.shift_tally import ShiftTally
-from macs_hf.report.plain import to_plain
+from macs_hf.evaluation.guarantee_counts import GuaranteeCounts
+from macs_hf.report.serialization import to_plain
 generator = torch.Generator().manual_seed(0)
-shift = ShiftTally(make_guarantees(torch.randn(200, 3, generator=generator), torch.arange(200) % 3))
+shift = GuaranteeCounts(make_guarantees(torch.randn(200, 3, generator=generator), torch.arange(200) % 3))
 images = torch.randint(0, 256, (21, 3, 32, 32), dtype=torch.uint8, generator=generator)
 accelerator = Accelerator(cpu=True)
 table = evaluate_corruptions(

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from macs_hf.corruptions import SEVERITIES, corrupt
 from macs_hf.evaluation import compare_corruptions, default_design, evaluate_corruptions
-from macs_hf.evaluation.design import spread_assignment
-from macs_hf.evaluation.tally import standard_error
+from macs_hf.evaluation.corruption_counts import standard_error
+from macs_hf.evaluation.corruption_design import spread_assignment
 from macs_hf.metrics import paired_difference
 from macs_hf.report.corruption_rows import NOT_MEASURED
 from macs_hf.report.corruption_table import CorruptionTable

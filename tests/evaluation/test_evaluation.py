@@ -18,7 +18,7 @@ from macs_hf.cli.summary import summary_table
 from macs_hf.data.images import EvalTransform, ImageDataset
 from macs_hf.evaluation.checkpoint import evaluate_checkpoint, write_report
 from macs_hf.evaluation.margins import spectral_complexity
-from macs_hf.evaluation.recorded import recorded_arguments
+from macs_hf.evaluation.recorded_arguments import recorded_arguments
 from macs_hf.metrics import brier_score, expected_calibration_error, negative_log_likelihood, summarize
 from macs_hf.report.corruption_table import CORRUPTIONS
 from macs_hf.report.evaluation import Temperature

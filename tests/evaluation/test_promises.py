@@ -22,8 +22,8 @@ from macs_hf.calibration import (
     temperature_helped,
 )
 from macs_hf.evaluation import evaluate_checkpoint, evaluate_corruptions
-from macs_hf.evaluation.shift_tally import ShiftTally
-from macs_hf.evaluation.tally import CLEAN
+from macs_hf.evaluation.corruption_counts import CLEAN
+from macs_hf.evaluation.guarantee_counts import GuaranteeCounts
 from macs_hf.metrics import risk_coverage
 from macs_hf.report import EvaluationReport, SampleRows
 from macs_hf.report.corruption_names import CORRUPTIONS, SEVERITIES, STANDARD_15
@@ -220,7 +220,7 @@ def table_of(names: tuple[str, ...], design: str) -> CorruptionTable:
 )
 def test_outcome_by_severity(guarantees: Guarantees, design: str, names: tuple[str, ...]) -> None:
     """Coverage falls with the noise; images that are seen under several corruptions are not counted several times."""
-    tally, cells = ShiftTally(guarantees), {}
+    tally, cells = GuaranteeCounts(guarantees), {}
     for severity in SEVERITIES:
         for place, name in enumerate(names):
             # Not of the standard 15: must not count if those are there.

@@ -14,7 +14,7 @@ from huggingface_hub import constants
 
 from macs_hf.data.sources import source_of
 from macs_hf.data.splits import load_splits
-from macs_hf.hub import reach as hub
+from macs_hf.hub import connection as hub
 from macs_hf.models.loading import load_classifier
 
 

@@ -20,9 +20,9 @@ from macs_hf.calibration import prediction_sets, store_guarantees
 from macs_hf.metrics import wilson
 from macs_hf.models.timm_layout import save_in_timm_layout
 from macs_hf.publishing.card import model_card
-from macs_hf.publishing.promises import lowest_class
-from macs_hf.publishing.settings import CardSettings
-from macs_hf.publishing.shift import harmful_severity
+from macs_hf.publishing.card_settings import CardSettings
+from macs_hf.publishing.corruption_shift import harmful_severity
+from macs_hf.publishing.guarantees import lowest_class
 from macs_hf.report.corruption_table import CORRUPTIONS, SEVERITIES, STANDARD_15, Cell, CorruptionTable
 from macs_hf.report.evaluation import EvaluationReport, Interval, Measurement, ReliabilityTable, Temperature
 from macs_hf.report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share

@@ -19,16 +19,16 @@ from transformers import ViTImageProcessor
 
 from macs_hf.cli.main import main
 from macs_hf.evaluation.checkpoint import write_report
-from macs_hf.hub.reach import require_repo
-from macs_hf.hub.reasons import reason_of
+from macs_hf.hub.connection import require_repo
+from macs_hf.hub.failure_reasons import reason_of
 from macs_hf.metrics import measure
 from macs_hf.models.loading import load_classifier
 from macs_hf.models.timm_layout import save_in_timm_layout
 from macs_hf.publishing.access import check_push_access
 from macs_hf.publishing.card import model_card
+from macs_hf.publishing.card_settings import CardSettings
 from macs_hf.publishing.folder import files_to_push, saved_report, write_card
 from macs_hf.publishing.push import PushError, push_checkpoint, push_folder
-from macs_hf.publishing.settings import CardSettings
 from macs_hf.report.evaluation import EvaluationReport
 from macs_hf.report.guarantees import Guarantees, PredictionSetGuarantee, Share
 from macs_hf.report.rows import SampleRows

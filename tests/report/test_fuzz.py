@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from macs_hf.cli.summary import summary_table
 from macs_hf.metrics import measure
 from macs_hf.publishing.card import model_card
-from macs_hf.publishing.settings import CardSettings
+from macs_hf.publishing.card_settings import CardSettings
 from macs_hf.report.evaluation import METRIC_BOUNDS, EvaluationReport, Temperature
 from macs_hf.report.rows import COLUMNS, SampleRows
 from macs_hf.report.run import ROWS_FILE, load_run, save_run

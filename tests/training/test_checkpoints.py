@@ -8,6 +8,7 @@ import pytest
 import torch
 from tiny import MODELS, build, same_weights
 
+from macs_hf.training.checkpoint_record import write_record
 from macs_hf.training.checkpoints import (
     checkpoint_to_continue,
     checkpoints,
@@ -15,8 +16,7 @@ from macs_hf.training.checkpoints import (
     last_complete_checkpoint,
     restore_weights,
 )
-from macs_hf.training.identity import Identity
-from macs_hf.training.record import write_record
+from macs_hf.training.run_identity import Identity
 
 
 def checkpoint(folder: Path, step: int, state: str | None = "whole") -> Path:

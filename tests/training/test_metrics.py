@@ -12,7 +12,7 @@ from transformers import EvalPrediction
 
 from macs_hf import MaCSTrainer
 from macs_hf.training.loss_log import all_finite
-from macs_hf.training.temporary import replaced, temporarily
+from macs_hf.training.temporary_attributes import replaced, temporarily
 
 
 def accuracy_of_classes(prediction: EvalPrediction) -> dict[str, float]:

@@ -20,7 +20,7 @@ from transformers import AutoModelForImageClassification
 
 from macs_hf import MaCSTrainer
 from macs_hf.training import checks
-from macs_hf.training.blocks import block_classes
+from macs_hf.training.fsdp_blocks import block_classes
 
 
 TESTS = Path(__file__).parents[1]

@@ -20,7 +20,7 @@ from transformers import PreTrainedConfig, Trainer, TrainerState
 from transformers.utils.hub import PushInProgress
 
 from macs_hf import MaCSTrainer
-from macs_hf.data.keyed import KeyedDataset
+from macs_hf.data.keyed_draws import KeyedDataset
 
 
 # ---- transformers ----

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from .ece import bin_index, bin_terms
-from .options import Norm
+from .score_options import Norm
 
 
 def score_without_each(

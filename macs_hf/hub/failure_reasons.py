@@ -3,7 +3,7 @@
 from huggingface_hub.errors import OfflineModeIsEnabled
 from huggingface_hub.utils import httpx
 
-from .patience import HubSilentError
+from .deadlines import HubSilentError
 
 
 WRONG_TOKEN = (

@@ -24,7 +24,7 @@ CLEAN: Key = ("clean", 0)
 SEEN, RIGHT, CONFIDENCE, NLL, SCALED_CONFIDENCE, SCALED_NLL = range(6)
 
 
-class Totals(NamedTuple):
+class CorruptionTotals(NamedTuple):
     """The results of all processes: see the fields of `CorruptionTable` with these names."""
 
     cells: dict[Key, Cell]
@@ -33,7 +33,7 @@ class Totals(NamedTuple):
     confidence_gap: dict[str, Interval]
 
 
-class Tally:
+class CorruptionCounts:
     """
     Collects logits cell by cell, in any order, and keeps at most 32 bytes of each image in each cell.
 
@@ -62,7 +62,7 @@ class Tally:
             raise ValueError(f"The logits of image {int(positions[bad][0])} under {key} hold NaN or infinity.")
         self.parts.append((key, positions.cpu(), values))
 
-    def totals(self, index: np.ndarray | None = None, accelerator: Accelerator | None = None) -> Totals:
+    def totals(self, index: np.ndarray | None = None, accelerator: Accelerator | None = None) -> CorruptionTotals:
         """
         The results of all processes together.
 
@@ -89,7 +89,7 @@ class Tally:
         gaps = {mean: interval_of(*found) for mean, found in gaps.items()}
         if CLEAN in self.keys:
             gaps = clean_gap(sums[:, self.keys[CLEAN]]) | gaps
-        return Totals(cells, self._rows(sums, index), errors, gaps)
+        return CorruptionTotals(cells, self._rows(sums, index), errors, gaps)
 
     def _of(self, name: str) -> list[int]:
         """The cells of one corruption."""

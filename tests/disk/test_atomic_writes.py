@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from macs_hf.disk.whole import finish_writing, replace_text, written_whole
+from macs_hf.disk.atomic_writes import atomic_folder, finish_writing, write_text_atomically
 
 
 OLD = {"config.json": "old", "model.safetensors": "old", "model-1.safetensors": "old", "notes.txt": "mine"}
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_all_of_them(folder: Path) -> None:
-    with written_whole(folder, replaces=("model*.safetensors",)) as draft:
+    with atomic_folder(folder, replaces=("model*.safetensors",)) as draft:
         assert draft.name == "run"
         write(draft, NEW)
         assert files(folder) == OLD
@@ -40,7 +40,7 @@ def test_all_of_them(folder: Path) -> None:
 
 @pytest.mark.parametrize("count", range(len(NEW) + 1))
 def test_or_none(folder: Path, count: int) -> None:
-    with pytest.raises(OSError, match="full"), written_whole(folder, replaces=("model*.safetensors",)) as draft:
+    with pytest.raises(OSError, match="full"), atomic_folder(folder, replaces=("model*.safetensors",)) as draft:
         write(draft, dict(list(NEW.items())[:count]))
         raise OSError("full")
     assert files(folder) == OLD and not (folder / "_writing").exists()
@@ -64,7 +64,7 @@ def test_a_process_that_dies_between_two_changes(folder: Path, at: int, monkeypa
 
     complete = folder / "_writing" / "complete.json"
     try:
-        with written_whole(folder, replaces=("model*.safetensors",)) as draft:
+        with atomic_folder(folder, replaces=("model*.safetensors",)) as draft:
             write(draft, NEW)
             for change in ("replace", "unlink", "rmdir"):
                 dying(change)
@@ -118,9 +118,9 @@ def test_a_link_in_place_of_a_draft_is_not_followed(folder: Path) -> None:
 def test_text_is_replaced_and_links_are_not_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "target").write_text("mine")
     (tmp_path / "README.md").symlink_to(tmp_path / "target")
-    replace_text(tmp_path / "README.md", "card")
+    write_text_atomically(tmp_path / "README.md", "card")
     assert (tmp_path / "README.md").read_text() == "card" and (tmp_path / "target").read_text() == "mine"
     monkeypatch.setattr(Path, "replace", lambda *args: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
-        replace_text(tmp_path / "README.md", "other")
+        write_text_atomically(tmp_path / "README.md", "other")
     assert (tmp_path / "README.md").read_text() == "card" and not list(tmp_path.glob("*.tmp"))

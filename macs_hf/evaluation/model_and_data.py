@@ -10,7 +10,7 @@ from ..data.columns import align_labels
 from ..data.images import CACHE_BYTES, ImageDataset
 from ..data.preparing import held_out, load_data
 from ..data.sources import DatasetSource
-from ..disk.names import public_name
+from ..disk.public_names import public_name
 from ..models.loading import load_pretrained, model_id
 from ..models.saving import save_classifier
 from ..publishing.folder import write_card
@@ -18,23 +18,23 @@ from ..report.evaluation import EvaluationReport
 from ..training.trainer import MaCSTrainer
 
 
-class Subject(NamedTuple):
+class ModelAndData(NamedTuple):
     """
     What is measured: the arguments of [`evaluate_checkpoint`].
 
     Args:
         trainer ([`MaCSTrainer`]): Holds the model and its image processor.
         test, calibration ([`ImageDataset`]): Its images; no `calibration` unless it was asked for.
-        facts (`dict`): What the report says about where model and images come from.
+        metadata (`dict`): What the report says about where model and images come from.
     """
 
     trainer: MaCSTrainer
     test: ImageDataset
     calibration: ImageDataset | None
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
 
 
-def load_subject(
+def load_model_and_data(
     model: str,
     source: DatasetSource,
     folder: str | Path,
@@ -46,7 +46,7 @@ def load_subject(
     max_samples: int | None = None,
     cache_bytes: int = CACHE_BYTES,
     **training_arguments: Any,
-) -> Subject:
+) -> ModelAndData:
     """
     Load a classifier and the images to measure it on, with the class numbers of the model.
 
@@ -73,7 +73,7 @@ def load_subject(
     chosen = {"image_column": source.image_column, "label_column": source.label_column}
     chosen |= {"train_split": source.train_split, "skip_bad_images": skip_bad_images, "max_eval_samples": max_samples}
     args = TrainingArguments(str(folder), report_to="none", **training_arguments)
-    return Subject(
+    return ModelAndData(
         MaCSTrainer(model=classifier, args=args, processing_class=processor),
         datasets["test"],
         datasets.get("validation"),

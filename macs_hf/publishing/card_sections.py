@@ -6,10 +6,10 @@ from typing import Any
 
 from ..report.corruption_table import CORRUPTIONS, FAMILIES, STANDARD_15, CorruptionTable
 from ..report.evaluation import EvaluationReport, Interval, Measurement
-from ..report.names import short_name
+from ..report.short_names import short_name
+from .corruption_shift import shift_sentences
+from .guarantees import promises, ranking
 from .markdown import code
-from .promises import promises, ranking
-from .shift import shift_sentences
 from .temperature import temperature_sentences
 
 

@@ -15,7 +15,7 @@ COMPLETE = "complete.json"
 
 
 @contextmanager
-def written_whole(folder: str | Path, *, replaces: Sequence[str] = (), last: str = "config.json") -> Iterator[Path]:
+def atomic_folder(folder: str | Path, *, replaces: Sequence[str] = (), last: str = "config.json") -> Iterator[Path]:
     """
     A new folder to write files into, which at the end of the block take the places of the files of `folder`. If the
     block fails, for example because the disk is full, nothing of `folder` has changed.
@@ -53,7 +53,7 @@ def written_whole(folder: str | Path, *, replaces: Sequence[str] = (), last: str
 
 
 def finish_writing(folder: str | Path) -> None:
-    """Move the files of an interrupted [`written_whole`] into place if all of them were written, else remove them."""
+    """Move the files of an interrupted [`atomic_folder`] into place if all of them were written, else remove them."""
     folder = Path(folder)
     place = folder / DRAFT
     if place.is_symlink() or not place.is_dir():
@@ -69,7 +69,7 @@ def finish_writing(folder: str | Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
 
 
-def replace_text(path: str | Path, text: str) -> None:
+def write_text_atomically(path: str | Path, text: str) -> None:
     """Write a file of text whole: whoever reads it meanwhile, or after a crash, has the old one or the new one."""
     path = Path(path)
     draft = path.with_name(f"{path.name}.tmp")

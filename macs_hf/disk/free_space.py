@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 
-def check_room(folder: str | Path, needed: int, what: str) -> None:
+def check_free_space(folder: str | Path, needed: int, what: str) -> None:
     """
     Args:
         folder (`str` or `Path`): Where it will be written; it need not be there yet.
@@ -20,12 +20,12 @@ def check_room(folder: str | Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(path).free
     if free < needed:
         raise OSError(
-            f"The run will write about {readable(needed)} to output_dir={str(folder)!r}, but the disk has "
-            f"{readable(free)} free: {what}. Free some space, or choose another output_dir."
+            f"The run will write about {readable_size(needed)} to output_dir={str(folder)!r}, but the disk has "
+            f"{readable_size(free)} free: {what}. Free some space, or choose another output_dir."
         )
 
 
-def readable(size: float) -> str:
+def readable_size(size: float) -> str:
     """A number of bytes in the largest unit that leaves a number of at least 1."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1000:

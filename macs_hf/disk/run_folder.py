@@ -1,4 +1,4 @@
-"""Whose folder it is: one command at a time writes into it, and the results of one run are in it."""
+"""A folder belongs to one run: one command at a time writes into it, and it holds the results of that run only."""
 
 import json
 import os
@@ -9,8 +9,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from .atomic_writes import finish_writing, write_text_atomically
 from .secrets import redact
-from .whole import finish_writing, replace_text
 
 
 # What a run was asked to do.
@@ -102,7 +102,7 @@ def claim_folder(
             )
     if _read(folder / IDENTITY_FILE) != plain:  # the other processes of a run find it written
         _make(folder)
-        replace_text(folder / IDENTITY_FILE, json.dumps(plain, indent=2) + "\n")
+        write_text_atomically(folder / IDENTITY_FILE, json.dumps(plain, indent=2) + "\n")
 
 
 def _is_same(earlier: dict[str, Any] | None, identity: dict[str, Any], own: bool, changeable: Sequence[str]) -> bool:

@@ -19,8 +19,8 @@ from ..evaluation.corruption_benchmark import Forward, forward_of
 from ..models.loading import load_pretrained
 from ..pixels import PixelStats
 from ..report.corruption_names import SEVERITIES
-from .known_calibration import Calibration
 from .limits import KEPT_MODELS
+from .model_calibration import Calibration
 
 
 _loading = threading.Lock()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from ..hub.reasons import reason_of
+from ..hub.failure_reasons import reason_of
 from ..report.markup import text
 from .job import explain
 from .markup import notice
@@ -23,7 +23,7 @@ HEADER = (
 )
 
 
-def take_away(visitor: gr.State) -> None:
+def download_panel(visitor: gr.State) -> None:
     """
     Args:
         visitor (`gr.State`): Holds a [`Visitor`].

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from macs_hf.report.plain import from_plain, to_plain
+from macs_hf.report.serialization import from_plain, to_plain
 
 
 @dataclass(frozen=True)

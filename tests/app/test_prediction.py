@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
-from macs_hf.app.known_calibration import Calibration, stored_calibration
-from macs_hf.app.trying import answer, classifier
+from macs_hf.app.model_calibration import Calibration, stored_calibration
+from macs_hf.app.prediction import answer, classifier
 from macs_hf.corruptions import corrupt
 
 from .small_run import ANSWERS, CLASSES, SETS, picture, save_model

@@ -11,9 +11,9 @@ from publishing.test_card import REPORT, SETTINGS, outline
 from transformers import ViTImageProcessor
 
 from macs_hf.publishing.card import model_card
+from macs_hf.publishing.card_settings import CardSettings
 from macs_hf.publishing.folder import files_to_push, write_card
 from macs_hf.publishing.push import _stale
-from macs_hf.publishing.settings import CardSettings
 from macs_hf.report.evaluation import EvaluationReport
 from macs_hf.report.groups import ConfusionMatrix, GroupMeasures, GroupTable
 from macs_hf.report.interval import Interval

@@ -17,10 +17,10 @@ from ..report.guarantees import Guarantees
 from ..report.rows import SampleRows
 from ..training.row_metrics import rows_at
 from ..training.trainer import MaCSTrainer
-from .facts import class_names
+from .metadata import class_names
 
 
-class Outcomes(NamedTuple):
+class TestPredictions(NamedTuple):
     """
     What a model does with the test images.
 
@@ -40,12 +40,12 @@ class Outcomes(NamedTuple):
     covered: np.ndarray | None
 
 
-def predict_outcomes(
+def predict_test(
     trainer: MaCSTrainer,
     test: Dataset,
     guarantees: Guarantees | None = None,
     scores: Callable[[Tensor], Tensor] | None = None,
-) -> Outcomes:
+) -> TestPredictions:
     """
     Run the trainer's model on the test images once.
 
@@ -81,4 +81,4 @@ def predict_outcomes(
         guarantees = replace(guarantees, class_names=names)
         if guarantees.shown_set is not None:
             covered = others[0][:, guarantees.prediction_sets.index(guarantees.shown_set)] > 0
-    return Outcomes(rows, guarantees, names, others[-1] if scores is not None else None, covered)
+    return TestPredictions(rows, guarantees, names, others[-1] if scores is not None else None, covered)

@@ -10,7 +10,7 @@ from loopback_hub.server import ALICE_READS, HubServer
 from safetensors.torch import load
 
 from macs_hf.cli.main import main
-from macs_hf.publishing.proposal import check_proposal_access, description
+from macs_hf.publishing.pull_request import check_pull_request_access, description
 from macs_hf.publishing.push import PushError
 from macs_hf.report import EvaluationReport
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_proposed_is_said_before_the_work(
 
 def test_a_local_folder_has_nobody_to_ask(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is a local folder"):
-        check_proposal_access(str(tmp_path))
+        check_pull_request_access(str(tmp_path))
 
 
 def test_a_refused_pull_request_leaves_the_model(hub: HubServer, models: dict[str, Path], tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from huggingface_hub import HfApi, constants, get_session, set_client_factory
 from huggingface_hub.utils import httpx
 from loopback_hub.server import HubServer
 
-from macs_hf.hub import patience
-from macs_hf.hub.patience import HubSilentError, Patience, PatientClient, limit_waiting
-from macs_hf.hub.reasons import reason_of
+from macs_hf.hub import deadlines
+from macs_hf.hub.deadlines import Deadline, DeadlineClient, HubSilentError, limit_waiting
+from macs_hf.hub.failure_reasons import reason_of
 
 
 class Clock:
@@ -24,76 +24,76 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(patience, "time", made)
+    monkeypatch.setattr(deadlines, "time", made)
     return made
 
 
 def test_time_without_an_answer_adds_up_over_requests(clock: Clock) -> None:
-    waiting = Patience()
-    assert waiting.left("GET /a") == patience.GIVE_UP_AFTER
+    waiting = Deadline()
+    assert waiting.left("GET /a") == deadlines.GIVE_UP_AFTER
     start = clock.now
     clock.now += 10
-    waiting.fail(start, "has not answered", patience.GIVE_UP_AFTER, "GET /a")
+    waiting.fail(start, "has not answered", deadlines.GIVE_UP_AFTER, "GET /a")
     clock.now += 2
-    assert waiting.left("GET /b") == patience.GIVE_UP_AFTER - 12
-    clock.now += patience.GIVE_UP_AFTER - 12
+    assert waiting.left("GET /b") == deadlines.GIVE_UP_AFTER - 12
+    clock.now += deadlines.GIVE_UP_AFTER - 12
     with pytest.raises(HubSilentError, match=r"has not answered for 45 s \(GET /b\)$"):
-        waiting.fail(start, "has not answered", patience.GIVE_UP_AFTER, "GET /b")
+        waiting.fail(start, "has not answered", deadlines.GIVE_UP_AFTER, "GET /b")
     with pytest.raises(HubSilentError):
         waiting.left("GET /c")
 
 
 def test_an_answer_ends_the_trouble_and_so_does_time(clock: Clock) -> None:
-    waiting = Patience()
-    waiting.fail(clock.now - 40, "has not answered", patience.GIVE_UP_AFTER, "GET /a")
+    waiting = Deadline()
+    waiting.fail(clock.now - 40, "has not answered", deadlines.GIVE_UP_AFTER, "GET /a")
     assert waiting.left("GET /a") == pytest.approx(5)
     waiting.recover()
-    assert waiting.left("GET /a") == patience.GIVE_UP_AFTER
+    assert waiting.left("GET /a") == deadlines.GIVE_UP_AFTER
     waiting.fail(clock.now - 44, "has not answered", 1000, "GET /a")
     with pytest.raises(HubSilentError):
         waiting.left("GET /a")
-    clock.now += patience.FORGET_AFTER + 1  # asking in vain does not prolong it
-    assert waiting.left("GET /a") == patience.GIVE_UP_AFTER
+    clock.now += deadlines.FORGET_AFTER + 1  # asking in vain does not prolong it
+    assert waiting.left("GET /a") == deadlines.GIVE_UP_AFTER
 
 
 def test_errors_are_repeated_for_a_shorter_time(clock: Clock) -> None:
-    waiting = Patience()
-    waiting.fail(clock.now, "answers with HTTP 500", patience.ERRORS_FOR, "GET /a")
+    waiting = Deadline()
+    waiting.fail(clock.now, "answers with HTTP 500", deadlines.ERRORS_FOR, "GET /a")
     clock.now += 7
-    waiting.fail(clock.now, "answers with HTTP 500", patience.ERRORS_FOR, "GET /a")
+    waiting.fail(clock.now, "answers with HTTP 500", deadlines.ERRORS_FOR, "GET /a")
     clock.now += 8
     with pytest.raises(HubSilentError, match="answers with HTTP 500 for 15 s") as caught:
-        waiting.fail(clock.now, "answers with HTTP 500", patience.ERRORS_FOR, "GET /a")
+        waiting.fail(clock.now, "answers with HTTP 500", deadlines.ERRORS_FOR, "GET /a")
     assert reason_of(caught.value) == str(caught.value)
     assert isinstance(caught.value, ConnectionError) and isinstance(caught.value, httpx.HTTPError)
 
 
 def test_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    waiting = Patience()
+    waiting = Deadline()
     with caplog.at_level(logging.WARNING):
         waiting.say("GET /a")
         waiting.say("GET /b")
     assert [record.message for record in caplog.records] == [
         f"Waiting for {constants.ENDPOINT} to answer GET /a; giving up after 45 s."
     ]
-    assert patience.SAY_AFTER == 5 and patience.GIVE_UP_AFTER < 60
+    assert deadlines.SAY_AFTER == 5 and deadlines.GIVE_UP_AFTER < 60
 
 
 @pytest.fixture
 def patient(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
-    monkeypatch.setattr(patience, "SAY_AFTER", 0.1)
-    monkeypatch.setattr(patience, "GIVE_UP_AFTER", 0.5)
+    monkeypatch.setattr(deadlines, "SAY_AFTER", 0.1)
+    monkeypatch.setattr(deadlines, "GIVE_UP_AFTER", 0.5)
     present = get_session()
     hooks = present.event_hooks
     set_client_factory(lambda: httpx.Client(event_hooks=hooks, follow_redirects=True, timeout=None))
     limit_waiting()
     yield hub
     limit_waiting()
-    get_session().patience.recover()
+    get_session().deadlines.recover()
 
 
 def test_a_request_without_a_deadline_gets_one(patient: HubServer, caplog: pytest.LogCaptureFixture) -> None:
-    assert isinstance(get_session(), PatientClient)
+    assert isinstance(get_session(), DeadlineClient)
     assert HfApi().whoami()["name"] == "alice"
     patient.inject("whoami", cut="hang")
     with pytest.raises(HubSilentError, match=r"has not answered for \d s \(GET /api/whoami-v2\)"):
@@ -109,4 +109,4 @@ def test_shorter_deadlines_stay_and_waiting_is_limited_once(patient: HubServer) 
     with pytest.raises(httpx.ReadTimeout):
         client.get(f"{patient.endpoint}/api/whoami-v2", timeout=0.05)
     client.get(f"{patient.endpoint}/api/models")
-    assert client.patience.left("GET /") == 0.5
+    assert client.deadlines.left("GET /") == 0.5

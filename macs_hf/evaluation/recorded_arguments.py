@@ -4,7 +4,7 @@ import dataclasses
 from enum import Enum
 from typing import Any
 
-from ..disk.names import public_name
+from ..disk.public_names import public_name
 
 
 # What identifies a training run is recorded even where it is the default.

@@ -12,20 +12,20 @@ from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelet
 from huggingface_hub.errors import LocalTokenNotFoundError
 from huggingface_hub.utils import httpx
 
-from ..hub.reach import hub_api, is_local, require_repo
-from ..hub.reasons import WRONG_TOKEN, reason_of, status_of
+from ..hub.connection import hub_api, is_local, require_repo
+from ..hub.failure_reasons import WRONG_TOKEN, reason_of, status_of
 from ..report.config_fields import TEMPERATURE_FIELD, THRESHOLD_FIELDS
 from ..report.evaluation import EvaluationReport
+from .card_sections import sections, short_name
 from .markdown import block, code, text
 from .push import PushError
-from .sections import sections, short_name
 
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 
 
-def check_proposal_access(repo_id: str) -> None:
+def check_pull_request_access(repo_id: str) -> None:
     """
     Make sure, before the work, that a pull request can be opened: the repository can be read, and who opens it is
     known. Whether its owners take pull requests only shows when it is opened.
@@ -59,7 +59,7 @@ def check_proposal_access(repo_id: str) -> None:
         )
 
 
-def objection_to(report: EvaluationReport) -> str | None:
+def pull_request_refusal(report: EvaluationReport) -> str | None:
     """Why a pull request would be of no use; `None` if the images show that the temperature is needed and helps."""
     temperature = report.temperature
     if temperature.reason is not None:
@@ -73,7 +73,7 @@ def objection_to(report: EvaluationReport) -> str | None:
     return None
 
 
-def propose(folder: str | Path, repo_id: str, report: EvaluationReport) -> CommitInfo:
+def open_pull_request(folder: str | Path, repo_id: str, report: EvaluationReport) -> CommitInfo:
     """
     Open a pull request with the calibrated model of a folder.
 

@@ -7,11 +7,11 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from ..data.images import ImageDataset
-from ..disk.names import public_name
+from ..disk.public_names import public_name
 from ..training.trainer import MaCSTrainer
 
 
-def default_facts(trainer: MaCSTrainer, test: Dataset) -> dict[str, str]:
+def default_metadata(trainer: MaCSTrainer, test: Dataset) -> dict[str, str]:
     """`model`, `dataset` and `split` of a report, where the caller does not say."""
     config = getattr(trainer.model, "config", None)
     model = getattr(config, "name_or_path", None) or type(trainer.model).__name__

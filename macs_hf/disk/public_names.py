@@ -31,7 +31,7 @@ def public_words(words: Iterable[str]) -> list[str]:
     return shown
 
 
-def place_of(name: str, seen_from: str | os.PathLike) -> str | None:
+def path_fingerprint(name: str, seen_from: str | os.PathLike) -> str | None:
     """
     A fingerprint of where a local file is, relative to the folder `seen_from`: two folders of one name have different
     ones, and both may move together. `None` for what is not local.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from macs_hf.disk.claim import RESULTS, claim_folder, locked_folder
+from macs_hf.disk.run_folder import RESULTS, claim_folder, locked_folder
+from macs_hf.publishing.card_settings import SETTINGS_FILE
 from macs_hf.publishing.folder import CARD_FILE
-from macs_hf.publishing.settings import SETTINGS_FILE
 from macs_hf.report.run import GALLERY, PAGE_FILE, PICTURES, REPORT_FILE, ROWS_FILE
 
 

@@ -16,7 +16,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import get_session, httpx, validate_repo_id
 
-from .reasons import WRONG_TOKEN
+from .failure_reasons import WRONG_TOKEN
 
 
 TIMEOUT_SECONDS = 5.0

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
+from ..disk.atomic_writes import write_text_atomically
 from ..disk.secrets import redact
-from ..disk.whole import replace_text
-from ..report.plain import from_plain, to_plain
+from ..report.serialization import from_plain, to_plain
 
 
 SETTINGS_FILE = "card.json"
@@ -47,7 +47,7 @@ class CardSettings:
 
     def save(self, folder: str | PathLike[str]) -> Path:
         path = Path(folder) / SETTINGS_FILE
-        replace_text(path, redact(json.dumps(to_plain(self), indent=2)) + "\n")
+        write_text_atomically(path, redact(json.dumps(to_plain(self), indent=2)) + "\n")
         return path
 
     @classmethod

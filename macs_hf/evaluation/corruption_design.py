@@ -20,7 +20,7 @@ from ..randomness import mix_seed
 from ..report.corruption_names import CORRUPTIONS, SEVERITIES
 from ..report.rows import SampleRows
 from .byte_images import ByteImages
-from .tally import CLEAN, Key
+from .corruption_counts import CLEAN, Key
 
 
 Design = Literal["crossed", "spread"]

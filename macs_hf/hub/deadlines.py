@@ -28,7 +28,7 @@ class HubSilentError(httpx.TransportError, ConnectionError):
     """The Hub gave no good answer for so long that it was given up. Clients do not repeat such a request."""
 
 
-class Patience:
+class Deadline:
     """How long the Hub has given no good answer, over all requests and clients of a process."""
 
     def __init__(self) -> None:
@@ -66,40 +66,40 @@ class Patience:
         return HubSilentError(f"{constants.ENDPOINT} {self._reason} for {self._latest - self._since:.0f} s ({what})")
 
 
-class PatientClient(httpx.Client):
-    """A client whose requests take no longer than a [`Patience`] allows."""
+class DeadlineClient(httpx.Client):
+    """A client whose requests take no longer than a [`Deadline`] allows."""
 
-    def __init__(self, patience: Patience, **kwargs: Any) -> None:
+    def __init__(self, deadline: Deadline, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.patience = patience
+        self.deadline = deadline
 
     def send(self, request: httpx.Request, **kwargs: Any) -> httpx.Response:
         start, what = time.monotonic(), f"{request.method} {request.url.path}"
-        left = self.patience.left(what)
+        left = self.deadline.left(what)
         asked = request.extensions.get("timeout", {})
         limits = {kind: asked.get(kind) for kind in ("connect", "read", "write", "pool")}
         request.extensions["timeout"] = {kind: left if old is None else min(old, left) for kind, old in limits.items()}
-        timer = threading.Timer(SAY_AFTER, self.patience.say, args=[what])
+        timer = threading.Timer(SAY_AFTER, self.deadline.say, args=[what])
         timer.daemon = True
         timer.start()
         try:
             response = super().send(request, **kwargs)
         except httpx.TimeoutException:
-            self.patience.fail(start, "has not answered", GIVE_UP_AFTER, what)
+            self.deadline.fail(start, "has not answered", GIVE_UP_AFTER, what)
             raise
         finally:
             timer.cancel()
         if response.status_code in OUT_OF_ORDER:
-            self.patience.fail(time.monotonic(), f"answers with HTTP {response.status_code}", ERRORS_FOR, what)
+            self.deadline.fail(time.monotonic(), f"answers with HTTP {response.status_code}", ERRORS_FOR, what)
         else:
-            self.patience.recover()
+            self.deadline.recover()
         return response
 
 
 def limit_waiting() -> None:
     """Let no request of this process to the Hub wait for more than a minute, or for 5 s without a line about it."""
     present = get_session()
-    if isinstance(present, PatientClient):
+    if isinstance(present, DeadlineClient):
         return
-    hooks, patience = present.event_hooks, Patience()
-    set_client_factory(lambda: PatientClient(patience, event_hooks=hooks, follow_redirects=True, timeout=None))
+    hooks, deadline = present.event_hooks, Deadline()
+    set_client_factory(lambda: DeadlineClient(deadline, event_hooks=hooks, follow_redirects=True, timeout=None))

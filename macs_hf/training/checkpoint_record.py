@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .identity import Identity
+from .run_identity import Identity
 
 
 RECORD_FILE = "checkpoint.json"

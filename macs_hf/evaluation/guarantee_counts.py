@@ -10,10 +10,10 @@ from ..calibration.guarantees import set_outcome, share
 from ..report.corruption_names import CORRUPTIONS, SEVERITIES, STANDARD_15
 from ..report.corruption_table import CorruptionTable
 from ..report.guarantees import Guarantees, Share
-from .tally import CLEAN, Key
+from .corruption_counts import CLEAN, Key
 
 
-class ShiftTally:
+class GuaranteeCounts:
     """
     Counts, batch by batch, how many corrupted images each prediction set covers and how many answers are right.
 

@@ -30,7 +30,7 @@ FAMILIES = {
 }
 
 
-def sentence(error: BaseException) -> str | None:
+def user_message(error: BaseException) -> str | None:
     """What a user has to know about an error that they can fix; `None` for any other."""
     message = _message(error)
     if _is_full_disk(error, message):

@@ -18,7 +18,7 @@ from .small_run import save_data, save_model
 
 pytest.importorskip("gradio")
 
-from macs_hf.app.take_away import file_name, push_model, zipped_model
+from macs_hf.app.model_download import file_name, push_model, zipped_model
 
 
 @pytest.fixture(scope="module")

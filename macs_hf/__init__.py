@@ -1,7 +1,8 @@
 """Margin and Consistency Supervision for Hugging Face image classifiers."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy_imports import lazy_getattr
 
 
 __version__ = "0.2.0.dev0"
@@ -30,7 +31,6 @@ _HOMES = {
     "report": ("EvaluationReport", "SampleRows", "load_run"),
     "training": ("CalibrationCallback", "MaCSTrainer", "MaCSTrainingArguments"),
 }
-_ROOM_OF = {name: room for room, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
     from .calibration import fit_temperature, fold_temperature
@@ -82,10 +82,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _ROOM_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_ROOM_OF[name]}", __name__), name)
+__getattr__ = lazy_getattr(__name__, {name: f".{room}" for room, names in _HOMES.items() for name in names})
 
 
 def __dir__() -> list[str]:

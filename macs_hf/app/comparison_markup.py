@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..evaluation.comparison import compare_runs
 from ..metrics import Comparison
-from ..metrics.comparison_table import NAMES, SHOWN, shown_value
+from ..metrics.comparison_table import NAMES, shown_difference, shown_value
 from ..report.markup import section, table, text
 from ..report.run import Run
 
@@ -54,8 +54,7 @@ def _summary(name: str, comparisons: dict[str, Comparison]) -> str:
 def _cell(metric: str, found: Comparison | None) -> str:
     if found is None:
         return ""
-    scale, _, digits = SHOWN[metric]
-    difference, low, high = (f"{scale * v:+.{digits}f}" for v in (found.difference, found.low, found.high))
+    difference, low, high = shown_difference(metric, found)
     kind, word = BADGES[found.verdict]
     badge = f'<span class="badge {kind}">{word}</span>'
     return f"{shown_value(metric, found.a)} {badge}<small>{difference} ({low} to {high})</small>"

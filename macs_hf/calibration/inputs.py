@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..report.checks import check_labels
+
 
 ArrayLike = Tensor | np.ndarray | Sequence
 
@@ -34,10 +36,7 @@ def checked_samples(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tenso
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise TypeError(f"labels must be integer class indices, got {labels.dtype}.")
     logits, labels = checked_logits(logits), labels.long()
-    bad_rows = ((labels < 0) | (labels >= logits.shape[1])).nonzero().flatten().tolist()
-    if bad_rows:
-        label = labels[bad_rows[0]].item()
-        raise ValueError(f"label of row {bad_rows[0]} is {label}, which is none of the {logits.shape[1]} classes.")
+    check_labels(labels, logits.shape[1])
     return logits, labels
 
 

@@ -1,27 +1,12 @@
 """`macs-hf calibrate MODEL --dataset D`: give any image classifier a temperature, measure it, save it and push it."""
 
 import argparse
-import shlex
 
-from ..disk.public_names import public_words
-from ..disk.secrets import refuse_secrets
-from .errors import ends_on_signals, plain_errors
-from .measuring_options import AGAIN, measuring_parser
+from .measuring_options import measuring_parser, run_measuring
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().parse_args(argv)
-    with plain_errors("macs-hf calibrate", vars(options)):
-        refuse_secrets(vars(options))
-        from ..hub.deadlines import limit_waiting
-        from .library_output import screen_of
-        from .measuring import calibrate
-
-        limit_waiting()
-        command = shlex.join(["macs-hf", "calibrate", *public_words(argv)])
-        with ends_on_signals("macs-hf calibrate", lambda: AGAIN), screen_of(options.quiet, options.verbose) as screen:
-            calibrate(options, command, screen)
-    return 0
+    return run_measuring("calibrate", _parser(), argv)
 
 
 def _parser() -> argparse.ArgumentParser:

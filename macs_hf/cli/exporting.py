@@ -3,9 +3,7 @@
 from argparse import Namespace
 from pathlib import Path
 
-from ..data.columns import align_labels
-from ..data.preparing import held_out, load_data
-from ..data.sources import source_of
+from ..data.preparing import aligned_images, load_data
 from ..disk.public_names import public_name
 from ..exporting.card import temperature_sentence
 from ..exporting.export import check_request, export_model
@@ -14,7 +12,8 @@ from ..hub.connection import is_local
 from ..models.loading import load_pretrained, model_id
 from ..publishing.card_settings import CardSettings
 from ..publishing.folder import license_of
-from ..report.evaluation import Interval
+from ..report.interval import interval_text
+from .dataset_options import chosen_source
 from .folders import check_output_dir
 
 
@@ -26,22 +25,12 @@ def export(options: Namespace, command: str) -> None:
     wanted = () if options.dataset is None else ("validation", "test") if options.int8 else ("test",)
     source = splits = None
     if wanted:
-        source = source_of(
-            options.dataset,
-            options.dataset_config,
-            options.image_column,
-            options.label_column,
-            validation_split=options.calibration_split,
-            test_split=options.split,
-        )
+        source = chosen_source(options)
         splits = load_data(
             source, wanted, skip_bad_images=options.skip_bad_images, max_eval_samples=options.max_samples
         )
     model, processor = load_pretrained(options.model, options.model_revision, options.image_size)
-    images = {}
-    for role in wanted:
-        aligned = align_labels(getattr(splits, role), splits.label_column, splits.label_names, model.config)
-        images[role] = held_out(splits._replace(**{role: aligned}), role, processor)
+    images = aligned_images(splits, wanted, model.config, processor)
     metadata = {
         "command": command,
         "model_revision": getattr(model.config, "_commit_hash", None) or options.model_revision,
@@ -78,7 +67,8 @@ def summary(report: ExportReport) -> str:
         columns = {"float32": report.float32} | ({"int8": report.int8.published} if report.int8 is not None else {})
         lines.append(" " * 12 + "".join(f"{title:>28}" for title in columns))
         for name in ("accuracy", "ece", "nll"):
-            lines.append(f"{name:<12}" + "".join(f"{_text(part.metrics[name]):>28}" for part in columns.values()))
+            cells = [interval_text(part.metrics[name]) for part in columns.values()]
+            lines.append(f"{name:<12}" + "".join(f"{cell:>28}" for cell in cells))
     if report.int8 is not None:
         lines += ["", temperature_sentence(report)]
         for part in report.int8.sets:
@@ -87,10 +77,6 @@ def summary(report: ExportReport) -> str:
                 f"int8 {100 * part.int8.value:.2f} %, {part.difference.verdict}"
             )
     return "\n".join(lines)
-
-
-def _text(interval: Interval) -> str:
-    return f"{interval.value:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
 
 
 def _license(name: str) -> str:

@@ -3,12 +3,11 @@
 from ..data.leakage import leakage_line
 from ..report.evaluation import EvaluationReport
 from ..report.groups import GroupTable
-from ..report.interval import Interval
-from ..report.unknowns import Unknowns
+from ..report.interval import Interval, interval_text
+from ..report.unknowns import SCORE_NAMES, Unknowns
 
 
 SHOWN = 3
-SCORES = {"max_probability": "maximum probability", "max_logit": "maximum logit", "energy": "energy"}
 
 
 def findings(report: EvaluationReport) -> list[str]:
@@ -23,11 +22,10 @@ def findings(report: EvaluationReport) -> list[str]:
 
 
 def _worst(table: GroupTable, kind: str) -> str:
-    shown = [
-        f"{group.name!r} {percent(group.accuracy)}{'*' if group.significant else ''}" for group in table.groups[:SHOWN]
-    ]
+    worst = table.groups[:SHOWN]
+    shown = [f"{group.name!r} {_percent(group.accuracy)}{'*' if group.significant else ''}" for group in worst]
     line = f"lowest accuracy by {kind}: {', '.join(shown)}"
-    if any(group.significant for group in table.groups[:SHOWN]):
+    if any(group.significant for group in worst):
         return f"{line} (*: differs from the other images beyond chance, corrected for {len(table.groups)})"
     return f"{line} (none differs from the other images beyond chance, corrected for {len(table.groups)})"
 
@@ -38,16 +36,15 @@ def _unknowns(unknowns: Unknowns) -> list[str]:
         f"{100 * unknowns.confidence:.1f}%, on test images {100 * unknowns.known_confidence:.1f}%"
     ]
     for found in unknowns.published:
-        auroc, fpr = percent(found.auroc), percent(found.fpr95)
-        lines.append(f"  {SCORES[found.score]:<20} AUROC {auroc}, accepted when 95% of test images are: {fpr}")
+        auroc, fpr = _percent(found.auroc), _percent(found.fpr95)
+        lines.append(f"  {SCORE_NAMES[found.score]:<20} AUROC {auroc}, accepted when 95% of test images are: {fpr}")
     for found in unknowns.answered:
         lines.append(
             f"  answers {100 * found.accuracy:g}% right, where confidence >= {found.threshold:.4g}: "
-            f"{percent(found.unknown)} of them are answered, and {100 * found.known.value:.1f}% of test images"
+            f"{_percent(found.unknown)} of them are answered, and {100 * found.known.value:.1f}% of test images"
         )
     return lines
 
 
-def percent(interval: Interval, digits: int = 1) -> str:
-    value, low, high = (f"{100 * number:.{digits}f}" for number in (interval.value, interval.low, interval.high))
-    return f"{value}% [{low}, {high}]"
+def _percent(interval: Interval) -> str:
+    return interval_text(interval, 100, "%", 1)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from ..calibration import store_guarantees
 from ..data.images import ImageDataset
-from ..data.sources import source_of
 from ..disk.atomic_writes import atomic_folder
 from ..disk.public_names import path_fingerprint, public_name
 from ..disk.run_folder import claim_folder, locked_folder
@@ -26,6 +25,7 @@ from ..training.screen import Screen
 from ..training.terminal import TerminalCallback
 from ..training.trainer import MaCSTrainer
 from .checks import check_gallery
+from .dataset_options import chosen_source
 from .folders import check_output_dir, folder_name, is_main_process, run_name
 from .header import header_of_measuring, show_header
 from .library_output import bars_of_datasets
@@ -124,15 +124,7 @@ def _identity(options: Namespace, action: str, folder: Path) -> dict[str, Any]:
 
 def _measure(options: Namespace, action: str, folder: Path, command: str, screen: Screen) -> Measured:
     calibrating = action == "calibrate"
-    source = source_of(
-        options.dataset,
-        options.dataset_config,
-        options.image_column,
-        options.label_column,
-        validation_split=options.calibration_split if calibrating else None,
-        test_split=options.split,
-        group_column=options.group_column,
-    )
+    source = chosen_source(options)
     with bars_of_datasets(screen.draws):
         loaded = load_model_and_data(
             options.model,

@@ -1,28 +1,40 @@
-"""The options that `evaluate` and `calibrate` share."""
+"""`evaluate` and `calibrate`: the options that they share, and how both run."""
 
 import argparse
+import shlex
+
+from ..disk.public_names import public_words
+from .command import add_options, positive, running
+from .errors import ends_on_signals
 
 
 # If a measurement is stopped.
 AGAIN = "The same command starts at the beginning."
 
 
+def run_measuring(action: str, parser: argparse.ArgumentParser, argv: list[str]) -> int:
+    """Parse the words of `macs-hf evaluate` or `calibrate`, and do it."""
+    options = parser.parse_args(argv)
+    with running(action, options):
+        from . import measuring
+        from .library_output import screen_of
+
+        work = {"evaluate": measuring.evaluate, "calibrate": measuring.calibrate}[action]
+        command = shlex.join(["macs-hf", action, *public_words(argv)])
+        with ends_on_signals(f"macs-hf {action}", lambda: AGAIN), screen_of(options.quiet, options.verbose) as screen:
+            work(options, command, screen)
+    return 0
+
+
 def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"macs-hf {action}", description=description)
     parser.add_argument("model", metavar="MODEL", help="Hub id, timm name or local folder")
     parser.add_argument("--dataset", required=True, help="benchmark name, Hub id or local folder")
-    parser.add_argument("--dataset_config", help="configuration of a Hub dataset")
-    parser.add_argument("--split", help="split to measure on (default: test)")
-    parser.add_argument("--max_samples", type=positive, help="at most so many images of a split (default: all)")
-    parser.add_argument("--image_column", help="needed if there are several image columns")
-    parser.add_argument("--label_column", help="needed if there are several class labels")
+    add_options(parser, "dataset_config", "split", "max_samples", "image_column", "label_column")
     parser.add_argument("--group_column", help="column to group test images by, such as a camera or a site")
     parser.add_argument("--ood_dataset", help="images that belong to none of the model's classes, from this dataset")
     parser.add_argument("--ood_split", help="its split (default: test)")
-    parser.add_argument("--model_revision", help="branch, tag or commit of the model")
-    parser.add_argument(
-        "--image_size", type=positive, help="pixels, if the model was trained at another size than its config says"
-    )
+    add_options(parser, "model_revision", "image_size")
     parser.add_argument("--corruptions", choices=("auto", "cifar", "imagenet"), help="parameter set of the benchmark")
     parser.add_argument(
         "--corruption_design",
@@ -34,23 +46,14 @@ def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--gallery", type=positive, metavar="N", help="write mistakes.png, the N most confident wrong test images"
     )
-    parser.add_argument("--skip_bad_images", action="store_true", help="leave out images that cannot be read")
-    parser.add_argument("--batch_size", type=positive, default=64, help="images in a forward pass (default: 64)")
+    add_options(parser, "skip_bad_images", "batch_size")
     parser.add_argument(
         "--cache_bytes", type=int, default=2_000_000_000, help="memory for decoded images (default: 2 GB; 0: none)"
     )
-    parser.add_argument("--cpu", action="store_true", help="do not use accelerators")
+    add_options(parser, "cpu")
     parser.add_argument("--output_dir", help=f"where the results go (default: runs/OWNER-MODEL-DATASET-{action})")
     parser.add_argument("--quiet", action="store_true", help="print warnings and errors only")
     parser.add_argument(
         "--verbose", action="store_true", help="print what other libraries print too, as lines without a bar"
     )
     return parser
-
-
-def positive(text: str) -> int:
-    """A whole number of at least 1, as the type of an option."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is below 1")
-    return number

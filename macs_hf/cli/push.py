@@ -4,18 +4,14 @@ import argparse
 from pathlib import Path
 
 from ..disk.run_folder import locked_folder
-from ..disk.secrets import refuse_secrets
-from .errors import plain_errors
+from .command import running
 
 
 def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
-    with plain_errors("macs-hf push", vars(options)):
-        refuse_secrets(vars(options))
-        from ..hub.deadlines import limit_waiting
+    with running("push", options):
         from ..publishing.push import push_folder
 
-        limit_waiting()
         if not Path(options.folder).is_dir():
             raise FileNotFoundError(f"There is no folder {options.folder!r} to push.")
         with locked_folder(options.folder):

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from ..report.corruption_table import CORRUPTIONS, SEVERITIES, STANDARD_15, CorruptionTable
 from ..report.evaluation import EvaluationReport, Measurement, Temperature
 from ..report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share
-from ..report.interval import Interval
+from ..report.interval import interval_text
 from ..report.risk_coverage import RiskCoverage
 from .findings import findings
 
 
-# Name, scale and unit of each metric.
-SHOWN = (("accuracy", 100.0, "%"), ("ece", 100.0, "%"), ("nll", 1.0, ""), ("brier", 1.0, ""))
+# Name, scale, unit and digits of each metric.
+SHOWN = (("accuracy", 100, "%", 2), ("ece", 100, "%", 2), ("nll", 1, "", 3), ("brier", 1, "", 3))
 
 
 def summary_table(report: EvaluationReport) -> str:
@@ -24,8 +24,8 @@ def summary_table(report: EvaluationReport) -> str:
     title = f"{report.model} on {report.dataset}, {report.split} (n = {report.n}{size})"
     lines = [f"{title}, method {method}" if method else title, ""]
     lines.append(" " * 22 + "".join(f"{title:>28}" for title, _ in columns))
-    for name, scale, unit in SHOWN:
-        cells = "".join(f"{_interval(part.metrics[name], scale, unit):>28}" for _, part in columns)
+    for name, *style in SHOWN:
+        cells = "".join(f"{interval_text(part.metrics[name], *style):>28}" for _, part in columns)
         lines.append(f"{name:<22}{cells}")
     floors = "".join(f"{100 * part.noise_floor:>27.2f}%" for _, part in columns)
     lines.append(f"{'ece noise floor':<22}{floors}")
@@ -59,7 +59,7 @@ def _temperature(temperature: Temperature) -> str:
     line = f"temperature {temperature.value:.4f}{error}{where}"
     if temperature.nll_gain is None:
         return line
-    gain = _interval(temperature.nll_gain, 1.0, "")
+    gain = interval_text(temperature.nll_gain, digits=3)
     if temperature.helped:
         return f"{line}; it lowered the NLL of the test images by {gain}"
     harmed = temperature.nll_gain.high < 0
@@ -69,7 +69,7 @@ def _temperature(temperature: Temperature) -> str:
 
 def _risk_coverage(found: RiskCoverage) -> str:
     answered = ", ".join(f"{100 * part.value:.1f}% at {risk}" for risk, part in found.coverage_at_risk.items())
-    return f"AURC {_interval(found.aurc, 1.0, '', 4)}; images that can be answered with so many errors: {answered}"
+    return f"AURC {interval_text(found.aurc)}; images that can be answered with so many errors: {answered}"
 
 
 def _corruptions(table: CorruptionTable) -> str:
@@ -116,14 +116,8 @@ def _shifted(by_severity: Mapping[int, Share]) -> str:
 
 
 def _share(share: Share) -> str:
-    return _interval(Interval(share.value, share.low, share.high), 100.0, "%", 1)
+    return interval_text(share, 100, "%", 1)
 
 
 def _level(level: float) -> str:
     return f"{100 * level:g}%"
-
-
-def _interval(interval: Interval, scale: float, unit: str, digits: int | None = None) -> str:
-    value, low, high = (scale * number for number in (interval.value, interval.low, interval.high))
-    digits = (2 if unit else 3) if digits is None else digits
-    return f"{value:.{digits}f}{unit} [{low:.{digits}f}, {high:.{digits}f}]"

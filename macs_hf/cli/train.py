@@ -17,7 +17,7 @@ from ..calibration import store_guarantees
 from ..data.images import ImageDataset, TrainTransform
 from ..data.leakage import hash_training_images
 from ..data.preparing import held_out, image_dataset, load_data, reduced
-from ..data.sources import DatasetSource, comes_from_hub, source_of
+from ..data.sources import DatasetSource, comes_from_hub
 from ..data.streaming import check_streaming, training_stream
 from ..data.unknowns import UnknownImages
 from ..disk.atomic_writes import atomic_folder
@@ -40,6 +40,7 @@ from ..training.screen import Screen
 from ..training.terminal import TerminalCallback
 from ..training.trainer import MaCSTrainer
 from .checks import check_disk
+from .dataset_options import chosen_source
 from .errors import ends_on_signals, plain_errors
 from .folders import check_output_dir, folder_name
 from .header import header_of_training, show_header
@@ -104,17 +105,7 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen
         open_repo(args)  # whoever may not push learns it now
 
     # ---- Data ----
-    source = source_of(
-        script.dataset,
-        script.dataset_config,
-        script.image_column,
-        script.label_column,
-        train_split=script.train_split,
-        validation_split=script.calibration_split,
-        test_split=script.split,
-        horizontal_flip=script.horizontal_flip,
-        group_column=script.group_column,
-    )
+    source = chosen_source(script)
     with (
         args.main_process_first(desc="loading the dataset"),
         bars_of_datasets(screen.draws and comes_from_hub(source)),

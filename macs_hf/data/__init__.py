@@ -1,22 +1,23 @@
 """Datasets: where they are, their splits and columns, decoding and augmenting images, streams."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy_imports import lazy_getattr
 
 
 # Loaded when used: the trainer needs other parts of this package, and torchvision takes a second to import.
 _MODULES = {
-    "EvalTransform": "transforms",
-    "ImageDataset": "images",
-    "KeyedDataset": "keyed_draws",
-    "TrainTransform": "transforms",
-    "decode": "decoding",
-    "drop_unreadable": "decoding",
-    "image_datasets": "preparing",
-    "input_size": "transforms",
-    "load_data": "preparing",
-    "load_unknowns": "unknowns",
-    "source_of": "sources",
+    "EvalTransform": ".transforms",
+    "ImageDataset": ".images",
+    "KeyedDataset": ".keyed_draws",
+    "TrainTransform": ".transforms",
+    "decode": ".decoding",
+    "drop_unreadable": ".decoding",
+    "image_datasets": ".preparing",
+    "input_size": ".transforms",
+    "load_data": ".preparing",
+    "load_unknowns": ".unknowns",
+    "source_of": ".sources",
 }
 
 if TYPE_CHECKING:
@@ -42,8 +43,4 @@ __all__ = [
     "source_of",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+__getattr__ = lazy_getattr(__name__, _MODULES)

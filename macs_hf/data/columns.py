@@ -7,6 +7,7 @@ import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, Features
 from transformers.utils import logging
 
+from ..report.checks import check_labels
 from .sources import DatasetSource
 
 
@@ -154,16 +155,12 @@ def check_numbered(dataset: Dataset, label_column: str, where: str) -> None:
         )
 
 
-def check_labels(dataset: Dataset, label_column: str, num_classes: int, where: str) -> None:
+def check_label_column(dataset: Dataset, label_column: str, num_classes: int, where: str) -> None:
     labels = labels_of(dataset, label_column)
     if len(labels) == 0:
         raise ValueError(f"{where} is empty.")
-    wrong = np.flatnonzero(~((labels >= 0) & (labels < num_classes)))  # a missing label, in a stream, is nan
-    if len(wrong):
-        raise ValueError(
-            f"Label {labels[wrong[0]]} of row {wrong[0]} in {where} is outside [0, {num_classes}) ({len(wrong)} such "
-            "rows; -1 often marks a split without labels). Correct the labels or choose another split."
-        )
+    advice = "-1 often marks a split without labels. Correct the labels or choose another split."
+    check_labels(labels, num_classes, where, advice)
 
 
 def align_labels(dataset: Dataset, label_column: str, label_names: list[str], config: Any) -> Dataset:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .columns import align_labels
 from .images import CACHE_BYTES, EvalTransform, ImageDataset, TrainTransform, drop_unreadable
 from .sources import DatasetSource, source_of
 from .split_plan import ROLES
@@ -82,6 +83,17 @@ def image_dataset(splits: ImageSplits, role: str, transform: Callable, cache_byt
     columns = splits.image_column, splits.label_column
     tested = {"group_column": splits.group_column, "index": splits.test_index} if role == "test" else {}
     return ImageDataset(getattr(splits, role), *columns, transform, origin, cache_bytes, **tested)
+
+
+def aligned_images(
+    splits: ImageSplits, roles: Sequence[str], config: Any, processor: Any, cache_bytes: int = CACHE_BYTES
+) -> dict[str, ImageDataset]:
+    """Held-out images by role, with the class numbers of a trained model, whose `config` names its classes."""
+    found = {}
+    for role in roles:
+        aligned = align_labels(getattr(splits, role), splits.label_column, splits.label_names, config)
+        found[role] = held_out(splits._replace(**{role: aligned}), role, processor, cache_bytes)
+    return found
 
 
 def held_out(splits: ImageSplits, role: str, processor: Any, cache_bytes: int = CACHE_BYTES) -> ImageDataset:

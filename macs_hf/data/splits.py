@@ -10,7 +10,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDataset
 from transformers.utils import logging
 
 from ..hub.connection import hub_needed, is_local
-from .columns import check_columns, check_labels, find_columns, labels_of, with_class_labels
+from .columns import check_columns, check_label_column, find_columns, labels_of, with_class_labels
 from .groups import check_group_column
 from .sources import EMBEDDED, DatasetSource
 from .split_plan import ROLES, SplitPlan, plan_splits
@@ -69,7 +69,7 @@ def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES) -> ImageSp
         check_group_column(raw[tested].features, source, tested)
     raw, label_names = with_class_labels(raw, label_column, source)
     for name, split in raw.items():
-        check_labels(split, label_column, len(label_names), f"split {name!r} of {source.path!r}")
+        check_label_column(split, label_column, len(label_names), f"split {name!r} of {source.path!r}")
 
     splits = _apply(plan, raw, label_column, source)
     if "train" in wanted:

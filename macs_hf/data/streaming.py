@@ -18,7 +18,7 @@ from transformers import TrainingArguments
 from transformers.utils import logging
 
 from ..randomness import cpu_rng_seeded, mix_seed
-from .columns import check_labels, find_columns
+from .columns import check_label_column, find_columns
 from .groups import check_group_column
 from .images import decode, is_readable
 from .sources import DatasetSource
@@ -88,7 +88,7 @@ def stream_splits(
             logger.warning(f"A tenth of the stream {source.train_split!r} of {source.path!r}, by hash, is {role}.")
         part = _part(train, image, PARTS_OF[role]) if role in plan.split_off else rows[role]
         held_out[role] = _kept(part, caps[role])
-        check_labels(held_out[role], label, features[label].num_classes, f"{role} of {source.path!r}")
+        check_label_column(held_out[role], label, features[label].num_classes, f"{role} of {source.path!r}")
     if plan.split_off:
         taken = {part for role in plan.split_off for part in PARTS_OF[role]}
         train = _part(train, image, tuple(part for part in range(PARTS) if part not in taken))

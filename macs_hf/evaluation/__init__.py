@@ -1,22 +1,22 @@
 """From a model and held-out data to an `EvaluationReport`; comparisons of runs."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy_imports import lazy_getattr
 
 
 # Loaded when used: finished runs are compared without torch.
 _MODULES = {
-    "ByteImages": "byte_images",
-    "CorruptionBenchmark": "corruption_design",
-    "compare_corruptions": "corruption_comparison",
-    "compare_runs": "comparison",
-    "default_design": "corruption_design",
-    "evaluate_checkpoint": "checkpoint",
-    "evaluate_corruptions": "corruption_benchmark",
-    "evaluate_published": "published",
-    "forward_of": "corruption_benchmark",
-    "write_gallery": "gallery",
-    "write_report": "checkpoint",
+    "ByteImages": ".byte_images",
+    "CorruptionBenchmark": ".corruption_design",
+    "compare_corruptions": ".corruption_comparison",
+    "compare_runs": ".comparison",
+    "default_design": ".corruption_design",
+    "evaluate_checkpoint": ".checkpoint",
+    "evaluate_corruptions": ".corruption_benchmark",
+    "forward_of": ".corruption_benchmark",
+    "write_gallery": ".gallery",
+    "write_report": ".checkpoint",
 }
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .corruption_comparison import compare_corruptions
     from .corruption_design import CorruptionBenchmark, default_design
     from .gallery import write_gallery
-    from .published import evaluate_published
 
 __all__ = [
     "ByteImages",
@@ -37,14 +36,9 @@ __all__ = [
     "default_design",
     "evaluate_checkpoint",
     "evaluate_corruptions",
-    "evaluate_published",
     "forward_of",
     "write_gallery",
     "write_report",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+__getattr__ = lazy_getattr(__name__, _MODULES)

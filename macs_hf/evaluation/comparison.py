@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..metrics import ComparisonTable, compare
-from ..metrics.comparison_table import SHOWN
+from ..metrics.comparison_table import SHOWN, shown_difference
 from ..report.corruption_table import CORRUPTIONS, STANDARD_15
 from ..report.evaluation import EvaluationReport
 from ..report.run import Run
@@ -63,7 +63,7 @@ def comparison_table(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> str:
     for metric, result in found.items():
         scale, unit, digits = SHOWN[metric]
         of_a, of_b = (f"{scale * value:.{digits}f}{unit}" for value in (result.a, result.b))
-        value, low, high = (f"{scale * v:+.{digits}f}" for v in (result.difference, result.low, result.high))
+        value, low, high = shown_difference(metric, result)
         interval = f"[{low}, {high}]"
         lines.append(f"{metric:<21}{of_a:>9}{of_b:>9}{value:>9}{interval:>19}  {verdicts[result.verdict]}")
     return "\n".join(lines)

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedModel, TrainingArguments
 
 from ..calibration.folding import folded_temperature
-from ..data.columns import align_labels
 from ..data.images import CACHE_BYTES, ImageDataset
-from ..data.preparing import held_out, load_data
+from ..data.preparing import aligned_images, load_data
 from ..data.sources import DatasetSource
 from ..disk.public_names import public_name
 from ..models.loading import load_pretrained, model_id
@@ -66,10 +65,7 @@ def load_model_and_data(
     splits = load_data(source, wanted, skip_bad_images=skip_bad_images, max_eval_samples=max_samples)
     classifier, processor = load_pretrained(model, revision, image_size)
     folded_temperature(classifier)  # what its config says of it must be a number
-    for role in wanted:
-        aligned = align_labels(getattr(splits, role), splits.label_column, splits.label_names, classifier.config)
-        splits = splits._replace(**{role: aligned})
-    datasets = {role: held_out(splits, role, processor, cache_bytes) for role in wanted}
+    datasets = aligned_images(splits, wanted, classifier.config, processor, cache_bytes)
     chosen = {"image_column": source.image_column, "label_column": source.label_column}
     chosen |= {"train_split": source.train_split, "skip_bad_images": skip_bad_images, "max_eval_samples": max_samples}
     args = TrainingArguments(str(folder), report_to="none", **training_arguments)

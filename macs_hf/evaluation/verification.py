@@ -15,9 +15,8 @@ from transformers.utils import logging
 
 from ..calibration.guarantees import measure_guarantees
 from ..corruptions.frost import PROCEDURAL, frost_source
-from ..data.columns import align_labels
 from ..data.images import ImageDataset
-from ..data.preparing import held_out, load_data
+from ..data.preparing import aligned_images, load_data
 from ..data.sources import DATASETS, DatasetSource
 from ..hub.connection import hub_needed, is_local
 from ..metrics import measure
@@ -157,8 +156,7 @@ def verify_model(
             f"{model!r} is about {report.n}: these are other data. Name the right ones with dataset=... and split=..."
         )
     classifier, processor = load_pretrained(model, revision)
-    aligned = align_labels(splits.test, splits.label_column, splits.label_names, classifier.config)
-    test = held_out(splits._replace(test=aligned), "test", processor)
+    test = aligned_images(splits, ("test",), classifier.config, processor)["test"]
     with tempfile.TemporaryDirectory() as unused:
         args = TrainingArguments(unused, per_device_eval_batch_size=batch_size, report_to="none", use_cpu=use_cpu)
         trainer = MaCSTrainer(model=classifier, args=args, processing_class=processor)

@@ -1,14 +1,15 @@
 """Files that run without PyTorch: ONNX in float32 and int8, checked against the model and measured again."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy_imports import lazy_getattr
 
 
 # Loaded when used: a report is read without torch, and only exporting needs the extra `onnx`.
 _MODULES = {
-    "ExportReport": "report",
-    "OnnxClassifier": "runtime",
-    "export_model": "export",
+    "ExportReport": ".report",
+    "OnnxClassifier": ".runtime",
+    "export_model": ".export",
 }
 
 if TYPE_CHECKING:
@@ -18,8 +19,4 @@ if TYPE_CHECKING:
 
 __all__ = ["ExportReport", "OnnxClassifier", "export_model"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+__getattr__ = lazy_getattr(__name__, _MODULES)

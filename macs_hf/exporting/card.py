@@ -9,8 +9,8 @@ from jinja2 import Environment, StrictUndefined
 from ..hub.connection import is_hub_id
 from ..publishing import markdown
 from ..publishing.card_sections import percent, short_name
-from ..report.evaluation import Interval, Measurement
-from ..report.guarantees import Share
+from ..report.evaluation import Measurement
+from ..report.interval import interval_text
 from .report import Difference, ExportReport, SetCoverage
 
 
@@ -81,7 +81,7 @@ def _table(report: ExportReport) -> tuple[list[str], list[tuple[str, list[str]]]
     differences = {} if report.int8 is None else report.int8.differences
     rows = []
     for key, label, factor, unit, digits in TABLE:
-        cells = [_cell(part.metrics[key], factor, unit, digits) for part in columns.values()]
+        cells = [interval_text(part.metrics[key], factor, unit, digits) for part in columns.values()]
         rows.append((label, cells + [_change(differences[key], factor, digits)] * (key in differences)))
         if key == "ece":
             floors = [percent(part.noise_floor, 2) for part in columns.values()]
@@ -96,23 +96,13 @@ def _set_cells(part: SetCoverage) -> list[str]:
     difference = _change(part.difference, 100, 2)
     return [
         f"{percent(part.coverage, 0)}, {part.method.upper()}",
-        _share_cell(part.float32),
+        interval_text(part.float32, 100, " %", 2),
         f"{part.float32_size:.2f}",
-        _share_cell(part.int8),
+        interval_text(part.int8, 100, " %", 2),
         f"{part.int8_size:.2f}",
         difference,
     ]
 
 
-def _share_cell(share: Share) -> str:
-    return f"{100 * share.value:.2f} % [{100 * share.low:.2f}, {100 * share.high:.2f}]"
-
-
-def _cell(interval: Interval, factor: float, unit: str, digits: int) -> str:
-    value, low, high = (f"{factor * number:.{digits}f}" for number in (interval.value, interval.low, interval.high))
-    return f"{value}{unit} [{low}, {high}]"
-
-
 def _change(difference: Difference, factor: float, digits: int) -> str:
-    value, low, high = (f"{factor * part:+.{digits}f}" for part in (difference.value, difference.low, difference.high))
-    return f"{value} [{low}, {high}], {difference.verdict}"
+    return f"{interval_text(difference, factor, digits=digits, sign='+')}, {difference.verdict}"

@@ -10,12 +10,12 @@ True
 `evaluate.load(metrics.path("ece"))` loads the module of the same name; nothing here imports `evaluate`.
 """
 
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..lazy_imports import lazy_getattr
 from ..report.rows import SampleRows
-from .bootstrap import CalibrationEstimate, estimate_calibration_error, estimate_from_confidences
+from .bootstrap import CalibrationEstimate, estimate_calibration_error
 from .brier import brier_score
 from .comparison import compare
 from .comparison_table import ComparisonTable
@@ -56,7 +56,6 @@ __all__ = [
     "detection",
     "difference_of_runs",
     "estimate_calibration_error",
-    "estimate_from_confidences",
     "expected_calibration_error",
     "group_measures",
     "measure",
@@ -79,7 +78,4 @@ def path(name: str) -> str:
     return str(Path(__file__).parent / "modules" / name)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _NEED_TORCH:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_NEED_TORCH[name], __name__), name)
+__getattr__ = lazy_getattr(__name__, _NEED_TORCH)

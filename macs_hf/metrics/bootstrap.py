@@ -73,7 +73,8 @@ def estimate_calibration_error(
     if not probabilities:
         warn_of_probabilities(predictions)
     if variant != "classwise":
-        return _estimate(*confidences(predictions, references, probabilities), options, n_resamples, level, seed)
+        found = confidences(predictions, references, probabilities)
+        return estimate_from_confidences(*found, options, n_resamples, level, seed)
     next(checked_chunks(predictions, references, probabilities))  # shapes and class ids
     n, classes = as_array(predictions).shape
     group = random_groups(n, 3 * classes * n_bins, seed)
@@ -96,23 +97,10 @@ def estimate_calibration_error(
 def estimate_from_confidences(
     confidence: np.ndarray,
     correct: np.ndarray,
-    *,
-    n_bins: int = 15,
-    variant: Variant = "equal_width",
-    norm: Norm = "l1",
-    debiased: bool = False,
+    options: ScoreOptions = DEFAULT,
     n_resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
-) -> CalibrationEstimate:
-    """The same from per-sample confidences and correctness, shape `(n,)` each."""
-    options = ScoreOptions(n_bins, variant, norm, debiased)
-    _check(n_resamples, level)
-    return _estimate(confidence, correct, options, n_resamples, level, seed)
-
-
-def _estimate(
-    confidence: np.ndarray, correct: np.ndarray, options: ScoreOptions, n_resamples: int, level: float, seed: int
 ) -> CalibrationEstimate:
     if options.variant == "smooth":
         ece = smooth_calibration_error(confidence, correct)

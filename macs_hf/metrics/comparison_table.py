@@ -37,7 +37,7 @@ class ComparisonTable(dict[str, Comparison]):
                 NAMES.get(metric, text(metric)),
                 shown_value(metric, found.a),
                 shown_value(metric, found.b),
-                shown_difference(metric, found),
+                "{} <small>{} to {}</small>".format(*shown_difference(metric, found)),
                 VERDICTS[found.verdict],
             ]
             for metric, found in self.items()
@@ -52,7 +52,8 @@ def shown_value(metric: str, value: float) -> str:
     return f"{scale * value:.{digits}f}{SPACE + unit if unit else ''}"
 
 
-def shown_difference(metric: str, found: Comparison) -> str:
+def shown_difference(metric: str, found: Comparison) -> tuple[str, str, str]:
+    """The difference and the ends of its interval."""
     scale, _, digits = SHOWN[metric]
     difference, low, high = (f"{scale * v:+.{digits}f}" for v in (found.difference, found.low, found.high))
-    return f"{difference} <small>{low} to {high}</small>"
+    return difference, low, high

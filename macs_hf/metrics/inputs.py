@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..report.checks import check_labels
+
 
 CHUNK = 2**18  # values converted to float64 at a time: they stay in the cache, and memory does not grow with n
 ROUNDING = 1e-5  # of single confidences
@@ -52,10 +54,7 @@ def checked_chunks(
         raise ValueError(f"references must be whole class ids, got {references.dtype}: {references.reshape(-1)[:3]}")
     references = references.astype(np.int64)
     classes = predictions.shape[1]
-    outside = (references < 0) | (references >= classes)
-    if outside.any():
-        row = int(outside.argmax())
-        raise ValueError(f"references[{row}] is {references[row]}, but predictions have {classes} classes")
+    check_labels(references, classes, "references", "Class ids are numbers of columns of predictions.")
 
     step = max(1, CHUNK // classes)
     for start in range(0, len(predictions), step):

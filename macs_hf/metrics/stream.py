@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..report.logits import argmax, check_labels
+from ..report.logits import argmax, class_ids
 from .ece import ReliabilityBins, bin_index, bin_score
 from .score_options import Norm, check_bins
 
@@ -45,8 +45,7 @@ class CalibrationStream:
         """Adds logits `(n, classes)` and class ids `(n,)`. A batch with NaN is refused as a whole."""
         if logits.ndim != 2 or labels.shape != logits.shape[:1]:
             raise ValueError(f"expected (n, classes) and (n,), got {tuple(logits.shape)} and {tuple(labels.shape)}")
-        check_labels(labels, logits.shape[1])
-        state, labels = self.state.clone(), labels.to(logits.device, torch.int64)
+        state, labels = self.state.clone(), class_ids(labels, logits.shape[1]).to(logits.device)
         rows = max(1, CHUNK // max(1, logits.shape[1]))
         for i, (part, ids) in enumerate(zip(logits.detach().split(rows), labels.split(rows), strict=True)):
             state += self._sums(part, ids, i * rows)

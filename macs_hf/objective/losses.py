@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..report.checks import check_labels
 from .objective import Objective
 
 
@@ -69,7 +70,7 @@ def focal_loss(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
     """Mean of -(1 - p)^gamma log p, p the probability of the label ([Lin et al.](https://huggingface.co/papers/1708.02002))."""
     if not gamma >= 0:
         raise ValueError(f"gamma={gamma} must be >= 0; 0 is plain cross-entropy.")
-    labels = check_labels(labels, logits.shape[-1])
+    labels = checked_labels(labels, logits.shape[-1])
     log_p = F.log_softmax(_full_precision(logits), dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
     # 1 - p without cancellation; kept off zero, where the power has no finite slope for gamma < 1.
     miss = (-torch.expm1(log_p)).clamp_min(torch.finfo(log_p.dtype).tiny)
@@ -124,7 +125,7 @@ def macs_loss(
     ```
     """
     objective = replace(objective or Objective(), **weights) if weights else objective or Objective()
-    logits, labels = _full_precision(logits), check_labels(labels, logits.shape[-1])
+    logits, labels = _full_precision(logits), checked_labels(labels, logits.shape[-1])
     soft_labels = labels.ndim == 2
     if soft_labels and (objective.lambda_margin > 0 or objective.focal_gamma > 0):
         raise ValueError(
@@ -158,7 +159,7 @@ def macs_loss(
     return MaCSLoss(loss, cross_entropy, hinge, consistency, divergence, cap, gap, logits)
 
 
-def check_labels(labels: Tensor, classes: int) -> Tensor:
+def checked_labels(labels: Tensor, classes: int) -> Tensor:
     """
     Labels as the losses take them: int64 class indices `(batch,)`, or probabilities `(batch, classes)`.
 
@@ -183,13 +184,8 @@ def check_labels(labels: Tensor, classes: int) -> Tensor:
             "shape (batch,), nor class probabilities, floats of shape (batch, classes)."
         )
     labels = labels.long()
-    if on_cpu and len(labels):
-        low, high = int(labels.min()), int(labels.max())
-        if low < 0 or high >= classes:
-            raise ValueError(
-                f"Label {low if low < 0 else high} is outside [0, {classes}), the classes of the logits. Map the "
-                "labels to 0 .. classes - 1, or give the model a head of the right size."
-            )
+    if on_cpu:
+        check_labels(labels, classes)
     return labels
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants, get_token
+from huggingface_hub import HfApi, constants, get_token
 from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
 from huggingface_hub.utils import httpx, validate_repo_id
 
@@ -58,22 +58,7 @@ def _open(repo_id: str, private: bool | None, revision: str | None, token: str |
             "the network, or train without pushing and push the folder later with `macs-hf push`."
         ) from None
     api = hub_api(token)
-    try:
-        me = api.whoami()
-    except LocalTokenNotFoundError:
-        raise PermissionError(
-            f"{repo_id!r} cannot be pushed to: you are not logged in. Run `hf auth login` or set HF_TOKEN, with a "
-            "token that may write (https://huggingface.co/settings/tokens)."
-        ) from None
-    except httpx.HTTPError as error:
-        if status_of(error) == 401:
-            raise PermissionError(f"{repo_id!r} cannot be pushed to: {WRONG_TOKEN}") from None
-        raise ConnectionError(f"{repo_id!r} cannot be pushed to now: {reason_of(error)}. Try later.") from error
-    if me.get("auth", {}).get("accessToken", {}).get("role") == "read":
-        raise PermissionError(
-            f"{repo_id!r} cannot be pushed to: the token of {me['name']} may only read. Make one that may write at "
-            "https://huggingface.co/settings/tokens, then `hf auth login` or set HF_TOKEN."
-        )
+    user = writing_user(api, f"{repo_id!r} cannot be pushed to")
     try:
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         if revision is not None and revision != constants.DEFAULT_REVISION:
@@ -84,8 +69,8 @@ def _open(repo_id: str, private: bool | None, revision: str | None, token: str |
         if status_of(error) not in (401, 403, 404):
             raise ConnectionError(f"{repo_id!r} cannot be pushed to now: {reason_of(error)}. Try later.") from error
         raise PermissionError(
-            f"{repo_id!r} cannot be pushed to: {me['name']} may not write there ({reason_of(error)}). Name a "
-            f"repository of your own, such as hub_model_id={me['name']}/name, or ask its owner."
+            f"{repo_id!r} cannot be pushed to: {user} may not write there ({reason_of(error)}). Name a "
+            f"repository of your own, such as hub_model_id={user}/name, or ask its owner."
         ) from None
     if private and not is_private:
         raise ValueError(
@@ -93,6 +78,33 @@ def _open(repo_id: str, private: bool | None, revision: str | None, token: str |
             "name another (hub_model_id)."
         )
     return repo_id
+
+
+def writing_user(api: HfApi, refused: str) -> str:
+    """
+    The name of the user whose token is used.
+
+    Args:
+        api (`HfApi`): With the token.
+        refused (`str`): What is not possible if that is not known, or if the token cannot write: begins the message.
+    """
+    try:
+        me = api.whoami()
+    except LocalTokenNotFoundError:
+        raise PermissionError(
+            f"{refused}: you are not logged in. Run `hf auth login` or set HF_TOKEN, with a token that may write "
+            "(https://huggingface.co/settings/tokens)."
+        ) from None
+    except httpx.HTTPError as error:
+        if status_of(error) == 401:
+            raise PermissionError(f"{refused}: {WRONG_TOKEN}") from None
+        raise ConnectionError(f"{refused} now: {reason_of(error)}. Try later.") from error
+    if me.get("auth", {}).get("accessToken", {}).get("role") == "read":
+        raise PermissionError(
+            f"{refused}: the token of {me['name']} may only read. Make one that may write at "
+            "https://huggingface.co/settings/tokens, then `hf auth login` or set HF_TOKEN."
+        )
+    return me["name"]
 
 
 def open_repo(args: Any, token: str | None = None) -> str:

@@ -5,12 +5,12 @@ from typing import Any
 from ..data.leakage import leakage_line
 from ..report.evaluation import EvaluationReport
 from ..report.groups import ConfusionMatrix, GroupTable
-from ..report.interval import Interval
+from ..report.interval import Interval, interval_text
+from ..report.unknowns import SCORE_NAMES
 from .markdown import text
 
 
 WORST, MISTAKES = 5, 3
-SCORES = {"max_probability": "maximum probability", "max_logit": "maximum logit", "energy": "energy"}
 
 
 def findings(report: EvaluationReport) -> dict[str, Any]:
@@ -65,11 +65,10 @@ def _detections(report: EvaluationReport) -> list[tuple[str, list[str]]]:
     found = report.unknowns
     parts = [found.before] if found.after is None or not report.has_temperature else [found.before, found.after]
     return [
-        (SCORES[scores[0].score], [_cell(part) for score in scores for part in (score.auroc, score.fpr95)])
+        (SCORE_NAMES[scores[0].score], [_cell(part) for score in scores for part in (score.auroc, score.fpr95)])
         for scores in zip(*parts, strict=True)
     ]
 
 
 def _cell(interval: Interval, sign: str = "", mark: bool = False) -> str:
-    value, low, high = (f"{100 * number:{sign}.1f}" for number in (interval.value, interval.low, interval.high))
-    return f"{value} % [{low}, {high}]" + (" \\*" if mark else "")
+    return interval_text(interval, 100, " %", 1, sign) + (" \\*" if mark else "")

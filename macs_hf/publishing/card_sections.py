@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..report.corruption_table import CORRUPTIONS, FAMILIES, STANDARD_15, CorruptionTable
-from ..report.evaluation import EvaluationReport, Interval, Measurement
+from ..report.evaluation import EvaluationReport, Measurement
+from ..report.interval import Interval, interval_text
 from ..report.short_names import short_name
 from .corruption_shift import shift_sentences
 from .guarantees import promises, ranking
@@ -30,7 +31,7 @@ def sections(report: EvaluationReport, datasets: Sequence[str]) -> dict[str, Any
         with_it = "as published" if report.is_calibrated else "with temperature, as published"
         parts = {without: report.before, with_it: report.after}
     rows = [
-        (label, [_cell(part.metrics[key], factor, unit, digits) for part in parts.values()])
+        (label, [interval_text(part.metrics[key], factor, unit, digits) for part in parts.values()])
         for key, label, factor, unit, digits in TABLE
     ]
     rows.insert(2, ("ECE, noise floor", [percent(part.noise_floor, 2) for part in parts.values()]))
@@ -85,9 +86,9 @@ def _corrupted(table: CorruptionTable) -> dict[str, Any]:
     for mean, (label, names) in labels.items():
         accuracy = table.mean(names)
         if accuracy is not None:
-            interval = table.interval(mean) if mean in ("mean15", "mean19") else None
-            spread = "" if interval is None else f" [{100 * interval[0]:.2f}, {100 * interval[1]:.2f}]"
-            rows.append((label, percent(accuracy, 2) + spread))
+            ends = table.interval(mean) if mean in ("mean15", "mean19") else None
+            shown = percent(accuracy, 2) if ends is None else interval_text(Interval(accuracy, *ends), 100, " %", 2)
+            rows.append((label, shown))
     return {
         "params": table.params,
         "n": table.n,
@@ -96,8 +97,3 @@ def _corrupted(table: CorruptionTable) -> dict[str, Any]:
         "rows": rows,
         "sentences": shift_sentences(table),
     }
-
-
-def _cell(interval: Interval, factor: float, unit: str, digits: int) -> str:
-    value, low, high = (f"{factor * number:.{digits}f}" for number in (interval.value, interval.low, interval.high))
-    return f"{value}{unit} [{low}, {high}]"

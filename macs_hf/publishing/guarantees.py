@@ -6,7 +6,7 @@ from typing import Any
 from ..metrics.measurement import wilson
 from ..report.corruption_names import SEVERITIES
 from ..report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share
-from ..report.interval import Interval
+from ..report.interval import Interval, interval_text
 from ..report.risk_coverage import RiskCoverage
 from .markdown import text
 
@@ -39,7 +39,7 @@ def ranking(found: RiskCoverage) -> dict[str, str]:
     """The template's variables about risk and coverage."""
     shares = {risk: _points(part) for risk, part in found.coverage_at_risk.items()}
     return {
-        "aurc": f"{found.aurc.value:.4f} [{found.aurc.low:.4f}, {found.aurc.high:.4f}]",
+        "aurc": interval_text(found.aurc),
         "best": f"{found.aurc.value - found.excess_aurc.value:.4f}",
         "answered": ", ".join(f"{share} with {risk.replace('%', ' %')} errors" for risk, share in shares.items()),
     }
@@ -75,7 +75,7 @@ def _by_severity(found: Mapping[int, Share]) -> str:
 
 
 def _points(share: Share | Interval) -> str:
-    return f"{100 * share.value:.1f} % [{100 * share.low:.1f}, {100 * share.high:.1f}]"
+    return interval_text(share, 100, " %", 1)
 
 
 def _level(level: float) -> str:

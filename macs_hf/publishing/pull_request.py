@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, constants, hf_hub_download
-from huggingface_hub.errors import LocalTokenNotFoundError
-from huggingface_hub.utils import httpx
 
 from ..hub.connection import hub_api, is_local, require_repo
-from ..hub.failure_reasons import WRONG_TOKEN, reason_of, status_of
+from ..hub.failure_reasons import reason_of
 from ..report.config_fields import TEMPERATURE_FIELD, THRESHOLD_FIELDS
 from ..report.evaluation import EvaluationReport
+from ..report.interval import interval_text
+from .access import writing_user
 from .card_sections import sections, short_name
 from .markdown import block, code, text
 from .push import PushError
@@ -41,22 +41,7 @@ def check_pull_request_access(repo_id: str) -> None:
     if constants.HF_HUB_OFFLINE:
         raise ConnectionError(f"No pull request can be opened at {repo_id!r} while HF_HUB_OFFLINE=1. Unset it.")
     require_repo(f"Repository {repo_id!r}", repo_id)
-    try:
-        me = hub_api().whoami()
-    except LocalTokenNotFoundError:
-        raise PermissionError(
-            f"No pull request can be opened at {repo_id!r}: you are not logged in. Run `hf auth login` or set "
-            "HF_TOKEN, with a token that may write (https://huggingface.co/settings/tokens)."
-        ) from None
-    except httpx.HTTPError as error:
-        if status_of(error) == 401:
-            raise PermissionError(f"No pull request can be opened at {repo_id!r}: {WRONG_TOKEN}") from None
-        raise ConnectionError(f"No pull request can be opened at {repo_id!r} now: {reason_of(error)}.") from error
-    if me.get("auth", {}).get("accessToken", {}).get("role") == "read":
-        raise PermissionError(
-            f"No pull request can be opened at {repo_id!r}: the token of {me['name']} may only read. Make one that "
-            "may write at https://huggingface.co/settings/tokens, then `hf auth login` or set HF_TOKEN."
-        )
+    writing_user(hub_api(), f"No pull request can be opened at {repo_id!r}")
 
 
 def pull_request_refusal(report: EvaluationReport) -> str | None:
@@ -68,8 +53,7 @@ def pull_request_refusal(report: EvaluationReport) -> str | None:
     if abs(temperature.value - 1) <= 1.96 * error:
         return f"the temperature, {temperature.value:.4f} ± {error:.4f}, may as well be 1"
     if not temperature.helped:
-        interval = f"{gain.value:.4f} [{gain.low:.4f}, {gain.high:.4f}]"
-        return f"on the test images the temperature lowers the NLL by {interval}, which may be chance"
+        return f"on the test images the temperature lowers the NLL by {interval_text(gain)}, which may be chance"
     return None
 
 

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 
 from ..report.evaluation import EvaluationReport
 from ..report.guarantees import AbstentionGuarantee, PredictionSetGuarantee, Share
-from ..report.interval import Interval
 from ..report.markup import percent, section, spread, table, text
 from ..report.short_names import short_name
 from ..report.tables import group_hint, group_rows
-from .card_findings import SCORES
+from ..report.unknowns import SCORE_NAMES
 
 
 def classes(report: EvaluationReport, drawn: Mapping[str, str]) -> str:
@@ -30,7 +29,7 @@ def unknowns(report: EvaluationReport) -> str:
     found = report.unknowns
     if found is None:
         return ""
-    rows = [[SCORES[part.score], spread(part.auroc), spread(part.fpr95)] for part in found.published]
+    rows = [[SCORE_NAMES[part.score], spread(part.auroc), spread(part.fpr95)] for part in found.published]
     hint = f"{found.n:,} images of {text(short_name(found.dataset))}, {text(found.split)}: mean confidence "
     hint += f"{percent(found.confidence)}, on test images {percent(found.known_confidence)}."
     header = ["score", "AUROC", "accepted when 95 % of test images are"]
@@ -78,4 +77,4 @@ def _answer(promise: AbstentionGuarantee) -> list[str]:
 
 
 def _share(found: Share | None) -> str:
-    return "" if found is None else spread(Interval(found.value, found.low, found.high))
+    return "" if found is None else spread(found)

@@ -1,6 +1,7 @@
 """Interval: a value with its uncertainty, the smallest part of a report."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from .checks import ROUNDING, check_range
 
@@ -19,3 +20,25 @@ class Interval:
         slack = ROUNDING * max(1.0, abs(self.value))
         if not self.low - slack <= self.value <= self.high + slack:
             raise ValueError(f"value must lie between low and high, got {self.low} <= {self.value} <= {self.high}")
+
+
+class Bounded(Protocol):
+    """What has a value between two ends: an [`Interval`], or a share of images."""
+
+    value: float
+    low: float
+    high: float
+
+
+def interval_text(found: Bounded, scale: float = 1, unit: str = "", digits: int = 4, sign: str = "") -> str:
+    """
+    A value and its interval, as terminals and cards show it.
+
+    ```python
+    >>> interval_text(Interval(0.9, 0.88, 0.915), 100, " %", 1)
+    '90.0 % [88.0, 91.5]'
+
+    ```
+    """
+    value, low, high = (f"{scale * number:{sign}.{digits}f}" for number in (found.value, found.low, found.high))
+    return f"{value}{unit} [{low}, {high}]"

@@ -53,8 +53,3 @@ class Leakage:
     def found(self) -> tuple[Copies, ...]:
         """The pairs of splits that have images in common."""
         return tuple(pair for pair in self.copies if pair.count)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all images of all splits were compared."""
-        return self.compared == self.total

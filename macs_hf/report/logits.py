@@ -2,6 +2,8 @@
 
 import torch
 
+from .checks import check_labels
+
 
 def sample_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """
@@ -22,10 +24,10 @@ def sample_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             f"logits must be (n, classes) with at least two classes and labels (n,), got {tuple(logits.shape)} and "
             f"{tuple(labels.shape)}"
         )
-    check_labels(labels, logits.shape[1])
+    labels = class_ids(labels, logits.shape[1])
     logits = logits.detach()
     logits = logits if logits.dtype == torch.float64 else logits.float()
-    index = labels.to(logits.device, torch.int64)[:, None]
+    index = labels.to(logits.device)[:, None]
     log_probs = logits.log_softmax(dim=1)
     prediction = argmax(logits)
     label_logit, label_log_prob = logits.gather(1, index)[:, 0], log_probs.gather(1, index)[:, 0]
@@ -39,18 +41,14 @@ def sample_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return torch.stack([column.to(logits.device, torch.float32) for column in columns], dim=1)
 
 
-def check_labels(labels: torch.Tensor, classes: int) -> None:
-    """Refuses labels that are not class ids; whether they are within range is checked on the CPU only, not to wait."""
+def class_ids(labels: torch.Tensor, classes: int) -> torch.Tensor:
+    """Labels as int64 class ids. Their range is checked on the CPU only, so as not to wait for an accelerator."""
     if labels.is_floating_point() or labels.is_complex():
         raise ValueError(f"labels must be whole class ids, got {labels.dtype}: convert them with labels.long()")
+    labels = labels.to(torch.int64)
     if labels.device.type == "cpu":
-        labels = labels.to(torch.int64)
-        outside = (labels < 0) | (labels >= classes)
-        if outside.any():
-            row = int(outside.int().argmax())
-            raise ValueError(
-                f"labels[{row}] is {int(labels[row])}, but there are {classes} classes, 0 to {classes - 1}"
-            )
+        check_labels(labels, classes)
+    return labels
 
 
 def argmax(logits: torch.Tensor) -> torch.Tensor:

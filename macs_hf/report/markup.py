@@ -4,7 +4,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .interval import Interval
+from .interval import Bounded
 
 
 SPACE = "\u00a0"  # between a number and its unit, where no line breaks
@@ -24,9 +24,10 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f}{SPACE}%"
 
 
-def spread(interval: Interval) -> str:
-    """A share with its interval below it."""
-    return f"{percent(interval.value)} <small>{percent(interval.low)} to {percent(interval.high)}</small>"
+def spread(found: Bounded, scale: float = 100, unit: str = f"{SPACE}%", digits: int = 1) -> str:
+    """A value, by default a share, with its interval below it."""
+    value, low, high = (f"{scale * number:.{digits}f}{unit}" for number in (found.value, found.low, found.high))
+    return f"{value} <small>{low} to {high}</small>"
 
 
 def section(title: str, body: str, hint: str = "") -> str:

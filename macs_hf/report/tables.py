@@ -45,8 +45,7 @@ def measures_table(report: EvaluationReport) -> str:
     if report.after is not None and report.has_temperature:
         parts = {"without temperature": report.before, "with its temperature": report.after}
     rows = [
-        [label, *(_interval(part.metrics[name], scale, unit, digits) for part in parts.values())]
-        for name, label, scale, unit, digits in METRICS
+        [label, *(spread(part.metrics[name], *style) for part in parts.values())] for name, label, *style in METRICS
     ]
     rows.insert(2, ["ECE by chance alone (noise floor)", *(percent(part.noise_floor) for part in parts.values())])
     return table(["", *parts], rows)
@@ -106,10 +105,3 @@ def sample_table(rows: SampleRows) -> str:
 
 def _cell(value: object) -> str:
     return f"{value:.4f}" if isinstance(value, float) else text(value)
-
-
-def _interval(interval: Interval, scale: float, unit: str, digits: int) -> str:
-    value, low, high = (
-        f"{scale * number:.{digits}f}{unit}" for number in (interval.value, interval.low, interval.high)
-    )
-    return f"{value} <small>{low} to {high}</small>"

@@ -10,6 +10,8 @@ from .interval import Interval
 
 
 ScoreName = Literal["max_probability", "max_logit", "energy"]
+# What readers see.
+SCORE_NAMES = {"max_probability": "maximum probability", "max_logit": "maximum logit", "energy": "energy"}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from transformers.trainer_utils import PredictionOutput
 from ..data.columns import check_numbered
 from ..objective.objective import Objective
 from ..pixels import PixelStats
+from ..report.checks import check_labels
 from ..sharding import sharded_modules
 from .averaging import ema_decay_of
 
@@ -169,12 +170,8 @@ def check_label_columns(dataset: Any, label_names: Sequence[str], num_labels: in
 def check_label_range(labels: Tensor, num_labels: int | None, where: str) -> None:
     if num_labels is None or labels.is_floating_point() or labels.numel() == 0:
         return
-    low, high = labels.min().item(), labels.max().item()
-    if low < 0 or high >= num_labels:
-        raise ValueError(
-            f"Label {low if low < 0 else high} in {where} is outside [0, {num_labels}), the model's num_labels. "
-            "Load the model with num_labels of the dataset, or map the labels to 0 .. num_labels - 1."
-        )
+    advice = "Load the model with num_labels of the dataset, or map the labels to 0 .. num_labels - 1."
+    check_labels(labels.cpu().flatten(), num_labels, where, advice)
 
 
 def images_and_labels(inputs: Mapping[str, Any], num_labels: int | None, wait: bool = True) -> tuple[Tensor, Tensor]:

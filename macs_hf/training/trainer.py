@@ -20,7 +20,7 @@ from ..calibration import TemperatureFit, calibrate_logits, fit_temperature_repo
 from ..data.keyed_draws import KeyedDataset, keyed
 from ..disk.atomic_writes import atomic_folder
 from ..models.saving import WEIGHT_FILES
-from ..objective.losses import check_labels
+from ..objective.losses import checked_labels
 from ..objective.objective import Objective, objective_of
 from ..objective.supervision import logits_of, supervise
 from ..pixels import PixelStats
@@ -175,7 +175,7 @@ class MaCSTrainer(Trainer):
         else:
             # A bfloat16 checkpoint gives bfloat16 logits outside of autocast.
             logits = logits_of(model(pixel_values=images)).float()
-            loss = F.cross_entropy(logits, check_labels(labels, logits.shape[-1]))
+            loss = F.cross_entropy(logits, checked_labels(labels, logits.shape[-1]))
         # Whatever is returned here besides the loss becomes the predictions.
         return (loss, {"logits": logits}) if return_outputs else loss
 

@@ -11,7 +11,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from PIL import Image
 from transformers.utils import logging
 
-from macs_hf.data.columns import check_labels, find_columns, labels_of
+from macs_hf.data.columns import check_label_column, find_columns, labels_of
 from macs_hf.data.sources import DATASETS, DatasetSource, source_of
 from macs_hf.data.splits import ImageSplits, class_balanced_subset, load_splits, split_off
 
@@ -234,7 +234,7 @@ def test_string_labels_get_the_same_numbers_in_splits_that_lack_some(tmp_path: P
 
 def test_an_empty_split() -> None:
     with pytest.raises(ValueError, match="split 'train' is empty"):
-        check_labels(table([0, 1]).select([]), "label", 2, "split 'train'")
+        check_label_column(table([0, 1]).select([]), "label", 2, "split 'train'")
 
 
 def test_an_unlabelled_test_split_is_named_unless_another_is_chosen(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pytest
 import torch
@@ -19,7 +18,6 @@ from transformers import MobileViTImageProcessor
 from macs_hf.corruptions import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15, corrupt
 from macs_hf.evaluation.byte_images import ByteImages
 from macs_hf.evaluation.corruption_benchmark import evaluate_corruptions, forward_of
-from macs_hf.evaluation.published import evaluate_published
 from macs_hf.metrics.ece import expected_calibration_error
 from macs_hf.pixels import PixelStats
 from macs_hf.report.corruption_table import Cell, CorruptionTable
@@ -293,64 +291,3 @@ def test_json_and_back() -> None:
 def test_severity_zero_is_clean() -> None:
     table = constant_table({"fog": 0.5}, clean=Cell(10, 0.9, 0.1, 0.01))
     assert table.by_severity() == {0: 0.9, 1: 0.5, 2: 0.5, 3: 0.5, 4: 0.5, 5: 0.5}
-
-
-@pytest.fixture
-def published() -> dict[str, np.ndarray]:
-    """Four images under three corruptions at five severities, as CIFAR-10-C keeps them."""
-    names = ("gaussian_noise", "fog", "saturate")
-    made = {n: torch.cat([corrupt(images(4), n, s) for s in SEVERITIES]).movedim(1, -1).numpy() for n in names}
-    return made | {"labels": np.tile(np.array([0, 1, 2, 2]), 5)}
-
-
-def test_published_layouts_give_the_generated_table(published: dict[str, np.ndarray], tmp_path: Path) -> None:
-    names = ("gaussian_noise", "fog", "saturate")
-    data = list(zip(images(4), [0, 1, 2, 2], strict=True))  # in the order of classes, as the folders have them
-    generated = evaluate_corruptions(forward, data, corruptions=names, progress=False)
-    arrays, folders = tmp_path / "CIFAR-10-C", tmp_path / "ImageNet-C"
-    arrays.mkdir()
-    rows = []
-    for name, values in published.items():
-        np.save(arrays / f"{name}.npy", values)
-        for row, value in enumerate(values) if name != "labels" else ():
-            severity, label = row // 4 + 1, [0, 1, 2, 2][row % 4]
-            place = folders / "family" / name / str(severity) / f"n0{label}"
-            place.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(value).save(place / f"{row:03d}.png")
-            rows.append(
-                {
-                    "image": Image.fromarray(value),
-                    "label": label,
-                    "corruption_name": name,
-                    "corruption_level": severity,
-                }
-            )
-    hub = datasets.Dataset.from_list(rows)
-    for source in (arrays, folders, hub):
-        table = evaluate_published(forward, source, params="cifar", batch_size=3, progress=False)
-        assert table.n == 4 and table.seed is None and list(table.cells) == list(names)
-        assert_same_rows(table, generated)
-        for name in names:
-            for severity in SEVERITIES:
-                ours, theirs = table.cells[name][severity], generated.cells[name][severity]
-                assert ours.accuracy == theirs.accuracy and math.isclose(ours.nll, theirs.nll, rel_tol=1e-6)
-    part = evaluate_published(forward, arrays, params="cifar", samples=2, seed=1, progress=False)
-    assert (part.n, part.seed) == (2, 1)
-
-
-def test_published_errors(published: dict[str, np.ndarray], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no corrupted images"):
-        evaluate_published(forward, tmp_path, params="cifar")
-    np.save(tmp_path / "fog.npy", published["fog"])
-    with pytest.raises(ValueError, match=r"labels\.npy is missing"):
-        evaluate_published(forward, tmp_path, params="cifar")
-    np.save(tmp_path / "labels.npy", published["labels"][:7])
-    with pytest.raises(ValueError, match="7 labels for 20 images"):
-        evaluate_published(forward, tmp_path, params="cifar")
-    np.save(tmp_path / "fog.npy", published["fog"].astype(np.float32))
-    with pytest.raises(ValueError, match=r"float32.*expected uint8"):
-        evaluate_published(forward, tmp_path, params="cifar")
-    with pytest.raises(ValueError, match="no corruption column"):
-        evaluate_published(forward, datasets.Dataset.from_dict({"image": [1], "label": [0]}), params="cifar")
-    with pytest.raises(ValueError, match="neither a folder nor a Hub id"):
-        evaluate_published(forward, "no/such/folder", params="cifar")

@@ -89,7 +89,7 @@ def patient(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServ
     limit_waiting()
     yield hub
     limit_waiting()
-    get_session().deadlines.recover()
+    get_session().deadline.recover()
 
 
 def test_a_request_without_a_deadline_gets_one(patient: HubServer, caplog: pytest.LogCaptureFixture) -> None:
@@ -109,4 +109,4 @@ def test_shorter_deadlines_stay_and_waiting_is_limited_once(patient: HubServer) 
     with pytest.raises(httpx.ReadTimeout):
         client.get(f"{patient.endpoint}/api/whoami-v2", timeout=0.05)
     client.get(f"{patient.endpoint}/api/models")
-    assert client.deadlines.left("GET /") == 0.5
+    assert client.deadline.left("GET /") == 0.5

@@ -11,14 +11,13 @@ from macs_hf.metrics import (
     calibration_error,
     compare,
     estimate_calibration_error,
-    estimate_from_confidences,
     expected_calibration_error,
     measure,
     paired_difference,
     risk_coverage,
     summarize,
 )
-from macs_hf.metrics.bootstrap import interval, noise_scores, random_groups, resampled_sums
+from macs_hf.metrics.bootstrap import estimate_from_confidences, interval, noise_scores, random_groups, resampled_sums
 from macs_hf.report.rows import SampleRows
 
 

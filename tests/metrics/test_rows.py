@@ -94,7 +94,7 @@ def test_shapes_are_checked(logits: tuple[int, ...], labels: int) -> None:
     ("labels", "message"),
     [
         ([0.0, 1.5, 1.0], r"whole class ids, got torch.float32: convert them with labels.long\(\)"),
-        ([0, 2, 1], r"labels\[1\] is 2, but there are 2 classes"),
+        ([0, 2, 1], r"Label 2 of row 1 in labels is outside \[0, 2\)"),
         ([0, 1, -100], r"labels\[2\] is -100"),
     ],
 )

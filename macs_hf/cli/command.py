@@ -1,0 +1,46 @@
+"""What commands that measure or push have in common: how they start, and the options that several of them have."""
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..disk.secrets import refuse_secrets
+from .errors import plain_errors
+
+
+@contextmanager
+def running(name: str, options: argparse.Namespace) -> Iterator[None]:
+    """Inside, `macs-hf NAME` runs: no option holds a secret, requests to the Hub have deadlines, errors are plain."""
+    with plain_errors(f"macs-hf {name}", vars(options)):
+        refuse_secrets(vars(options))
+        from ..hub.deadlines import limit_waiting
+
+        limit_waiting()
+        yield
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1, as the type of an option."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is below 1")
+    return number
+
+
+OPTIONS = {
+    "dataset_config": {"help": "configuration of a Hub dataset"},
+    "split": {"help": "split to measure on (default: test)"},
+    "image_column": {"help": "needed if there are several image columns"},
+    "label_column": {"help": "needed if there are several class labels"},
+    "model_revision": {"help": "branch, tag or commit of the model"},
+    "max_samples": {"type": positive, "help": "at most so many images of each split (default: all)"},
+    "image_size": {"type": positive, "help": "pixels, if the model was trained at another size than its config says"},
+    "skip_bad_images": {"action": "store_true", "help": "leave out images that cannot be read"},
+    "batch_size": {"type": positive, "default": 64, "help": "images in a forward pass (default: 64)"},
+    "cpu": {"action": "store_true", "help": "do not use accelerators"},
+}
+
+
+def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
+    for name in names:
+        parser.add_argument(f"--{name}", **OPTIONS[name])

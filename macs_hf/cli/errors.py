@@ -6,6 +6,7 @@ The library names arguments (`image_column=...`), since it knows nothing of comm
 import logging
 import os
 import re
+import select
 import shutil
 import signal
 import sys
@@ -21,6 +22,7 @@ from .folders import is_main_process
 
 
 WIDEST = 120  # columns
+UNREAD = 141  # the exit code that shells give for SIGPIPE
 
 # Arguments of the library whose flags have other names.
 RENAMED = {
@@ -56,7 +58,7 @@ def plain_errors(program: str, arguments: Iterable[str] = ()) -> Iterator[None]:
     """
     arguments = tuple(arguments)
     try:
-        with _warnings_with_flags(program, arguments):
+        with ends_with_its_reader(), _warnings_with_flags(program, arguments):
             yield
     except KeyboardInterrupt:
         if os.environ.get("MACS_HF_TRACEBACK"):
@@ -69,6 +71,30 @@ def plain_errors(program: str, arguments: Iterable[str] = ()) -> Iterator[None]:
             raise
         _write(f"{program}: {redact(with_flags(text, arguments))}")
         raise SystemExit(2) from error
+
+
+@contextmanager
+def ends_with_its_reader() -> Iterator[None]:
+    """Inside, a program whose output nobody reads any more (`| head -3`) ends quietly, as Unix commands do."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # here, and not when Python ends, where nobody can catch it
+    except BrokenPipeError:
+        if not _is_unread(1):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes again when it ends
+        raise SystemExit(UNREAD) from None
+
+
+def _is_unread(descriptor: int) -> bool:
+    """Whether a file is a pipe that nobody reads from any more: another pipe may be the broken one."""
+    if not hasattr(select, "poll"):  # Windows
+        return False
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 class _Terminated(BaseException):

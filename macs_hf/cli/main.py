@@ -36,8 +36,8 @@ examples:
 
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
-    name = _parser().parse_args(argv[:1]).command
     with plain_errors("macs-hf"):
+        name = _parser().parse_args(argv[:1]).command
         return import_module(f".{name}", __package__).main(argv[1:])
 
 

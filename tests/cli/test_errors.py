@@ -3,8 +3,11 @@
 import errno
 import json
 import logging
+import os
 import pickle
 import re
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -164,3 +167,29 @@ def test_a_traceback_on_request(error: type, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("MACS_HF_TRACEBACK", "1")
     with pytest.raises(error), plain_errors("macs-hf train"):
         raise error
+
+
+WORK = {
+    "much": "[print('line') for _ in range(100_000)]",
+    "little": "print('line')",
+    "help": "from macs_hf.cli.main import main; main(['--help'])",
+}
+
+
+@pytest.mark.parametrize(("work", "unbuffered"), [("much", ""), ("much", "1"), ("little", ""), ("help", "")])
+def test_output_that_nobody_reads_ends_a_command_quietly(work: str, unbuffered: str) -> None:
+    code = f"from macs_hf.cli.errors import plain_errors\nwith plain_errors('macs-hf'): {WORK[work]}"
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        settings = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+        ended = subprocess.run([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, env=settings)
+    finally:
+        os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_other_broken_pipes_are_errors(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as left, plain_errors("macs-hf train"):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+    assert left.value.code == 2 and "Broken pipe" in capsys.readouterr().err

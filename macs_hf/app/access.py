@@ -62,7 +62,7 @@ class Access:
     def _check(self, name: str, repo_id: str, kind: str) -> None:
         if self.is_private or name in self.given:
             return
-        # Whether a folder exists on the server is nobody's business: the sentence is the same.
+        # The message does not say whether a folder exists on the server.
         if is_local(repo_id) or not _is_public(repo_id, kind):
             raise ValueError(_refusal(name, kind))
 

@@ -42,8 +42,8 @@ class AuditRequest:
         archive (`str`, *optional*): Path of an uploaded zip of class folders.
         split, calibration_split, config, image_column, label_column, revision (`str`, *optional*): As on the command
             line.
-        images (`int`, *optional*): At most so many test images.
-        corrupted_images (`int`, *optional*): Under corruption, at most so many; all, if not given, and none if 0.
+        images (`int`, *optional*): At most this many test images.
+        corrupted_images (`int`, *optional*): Under corruption, at most this many; all, if not given, and none if 0.
         calibrate (`bool`): Whether to fit a temperature.
     """
 

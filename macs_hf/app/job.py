@@ -89,7 +89,7 @@ class Job(Generic[Result]):
         self._stopped.set()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether it is over after at most so many seconds."""
+        """Whether it is over after at most this many seconds."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 

@@ -84,7 +84,7 @@ def push_model(visitor: Visitor, repo_id: str, token: str, is_private: bool) -> 
     if not token:  # without it, that of the server's owner would be used
         return notice("Paste a token of yours that may write, from https://huggingface.co/settings/tokens.")
     if not repo_id:
-        return notice("Say where it shall go: user/name.")
+        return notice("Name the repository to push to: user/name.")
     try:
         folder = visitor.new_folder("push")
         save_model(_audit_of(visitor), folder, repo_id)

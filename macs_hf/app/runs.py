@@ -30,7 +30,7 @@ def run_named(name: str, visitor: Visitor, access: Access) -> Run:
         return load_run(access.check_folder(name))
     run = hub_run(access.check_model(name))
     if run is None:
-        raise ValueError(f"{name!r} is no folder of a run, and no model on the Hub that was pushed with its report.")
+        raise ValueError(f"{name!r} is neither the folder of a run nor a model on the Hub with a report.")
     return run
 
 

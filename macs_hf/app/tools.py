@@ -30,7 +30,7 @@ def add_tools(access: Access, root: str | None) -> None:
             model: Hub id of an image classifier, such as google/vit-base-patch16-224.
             dataset: Hub id of a dataset with the classes of the model.
             split: The split to measure on.
-            images: At most so many images of it.
+            images: At most this many images of it.
         """
         visitor = Visitor(root)
         fields = {"model": model, "dataset": dataset, "archive": None, "split": split, "images": images}

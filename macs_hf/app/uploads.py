@@ -160,4 +160,4 @@ def _guarded(read: Callable[[Any], Image.Image], source: Any, what: str) -> Imag
     try:
         return read(source)
     except Exception as error:  # broken files make decoders raise nearly anything
-        raise ValueError(f"{what} cannot be read: it is no image, or damaged.") from error
+        raise ValueError(f"{what} cannot be read: it is not an image, or damaged.") from error

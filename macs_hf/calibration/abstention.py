@@ -138,7 +138,7 @@ def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[np.ndarray, np.
     outside = ~((confidence >= 0) & (confidence <= 1 + 1e-6))  # also NaN
     if outside.any():
         row = int(outside.argmax())
-        raise ValueError(f"confidence of sample {row} is {confidence[row]}, which is no probability.")
+        raise ValueError(f"confidence of sample {row} is {confidence[row]}, which is not a probability.")
     if not np.isin(correct, (0, 1)).all():
         raise ValueError("correct must hold True or False (or 1 and 0) for every sample: whether it was right.")
     return confidence, correct.astype(bool)

@@ -1,4 +1,4 @@
-"""Fold a temperature into the head of a classifier, so that its checkpoint is calibrated for whoever loads it.
+"""Fold a temperature into the head of a classifier, so that its checkpoint is calibrated wherever it is loaded.
 
 Since `(W x + b) / T = (W / T) x + b / T`, a head that ends in a linear layer carries T in its weights: using it
 needs no code of ours, and costs nothing.
@@ -82,7 +82,8 @@ def folded_temperature(model: nn.Module) -> float:
     is_number = isinstance(temperature, int | float) and not isinstance(temperature, bool)
     if not is_number or not 0 < temperature < math.inf:
         raise ValueError(
-            f"calibration_temperature={temperature!r} in the model's config is no temperature. Correct or remove it."
+            f"calibration_temperature={temperature!r} in the model's config is not a temperature. Correct it or "
+            "remove it."
         )
     return float(temperature)
 

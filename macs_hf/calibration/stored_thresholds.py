@@ -1,4 +1,4 @@
-"""The thresholds of a model's guarantees in its config, where whoever downloads it finds them.
+"""The thresholds of a model's guarantees in its config, which is downloaded with it.
 
 Five lines of plain transformers then make prediction sets, here at a coverage of 90 %:
 

@@ -87,7 +87,7 @@ def check_disk(args: Any, model: Any) -> None:
         model (`torch.nn.Module`): What will be saved.
     """
     weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
-    # The average, or what FSDP goes on from, lies beside the model.
+    # The average, or what FSDP continues from, lies beside the model.
     copies = 1 + (args.ema_decay is not None) + (sharding_of(args) == "FSDP")
     if not args.save_only_model and "adam" in str(args.optim.value) and "8bit" not in str(args.optim.value):
         copies += 2  # moments of the gradient
@@ -130,8 +130,8 @@ def _check_trackers(named: Collection[str], trackers: Mapping[str, bool]) -> Non
     for tracker in named:
         if tracker not in trackers:
             raise ValueError(
-                f"report_to={tracker!r} is no tracker: write 'none' for no tracker, 'all' for all that are installed, "
-                f"or some of {', '.join(trackers)}."
+                f"report_to={tracker!r} is not a tracker: write 'none' for no tracker, 'all' for all that are "
+                f"installed, or some of {', '.join(trackers)}."
             )
         if not trackers[tracker]:
             raise ValueError(f"report_to={tracker!r} is not installed. Install it with pip, or name another tracker.")

@@ -33,7 +33,7 @@ OPTIONS = {
     "image_column": {"help": "needed if there are several image columns"},
     "label_column": {"help": "needed if there are several class labels"},
     "model_revision": {"help": "branch, tag or commit of the model"},
-    "max_samples": {"type": positive, "help": "at most so many images of each split (default: all)"},
+    "max_samples": {"type": positive, "help": "maximum number of images per split (default: all)"},
     "image_size": {"type": positive, "help": "pixels, if the model was trained at another size than its config says"},
     "skip_bad_images": {"action": "store_true", "help": "leave out images that cannot be read"},
     "batch_size": {"type": positive, "default": 64, "help": "images in a forward pass (default: 64)"},

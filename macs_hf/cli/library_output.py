@@ -68,7 +68,7 @@ def quiet_libraries(verbose: bool = False, downloads: bool = False) -> Iterator[
 def screen_of(quiet: bool, verbose: bool, *, bars: bool = True) -> Iterator[Screen]:
     """Where a command writes to; inside, other libraries write only if it is `verbose`."""
     if quiet and verbose:
-        raise ValueError("quiet=True and verbose=True exclude one another: leave one of them out.")
+        raise ValueError("quiet=True and verbose=True contradict each other: leave one of them out.")
     screen = Screen(enabled=is_main_process() and not quiet, bars=bars and not verbose)
     with quiet_libraries(verbose, downloads=screen.draws), screen:
         yield screen

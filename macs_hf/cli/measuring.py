@@ -66,7 +66,7 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
     if options.create_pr:
         proposed_to, repo_id = _proposal_target(options), None
     elif repo_id:
-        repo_id = check_push_access(repo_id, private=options.private)  # whoever may not push learns it now
+        repo_id = check_push_access(repo_id, private=options.private)  # before the long work
     with locked_folder(folder, hold=is_main_process()):
         measured = _measure(options, "calibrate", folder, command, screen)
         trainer, report = measured.trainer, measured.report
@@ -93,11 +93,11 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
 
 
 def _proposal_target(options: Namespace) -> str:
-    """The repository that a pull request goes to; whoever may not open one learns it before the work."""
+    """The repository that a pull request goes to; access is checked before the work."""
     if options.model_revision is not None:
         raise ValueError("create_pr=True offers the change to the main branch: leave model_revision=... out.")
     if options.private:
-        raise ValueError("create_pr=True opens a pull request in a repository that is there: leave private=True out.")
+        raise ValueError("create_pr=True opens a pull request in an existing repository: leave private=True out.")
     repo_id = options.push_to_hub or model_id(options.model)
     check_pull_request_access(repo_id)
     return repo_id

@@ -33,7 +33,7 @@ def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
     add_options(parser, "dataset_config", "split", "max_samples", "image_column", "label_column")
     parser.add_argument("--group_column", help="column to group test images by, such as a camera or a site")
     parser.add_argument("--ood_dataset", help="images that belong to none of the model's classes, from this dataset")
-    parser.add_argument("--ood_split", help="its split (default: test)")
+    parser.add_argument("--ood_split", help="split of --ood_dataset (default: test)")
     add_options(parser, "model_revision", "image_size")
     parser.add_argument("--corruptions", choices=("auto", "cifar", "imagenet"), help="parameter set of the benchmark")
     parser.add_argument(

@@ -63,7 +63,7 @@ def read_settings(path: str | PathLike, *classes: type) -> dict[str, Any]:
         )
     known = {field.name for cls in classes for field in dataclasses.fields(cls) if field.init}
     if unknown := set(settings) - known:
-        raise ValueError(f"Unknown settings {sorted(map(str, unknown))} in {path}; --help-all lists those there are.")
+        raise ValueError(f"Unknown settings {sorted(map(str, unknown))} in {path}; --help-all lists all settings.")
     hints = {name: hint for cls in classes for name, hint in get_type_hints(cls).items()}
     parser = HfArgumentParser(classes, add_help=False, allow_abbrev=False, exit_on_error=False)
     typed = {}

@@ -69,7 +69,7 @@ def _temperature(temperature: Temperature) -> str:
 
 def _risk_coverage(found: RiskCoverage) -> str:
     answered = ", ".join(f"{100 * part.value:.1f}% at {risk}" for risk, part in found.coverage_at_risk.items())
-    return f"AURC {interval_text(found.aurc)}; images that can be answered with so many errors: {answered}"
+    return f"AURC {interval_text(found.aurc)}; images that can be answered at an error rate: {answered}"
 
 
 def _corruptions(table: CorruptionTable) -> str:

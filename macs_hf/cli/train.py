@@ -102,7 +102,7 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen
         check_streaming(args.max_steps, script.data_fraction, script.max_train_samples)
         args.accelerator_config.dispatch_batches = False  # each process reads its own shards
     if args.push_to_hub and args.process_index == 0:
-        open_repo(args)  # whoever may not push learns it now
+        open_repo(args)  # before the long work
 
     # ---- Data ----
     source = chosen_source(script)

@@ -48,7 +48,7 @@ class ScriptArguments:
     ood_dataset: str | None = field(
         default=None, metadata={"help": "Dataset of images that belong to none of the classes, to test with."}
     )
-    ood_split: str | None = field(default=None, metadata={"help": "Its split; test if there is one."})
+    ood_split: str | None = field(default=None, metadata={"help": "Split of ood_dataset; test if there is one."})
     model: str = field(default="tiny", metadata={"help": "`tiny`, `small`, a backbone, timm or Hub id, a folder."})
     model_revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of the model."})
     image_size: int | None = field(default=None, metadata={"help": "Height and width of the input, in pixels."})
@@ -57,7 +57,7 @@ class ScriptArguments:
     )
     method: str = field(default="macs", metadata={"help": f"Sets the objective: {', '.join(METHODS)}."})
     data_fraction: float = field(default=1.0, metadata={"help": "Class-balanced share of the training set."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "At most so many training images."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "Maximum number of training images."})
     skip_bad_images: bool = field(default=False, metadata={"help": "Leave out images that cannot be read."})
     streaming: bool = field(
         default=False, metadata={"help": "Read training images when they are needed; needs max_steps."}
@@ -67,10 +67,11 @@ class ScriptArguments:
     )
     shuffle_buffer: int = field(default=2000, metadata={"help": "With streaming: images each worker chooses from."})
     max_eval_samples: int | None = field(
-        default=None, metadata={"help": "At most so many validation, and so many test images (5,000 with streaming)."}
+        default=None,
+        metadata={"help": "Maximum number of validation and of test images (5,000 with streaming)."},
     )
     max_calibration_samples: int | None = field(
-        default=None, metadata={"help": "At most so many validation images, which fit the temperature."}
+        default=None, metadata={"help": "Maximum number of validation images, which fit the temperature."}
     )
     horizontal_flip: bool | None = field(default=None, metadata={"help": "Mirror at random; off for digits."})
     corruptions: Literal["auto", "cifar", "imagenet", "none"] = field(
@@ -82,12 +83,12 @@ class ScriptArguments:
         metadata={"help": "Every image under all corruptions, or each under one; auto spreads from 1,900 images on."},
     )
     gallery: int | None = field(
-        default=None, metadata={"help": "Write mistakes.png, so many of the most confident wrong test images."}
+        default=None, metadata={"help": "Write mistakes.png with this many of the most confident wrong test images."}
     )
     publish_gallery: bool = field(
         default=False, metadata={"help": "Show mistakes.png in the card, and push it with the model."}
     )
-    license: str | None = field(default=None, metadata={"help": "Of the pushed model; else that of its base."})
+    license: str | None = field(default=None, metadata={"help": "Licence of the model; if not given, of its base."})
     quiet: bool = field(default=False, metadata={"help": "Print warnings and errors only."})
     verbose: bool = field(
         default=False, metadata={"help": "Print what other libraries print too, as lines without a bar."}
@@ -101,7 +102,7 @@ class ScriptArguments:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
         if self.license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", self.license):
             raise ValueError(
-                f"license={self.license!r} is no name of a licence on the Hub, such as apache-2.0: see "
+                f"license={self.license!r} is not a licence name of the Hub, such as apache-2.0: see "
                 "https://huggingface.co/docs/hub/repositories-licenses."
             )
         if not 0 < self.data_fraction <= 1:
@@ -152,7 +153,7 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
     if unknown:
         similar = difflib.get_close_matches(unknown[0].lstrip("-").partition("=")[0], ARGUMENTS, n=1)
         meant = f" Did you mean --{similar[0]}?" if similar else ""
-        raise ValueError(f"Unknown arguments: {' '.join(unknown)}.{meant} --help-all lists those there are.")
+        raise ValueError(f"Unknown arguments: {' '.join(unknown)}.{meant} --help-all lists all arguments.")
     refuse_secrets({name: value for name, value in {**vars(script), **vars(args)}.items() if name != "hub_token"})
     check_training_arguments(args)
     return script, args

@@ -50,13 +50,13 @@ MEANINGS = {
     "learning_rate": "The largest learning rate; it warms up and decays",
     "per_device_train_batch_size": "Images in a batch, on each device",
     "gradient_accumulation_steps": "Batches that make one step",
-    "seed": "Of weights, batches and augmentation",
+    "seed": "Seed of weights, batches and augmentation",
     "use_cpu": "Train on the CPU even if there is an accelerator",
-    "resume_from_checkpoint": "A checkpoint to go on from, in place of the newest one in output_dir",
+    "resume_from_checkpoint": "A checkpoint to continue from, in place of the newest one in output_dir",
     "output_dir": "Where the model, its report and its checkpoints go",
     "report_to": "Trackers, such as tensorboard, trackio or wandb",
     "push_to_hub": "Push the calibrated model and its card",
-    "hub_model_id": "Where to, as user/name",
+    "hub_model_id": "Repository to push to, as user/name",
     "hub_private_repo": "Make that repository private",
 }
 BY_METHOD = "{value}, set by the method"
@@ -74,7 +74,7 @@ DEFAULTS = {
     "use_cpu": "if there is none",
     "corruptions": "auto: cifar up to 64 pixels of the model's input, imagenet above",
     "output_dir": "runs/DATASET-MODEL-METHOD, here {value}",
-    "hub_model_id": "the name of output_dir, as yours",
+    "hub_model_id": "your user name and the name of output_dir",
 }
 
 

@@ -33,8 +33,8 @@ def load_data(
         wanted (`Sequence[str]`, *optional*, defaults to all three): Those of `train`, `validation` and `test` needed.
         streaming (`bool`, *optional*, defaults to `False`): Read the training images when they are needed.
         skip_bad_images (`bool`, *optional*, defaults to `False`): Leave out images that cannot be read.
-        max_eval_samples (`int`, *optional*): At most so many validation, and so many test images.
-        max_calibration_samples (`int`, *optional*): At most so many validation images.
+        max_eval_samples (`int`, *optional*): At most this many validation, and so many test images.
+        max_calibration_samples (`int`, *optional*): At most this many validation images.
     """
     source = source_of(source) if isinstance(source, str) else source
     if streaming:
@@ -54,7 +54,7 @@ def load_data(
 
 
 def reduced(splits: ImageSplits, data_fraction: float, max_train_samples: int | None, seed: int) -> ImageSplits:
-    """With a class-balanced share of the training set, of at most so many images."""
+    """With a class-balanced share of the training set, of at most this many images."""
     if data_fraction == 1 and max_train_samples is None:
         return splits
     size = max(1, round(len(splits.train) * data_fraction))

@@ -57,9 +57,9 @@ def stream_splits(
 
     Args:
         source ([`DatasetSource`]): Which dataset.
-        max_eval_samples (`int`): At most so many rows of validation, and of test, are kept in memory.
+        max_eval_samples (`int`): At most this many rows of validation, and of test, are kept in memory.
         skip_bad_images (`bool`, *optional*, defaults to `False`): Leave out images that cannot be read.
-        max_calibration_samples (`int`, *optional*): At most so many rows of validation, if not `max_eval_samples`.
+        max_calibration_samples (`int`, *optional*): At most this many rows of validation, if not `max_eval_samples`.
     """
     caps = {"validation": max_calibration_samples or max_eval_samples, "test": max_eval_samples}
     raw = load_raw(source, streaming=True)
@@ -140,7 +140,7 @@ def training_stream(
         with cpu_rng_seeded(mix_seed(seed, process_index, worker.id if worker else 0, position)):
             return transform(image) | {"labels": row[label_column]}
 
-    # Shuffled after it is repeated: the buffer's generator goes on from pass to pass, so that their orders differ.
+    # Shuffled after it is repeated: the buffer's generator continues from pass to pass, so that their orders differ.
     stream = train.repeat(None).shuffle(seed=seed, buffer_size=buffer_size)
     return stream.map(prepare, with_indices=True, remove_columns=list(train.features))
 

@@ -73,7 +73,7 @@ def _check_same_images(a: Run, b: Run) -> None:
     for name in ("dataset", "dataset_config", "split"):
         of_a, of_b = (getattr(run.report, name) for run in (a, b))
         if of_a != of_b:
-            raise ValueError(f"{a.name} was measured on {name} {of_a!r}, {b.name} on {of_b!r}: no comparison is fair.")
+            raise ValueError(f"{a.name} was measured on {name} {of_a!r}, {b.name} on {of_b!r}: not comparable.")
     for column in ("name", "index"):
         of_a, of_b = (getattr(run.rows, column) for run in (a, b))
         if of_a is not None and of_b is not None and not np.array_equal(of_a, of_b):

@@ -38,7 +38,7 @@ class CorruptionBenchmark:
             the network sees, and the table names the set that was taken.
         seed (`int`, *optional*, defaults to 0): Seed of the corruptions, of the subset and of the spread design.
         corruptions, severities (sequences, *optional*): What to measure, by default all 19 x 5.
-        samples (`int`, *optional*): At most so many images, a fixed random subset; all, if not given.
+        samples (`int`, *optional*): At most this many images, a fixed random subset; all, if not given.
         design (`str`, *optional*, defaults to `"auto"`):
             - `"crossed"`: every image under every corruption, 96 forward passes per image.
             - `"spread"`: every image under one corruption, drawn at random and balanced over the classes, 6 forward

@@ -41,7 +41,7 @@ def write_gallery(
         rows ([`SampleRows`]): What the published model made of them.
         class_names (`tuple[str, ...]`): One for each class.
         folder (`str` or `Path`): The run's folder.
-        count (`int`): At most so many images.
+        count (`int`): At most this many images.
         pixel_stats ([`PixelStats`], *optional*): How images were normalised, where `test` holds no original ones.
 
     Returns:

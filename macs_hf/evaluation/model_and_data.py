@@ -56,7 +56,7 @@ def load_model_and_data(
         calibrate (`bool`, *optional*, defaults to `False`): Whether images to fit a temperature on are needed too.
         revision, image_size: See [`load_pretrained`].
         skip_bad_images (`bool`, *optional*, defaults to `False`): Leave out images that cannot be read.
-        max_samples (`int`, *optional*): At most so many test images, and so many to fit a temperature on.
+        max_samples (`int`, *optional*): At most this many test images, and so many to fit a temperature on.
         cache_bytes (`int`, *optional*, defaults to 2 GB): See [`ImageDataset`].
         training_arguments: Those of [`~transformers.TrainingArguments`] that matter for measuring, such as
             `per_device_eval_batch_size` and `use_cpu`.

@@ -99,7 +99,7 @@ def write_onnx(model: nn.Module, image_size: tuple[int, int], path: str | os.Pat
 
 
 def divide_logits(path: str | os.PathLike, temperature: float) -> None:
-    """Put a division by `temperature` at the end of a graph, so that whoever runs it gets calibrated logits."""
+    """Put a division by `temperature` at the end of a graph, so that its logits are calibrated."""
     import onnx
 
     model = onnx.load(path)

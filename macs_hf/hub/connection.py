@@ -113,7 +113,8 @@ def require_repo(what: str, repo_id: str, repo_type: str = "model", revision: st
     except RepositoryNotFoundError:
         reader = "your token may not read it" if get_token() else "you are not logged in (`hf auth login` or HF_TOKEN)"
         raise FileNotFoundError(
-            f"{what} is not at {page}: the name is wrong, or it is private and {reader}. It is no local folder either."
+            f"{what} is not at {page}: the name is wrong, or it is private and {reader}. There "
+            "is no local folder of that name either."
         ) from None
     except HfHubHTTPError as error:
         if error.response is not None and error.response.status_code == 401:

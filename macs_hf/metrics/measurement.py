@@ -80,7 +80,7 @@ def wilson(right: int, n: int, level: float = 0.95) -> tuple[float, float]:
     """
     check_level(level)
     if not 0 <= right <= n or n < 1:
-        raise ValueError(f"right={right} of n={n} is no proportion: n is at least 1, and right between 0 and n")
+        raise ValueError(f"right={right} of n={n} is not a proportion: n is at least 1, and right between 0 and n")
     z2 = float(ndtri((1 + level) / 2)) ** 2
     centre, half = right + z2 / 2, np.sqrt(z2 * (right * (n - right) / n + z2 / 4))
     return max(0.0, float((centre - half) / (n + z2))), min(1.0, float((centre + half) / (n + z2)))

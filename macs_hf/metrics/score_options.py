@@ -32,7 +32,7 @@ class ScoreOptions:
         if self.debiased and self.norm == "max":
             raise ValueError("debiased=True is defined for norm='l1' and norm='l2' only")
         if self.variant == "smooth" and (self.norm != "l1" or self.debiased):
-            raise ValueError("variant='smooth' knows neither norm nor debiased: leave them at their defaults")
+            raise ValueError("variant='smooth' has neither norm nor debiased: leave them at their defaults")
 
 
 def check_bins(n_bins: int) -> None:

@@ -73,7 +73,7 @@ def _checked(name: str, values: Any) -> np.ndarray:
     if values.ndim != 1 or not len(values):
         raise ValueError(f"{name} must hold one score for each of one or more images, got the shape {values.shape}")
     if not np.isfinite(values).all():
-        raise ValueError(f"{name} holds {np.count_nonzero(~np.isfinite(values))} scores that are no finite numbers")
+        raise ValueError(f"{name} holds {np.count_nonzero(~np.isfinite(values))} scores that are not finite")
     return np.sort(values)[::-1]
 
 

@@ -110,12 +110,12 @@ def load_pretrained(
     check_image_size(image_size)
     _check_revision(name, revision)
     if name in FROM_SCRATCH and not is_local(name):
-        raise ValueError(f"model={name!r} starts from chance, so there is nothing to measure. Train it first.")
+        raise ValueError(f"model={name!r} has random weights, so there is nothing to measure. Train it first.")
     model, processor, info = _load(name, revision, image_size, ignore_mismatched_sizes=True)
     absent = set(info["missing_keys"]) & {key for key, _ in model.named_parameters()}
     if absent:
         raise ValueError(
-            f"{name!r} has no weights for {_some(absent)}: it is no finished classifier. Train it first, or choose "
+            f"{name!r} has no weights for {_some(absent)}: it is not a trained classifier. Train it first, or choose "
             "another model."
         )
     if info["mismatched_keys"]:
@@ -131,7 +131,7 @@ def _load(
         raise ValueError(f"model={name!r} is empty: give a backbone, a timm name, a Hub id or a folder.")
     path = model_id(name)
     if is_local(path) and not Path(path, "config.json").is_file():
-        raise FileNotFoundError(f"{path!r} is no folder of a saved model: it has no config.json.")
+        raise FileNotFoundError(f"{path!r} is not the folder of a saved model: it has no config.json.")
     try:
         with hub_needed(f"Model {path!r}", path, "model", revision):
             model, processor, info = _from_pretrained(path, revision, image_size, **kwargs)

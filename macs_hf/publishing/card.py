@@ -35,7 +35,7 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
         settings ([`CardSettings`]): Everything else.
     """
     if unknown := [picture for picture in settings.pictures if picture not in PICTURES]:
-        raise ValueError(f"pictures: {unknown[0]!r} is no picture of a run; there are {', '.join(PICTURES)}.")
+        raise ValueError(f"pictures: {unknown[0]!r} is not a picture of a run; there are {', '.join(PICTURES)}.")
     results = _results(report, settings.datasets) if report is not None else []
     timm_tags = ("timm", "transformers") if settings.timm else ()
     data = ModelCardData(

@@ -1,4 +1,4 @@
-"""Small pieces of HTML. Whatever comes from outside goes through `text`, so that it is shown and never obeyed."""
+"""Small pieces of HTML. Whatever comes from outside goes through `text`, so that it is shown as text."""
 
 import html
 from collections.abc import Iterable, Sequence

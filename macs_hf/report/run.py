@@ -138,7 +138,7 @@ def _read(path: Path) -> pyarrow.Table:
     try:
         return pyarrow.parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is damaged or no Parquet file: {error}") from error
+        raise ValueError(f"{path} is damaged, or not a Parquet file: {error}") from error
 
 
 def _rows(table: pyarrow.Table) -> SampleRows:

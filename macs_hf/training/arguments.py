@@ -31,7 +31,7 @@ class MaCSTrainingArguments(Objective, TrainingArguments):
             runs do not average over the weights they started from. It costs one copy of the model in memory.
         stop_on_signals (`bool`, *optional*, defaults to `False`):
             While training, let SIGTERM and SIGINT (Ctrl-C) save a checkpoint after the step that runs and end the
-            program with exit code 143 or 130; the same run goes on from it. A second Ctrl-C ends it at once.
+            program with exit code 143 or 130; the same run continues from it. A second Ctrl-C ends it at once.
 
     Changed defaults:
 
@@ -62,7 +62,7 @@ class MaCSTrainingArguments(Objective, TrainingArguments):
         default=False,
         metadata={
             "help": "Let SIGTERM and Ctrl-C save a checkpoint after the step that runs, and end the program; the same "
-            "run goes on from it."
+            "run continues from it."
         },
     )
     remove_unused_columns: bool = field(
@@ -85,6 +85,6 @@ class MaCSTrainingArguments(Objective, TrainingArguments):
         check_ema_decay(self.ema_decay)
         if self.stop_on_signals and self.enable_jit_checkpoint:
             raise ValueError(
-                "enable_jit_checkpoint=True and stop_on_signals=True both answer to SIGTERM. Leave out the first: the "
+                "enable_jit_checkpoint=True and stop_on_signals=True both handle SIGTERM. Leave out the first: the "
                 "second also makes processes agree on the step, and does not go on with the script."
             )

@@ -14,7 +14,7 @@ from transformers.trainer_callback import CallbackHandler
 from .arguments import MaCSTrainingArguments, check_ema_decay
 
 
-# In a checkpoint whose model is the average: the weights that the optimiser goes on from.
+# In a checkpoint whose model is the average: the weights that the optimiser continues from.
 RAW_WEIGHTS_FILE = "raw_weights.pt"
 
 

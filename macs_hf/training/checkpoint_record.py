@@ -57,7 +57,7 @@ def was_finished(checkpoint: str | Path) -> bool:
 
 
 def flaw_of(checkpoint: str | Path) -> str | None:
-    """Why training cannot go on from a checkpoint as if it had never stopped; `None` if it can."""
+    """Why training cannot continue from a checkpoint as if it had never stopped; `None` if it can."""
     checkpoint = Path(checkpoint)
     if not was_finished(checkpoint):
         return f"{STATE_FILE} is missing or damaged: it was cut off while it was saved"

@@ -48,7 +48,7 @@ def last_complete_checkpoint(output_dir: str | Path, up_to_step: int | None = No
 def checkpoint_line(output_dir: str | Path) -> str:
     """From where the same command goes on, in a sentence."""
     found = last_complete_checkpoint(output_dir)
-    return f"The same command goes on from {found or 'the beginning, since no checkpoint was saved'}."
+    return f"The same command continues from {found or 'the beginning, since no checkpoint was saved'}."
 
 
 def checkpoint_to_continue(output_dir: str | Path) -> Path | None:
@@ -70,15 +70,16 @@ def checkpoint_to_continue(output_dir: str | Path) -> Path | None:
     if found is None and saved is not None:
         raise ValueError(refusal(saved, flaws[saved]))
     for path, flaw in flaws.items():
-        logger.warning(f"{path} is passed over: {flaw}.")
+        logger.warning(f"{path} is skipped: {flaw}.")
     return found
 
 
 def refusal(checkpoint: str | Path, reason: str) -> str:
     """Why a checkpoint is not resumed from, and how to start anew from its weights."""
     return (
-        f"Training cannot go on from {str(checkpoint)!r} as if it had not stopped: {reason}. To start a new run from "
-        f"its weights, load model={str(checkpoint)!r} and choose another output_dir, without resume_from_checkpoint."
+        f"Training cannot continue from {str(checkpoint)!r} as if it had not stopped: {reason}. To start a new run "
+        f"from its weights, load model={str(checkpoint)!r} and choose another output_dir, without "
+        "resume_from_checkpoint."
     )
 
 
@@ -130,7 +131,7 @@ def claim_output_dir(
     output_dir: str | Path, identity: dict[str, Any], resume_from_checkpoint: str | None = None
 ) -> str | None:
     """
-    Make `output_dir` the folder of the run that `identity` describes, and return the checkpoint to go on from: the
+    Make `output_dir` the folder of the run that `identity` describes, and return the checkpoint to continue from: the
     one that was named, or else the newest whole one.
 
     Starting the same run again continues it; a folder with results of another run is refused, so that neither is

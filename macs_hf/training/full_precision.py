@@ -1,4 +1,4 @@
-"""The model as whoever loads it will run it: not in the 16 bits that it was trained with."""
+"""The model in the precision that it is loaded with, not in the 16 bits that it was trained with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals that end a run: it saves a checkpoint after the step it is in, and the same run goes on from there."""
+"""Signals that end a run: it saves a checkpoint after the step it is in, and the same run continues from there."""
 
 import os
 import signal
@@ -180,8 +180,8 @@ def stopping_on_signals(trainer: Trainer) -> Iterator[SignalStop]:
         if trainer.is_world_process_zero():
             name = signal.Signals(stopped.code - 128).name
             logger.warning(
-                f"Stopped by {name} after step {trainer.state.global_step}. The same run, started again, goes on from "
-                f"{stopped.checkpoint or 'the beginning, since it saves no checkpoints'}."
+                f"Stopped by {name} after step {trainer.state.global_step}. The same run, started again, continues "
+                f"from {stopped.checkpoint or 'the beginning, since it saves no checkpoints'}."
             )
         raise
     finally:

@@ -1,4 +1,4 @@
-"""Resuming: from which checkpoint, and whether the run goes on from it exactly as if it had never stopped."""
+"""Resuming: from which checkpoint, and whether the run continues from it exactly as if it had never stopped."""
 
 import json
 from pathlib import Path

@@ -261,7 +261,7 @@ class MaCSTrainer(Trainer):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         self._check_finite()
-        # A run that a signal stops has to go on from here.
+        # A run that a signal stops has to continue from here.
         with temporarily(self.args, save_only_model=self.args.save_only_model and not self._stop.stopping):
             super()._save_checkpoint(model, trial)
 

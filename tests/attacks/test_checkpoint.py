@@ -72,19 +72,19 @@ CHECKPOINT = [
     (
         "a temperature of text",
         "calibrate",
-        "'hot' in the model's config is no temperature",
+        "'hot' in the model's config is not a temperature",
         edit(CONFIG, calibration_temperature="hot"),
     ),
     (
         "a temperature of -1",
         "calibrate",
-        "-1 in the model's config is no temperature",
+        "-1 in the model's config is not a temperature",
         edit(CONFIG, calibration_temperature=-1),
     ),
     (
         "a temperature of null",
         "evaluate",
-        "None in the model's config is no temperature",
+        "None in the model's config is not a temperature",
         edit(CONFIG, calibration_temperature=None),
     ),
     ("half a config", "evaluate", UNLOADED, truncate(CONFIG)),
@@ -122,7 +122,7 @@ CHECKPOINT = [
     (
         "no head",
         "evaluate",
-        "it is no finished classifier",
+        "it is not a trained classifier",
         weights(lambda t: {k: v for k, v in t.items() if "classifier" not in k}),
     ),
     (
@@ -154,7 +154,7 @@ CHECKPOINT = [
         REMOTE,
         remote_code(PROCESSOR, image_processor_type="Evil", auto_map={"AutoImageProcessor": "evil.P"}),
     ),
-    # Checkpoints to go on from
+    # Checkpoints to continue from
     ("half an optimiser", GO_ON, "optimizer.pt is damaged", truncate(f"{LAST}/optimizer.pt")),
     ("an empty scheduler", GO_ON, "scheduler.pt is damaged", write(f"{LAST}/scheduler.pt", "")),
     ("a hostile optimiser", GO_ON, "optimizer.pt is damaged", write(f"{LAST}/optimizer.pt", hostile_pickle())),
@@ -201,8 +201,8 @@ CHECKPOINT = [
     ("text for a number", "!compare run other", "n must be a whole number", edit(REPORT, n="8")),
     ("another dataset", "!compare run other", "was measured on dataset 'data'", edit(REPORT, dataset="others")),
     ("another split", "!compare run other", "was measured on split 'test'", edit(REPORT, split="validation")),
-    ("half the rows", "!compare run other", "is damaged or no Parquet file", truncate(ROWS)),
-    ("empty rows", "!compare run other", "is damaged or no Parquet file", write(ROWS, "")),
+    ("half the rows", "!compare run other", "is damaged, or not a Parquet file", truncate(ROWS)),
+    ("empty rows", "!compare run other", "is damaged, or not a Parquet file", write(ROWS, "")),
     ("no rows", "!compare run other", "is missing: it holds one row per sample", remove(ROWS)),
     ("no report", "!compare run other", "There is no report in 'other'", remove(REPORT)),
     # Folders to push

@@ -30,7 +30,7 @@ CONFIGURATION = [
     ("method: mcas\n", "--method 'mcas' is not one of"),
     ("method: [macs]\n", "`method: ['macs']` must be of type str"),
     ("corruptions: mnist\n", "`corruptions: 'mnist'` must be of type"),
-    ("report_to: no\n", "--report_to 'no' is no tracker"),
+    ("report_to: no\n", "--report_to 'no' is not a tracker"),
     ("learnin_rate: 1\n", "Unknown settings ['learnin_rate'] in settings.yaml"),
     ("__class__: 1\n", "Unknown settings ['__class__']"),
     ("1: 2\n", "Unknown settings ['1']"),

@@ -47,8 +47,8 @@ TRACKERS = {"tensorboard": True, "wandb": False}
         ("data_seed", 2**32, "data_seed=4294967296 must lie in"),
         ("metric_for_best_model", "eval_nope", "metric_for_best_model='eval_nope' is not measured; .*loss, accuracy"),
         ("metric_for_best_model", "", "metric_for_best_model='' is not measured"),
-        ("report_to", ["no"], "report_to='no' is no tracker: write 'none' for no tracker.*tensorboard"),
-        ("report_to", ["False"], "report_to='False' is no tracker"),
+        ("report_to", ["no"], "report_to='no' is not a tracker: write 'none' for no tracker.*tensorboard"),
+        ("report_to", ["False"], "report_to='False' is not a tracker"),
         ("report_to", ["tensorboard", "wandb"], "report_to='wandb' is not installed. Install it with pip"),
     ],
 )

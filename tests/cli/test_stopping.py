@@ -1,4 +1,4 @@
-"""`macs-hf train` that is stopped, started again, or asked to go on from what it cannot go on from exactly."""
+"""`macs-hf train` that is stopped, started again, or asked to continue from what it cannot continue from exactly."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def stopped(run: Run, capfd: pytest.CaptureFixture, number: signal.Signals) -> i
     with pytest.raises(SystemExit) as left:
         run("--output_dir", "run", number=number)
     assert capfd.readouterr().err.splitlines()[-1] == (
-        f"macs-hf train: Stopped by {number.name} after step 4. The same run, started again, goes on from "
+        f"macs-hf train: Stopped by {number.name} after step 4. The same run, started again, continues from "
         "run/checkpoint-4."
     )
     # The checkpoint of the first epoch has made room.
@@ -102,7 +102,7 @@ def test_a_signal_after_training_says_where_the_same_command_goes_on(
         run("--output_dir", "run", "--save_strategy", saving)
     assert left.value.code == 128 + number
     line = capfd.readouterr().err.splitlines()[-1]
-    assert line.startswith(f"macs-hf train: Stopped by {number.name}. The same command goes on from {origin}")
+    assert line.startswith(f"macs-hf train: Stopped by {number.name}. The same command continues from {origin}")
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
@@ -118,8 +118,8 @@ def test_an_incomplete_checkpoint_is_refused_with_the_flag_that_takes_its_weight
     (finished / "checkpoint-6" / "optimizer.pt").unlink()
     line = refused(run, capsys, "--output_dir", "other", "--resume_from_checkpoint", "run/checkpoint-6")
     assert line.endswith(
-        "Training cannot go on from 'run/checkpoint-6' as if it had not stopped: optimizer.pt is missing. To start a "
-        "new run from its weights, load --model 'run/checkpoint-6' and choose another --output_dir, without "
+        "Training cannot continue from 'run/checkpoint-6' as if it had not stopped: optimizer.pt is missing. To start "
+        "a new run from its weights, load --model 'run/checkpoint-6' and choose another --output_dir, without "
         "--resume_from_checkpoint."
     )
     shutil.rmtree(finished / "checkpoint-3")
@@ -133,7 +133,7 @@ def test_a_command_goes_on_from_the_newest_whole_checkpoint(
     (finished / "checkpoint-6" / "rng_state.pth").write_bytes(b"")
     run("--output_dir", "run", "--save_total_limit", "5")
     error = capsys.readouterr().err
-    assert "macs-hf train: run/checkpoint-6 is passed over: rng_state.pth is damaged: it has 0 bytes" in error
+    assert "macs-hf train: run/checkpoint-6 is skipped: rng_state.pth is damaged: it has 0 bytes" in error
     assert "macs-hf train: Continuing from run/checkpoint-3." in error
 
 

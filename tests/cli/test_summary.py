@@ -78,7 +78,6 @@ def test_risk_and_coverage_in_a_line() -> None:
     found = RiskCoverage(
         Interval(0.042, 0.031, 0.053), Interval(0.03, 0.02, 0.04), {"5%": Interval(0.6, 0.5, 0.7)}, (1.0,), (0.3,)
     )
-    assert (
-        "AURC 0.0420 [0.0310, 0.0530]; images that can be answered with so many errors: 60.0% at 5%"
-        in summary_table(replace(REPORT, risk_coverage=found))
+    assert "AURC 0.0420 [0.0310, 0.0530]; images that can be answered at an error rate: 60.0% at 5%" in summary_table(
+        replace(REPORT, risk_coverage=found)
     )

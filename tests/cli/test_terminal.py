@@ -93,7 +93,7 @@ def test_quiet_and_verbose(here: Path, capfd: pytest.CaptureFixture) -> None:
     assert "Continuing from verbose/checkpoint-4" in capfd.readouterr().err
     with pytest.raises(SystemExit):
         train.main([*QUICK, "--quiet", "--verbose"])
-    assert "--quiet and --verbose exclude one another" in capfd.readouterr().err
+    assert "--quiet and --verbose contradict each other" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["evaluate", "calibrate"])

@@ -179,7 +179,7 @@ def test_a_broken_test_image_is_found_before_training(
         ("--learning_rate -1", "--learning_rate -1.0 must be"),
         ("--metric_for_best_model eval_nope", "--metric_for_best_model 'eval_nope' is not measured"),
         ("--report_to clearml", "--report_to 'clearml' is not installed"),
-        ("--report_to no", "--report_to 'no' is no tracker: write 'none'"),
+        ("--report_to no", "--report_to 'no' is not a tracker: write 'none'"),
         ("--deepspeed zero.json", "deepspeed"),
         ("--dataset=", "--dataset '' is empty"),
         ("--method mcas", "--method 'mcas' is not one of ce, "),

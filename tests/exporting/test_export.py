@@ -208,7 +208,7 @@ def with_remote_code(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (without_head, "has no weights for classifier.1.bias, classifier.1.weight: it is no finished classifier"),
+        (without_head, "has no weights for classifier.1.bias, classifier.1.weight: it is not a trained classifier"),
         (with_remote_code, "needs code from its own repository, which is never run"),
     ],
 )

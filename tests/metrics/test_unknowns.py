@@ -77,7 +77,7 @@ def test_resamples_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     [
         ([], [1.0], r"known must hold one score for each of one or more images, got the shape \(0,\)"),
         ([1.0], [[1.0]], r"unknown must hold one score .* got the shape \(1, 1\)"),
-        ([1.0, np.nan], [1.0], "known holds 1 scores that are no finite numbers"),
+        ([1.0, np.nan], [1.0], "known holds 1 scores that are not finite"),
     ],
 )
 def test_what_is_no_score(known: list, unknown: list, message: str) -> None:

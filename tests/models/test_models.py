@@ -224,7 +224,7 @@ def test_a_backbone_without_a_head_gets_one(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=rf"'{tmp_path}' is no folder of a saved model: it has no config\.json"):
+    with pytest.raises(OSError, match=rf"'{tmp_path}' is not the folder of a saved model: it has no config\.json"):
         load_classifier(str(tmp_path), NEW)
     with pytest.raises(ValueError, match="model='' is empty"):
         load_pretrained("")

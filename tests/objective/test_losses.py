@@ -231,8 +231,8 @@ def test_labels_of_any_integer_type(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (torch.tensor([0, 3]), r"Label 3 is outside \[0, 3\)"),
-        (torch.tensor([-1, 0]), r"Label -1 is outside \[0, 3\)"),
+        (torch.tensor([0, 3]), r"Label 3 of row 1 in labels is outside \[0, 3\)"),
+        (torch.tensor([-1, 0]), r"Label -1 of row 0 in labels is outside \[0, 3\)"),
         (torch.tensor([0.0, 1.5]), r"type torch.float32 are neither class numbers"),
         (torch.tensor([True, False]), r"type torch.bool are neither class numbers"),
         (torch.full((2, 3), 4 / 3), r"row 0 sums to 4 and"),

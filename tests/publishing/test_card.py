@@ -191,7 +191,7 @@ def test_numpy_numbers_become_plain_ones() -> None:
 
 
 def test_a_picture_of_something_else_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'cat.png' is no picture of a run"):
+    with pytest.raises(ValueError, match=r"'cat.png' is not a picture of a run"):
         model_card(REPORT, CardSettings("name", pictures=("cat.png",)))
 
 

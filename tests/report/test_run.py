@@ -172,7 +172,7 @@ def test_damaged_and_missing_files(folder: Path, tmp_path: Path) -> None:
     whole = (folder / "samples.parquet").read_bytes()
     for part in (whole[: len(whole) // 2], b"", b"PAR1 and no more"):
         (folder / "samples.parquet").write_bytes(part)
-        with pytest.raises(ValueError, match=r"samples.parquet is damaged or no Parquet file"):
+        with pytest.raises(ValueError, match=r"samples.parquet is damaged, or not a Parquet file"):
             load_run(folder)
     (folder / "samples.parquet").unlink()
     with pytest.raises(FileNotFoundError, match=r"samples.parquet is missing: it holds one row per sample"):

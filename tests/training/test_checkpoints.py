@@ -56,7 +56,7 @@ def test_the_newest_whole_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert checkpoint_to_continue(tmp_path) == newer
     lines = [record.getMessage() for record in caplog.records]
     assert lines == [
-        f"{tmp_path / f'checkpoint-{step}'} is passed over: trainer_state.json is missing or damaged: it was cut off "
+        f"{tmp_path / f'checkpoint-{step}'} is skipped: trainer_state.json is missing or damaged: it was cut off "
         "while it was saved."
         for step in (50, 40, 30)
     ]
@@ -65,7 +65,9 @@ def test_the_newest_whole_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 def test_without_a_whole_one_the_weights_are_not_thrown_away(tmp_path: Path) -> None:
     path = checkpoint(tmp_path, 10)
     (path / "optimizer.pt").unlink()
-    message = r"cannot go on from '.*checkpoint-10' .*: optimizer.pt is missing. .*model='.*checkpoint-10'.*output_dir"
+    message = (
+        r"cannot continue from '.*checkpoint-10' .*optimizer.pt is missing. .*model='.*checkpoint-10'.*output_dir"
+    )
     with pytest.raises(ValueError, match=message):
         checkpoint_to_continue(tmp_path)
 

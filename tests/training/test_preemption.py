@@ -1,4 +1,4 @@
-"""A run that a signal stops: it saves after the step it is in, and goes on from there to the same weights."""
+"""A run that a signal stops: it saves after the step it is in, and continues from there to the same weights."""
 
 import multiprocessing
 import os
@@ -93,7 +93,7 @@ def test_stopped_by_a_signal_and_started_again_equals_never_stopped(
     stopped = stop(run)
     assert (stopped.code, run.state.global_step) == (code, saved)
     assert stopped.checkpoint == last_complete_checkpoint(tmp_path / "run")
-    assert f"Stopped by {number.name} after step {saved}. The same run, started again, goes on from" in caplog.text
+    assert f"Stopped by {number.name} after step {saved}. The same run, started again, continues from" in caplog.text
     assert str(stopped.checkpoint) in caplog.text
     if event != "on_evaluate" or step < 8:  # after the last evaluation there is nothing more to save
         assert stopped.checkpoint == tmp_path / "run" / f"checkpoint-{saved}"
@@ -190,9 +190,7 @@ def test_signals_are_left_alone_unless_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"enable_jit_checkpoint=True and stop_on_signals=True both answer to SIGTERM"
-    ):
+    with pytest.raises(ValueError, match=r"enable_jit_checkpoint=True and stop_on_signals=True both handle SIGTERM"):
         start(tmp_path, enable_jit_checkpoint=True)
     errors: list[Exception] = []
 

@@ -1,4 +1,4 @@
-"""Which checkpoint a run goes on from, and that it is refused unless it goes on exactly."""
+"""Which checkpoint a run continues from, and that it is refused unless it goes on exactly."""
 
 import json
 import shutil
@@ -68,8 +68,8 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_line(
 ) -> None:
     DAMAGES[damage](folder / "checkpoint-2")
     assert checkpoint_to_resume(start(folder), True) == str(folder / "checkpoint-1")
-    assert f"{folder / 'checkpoint-2'} is passed over: " in caplog.text
-    with pytest.raises(ValueError, match=r"cannot go on from '.*checkpoint-2' as if it had not stopped: "):
+    assert f"{folder / 'checkpoint-2'} is skipped: " in caplog.text
+    with pytest.raises(ValueError, match=r"cannot continue from '.*checkpoint-2' as if it had not stopped: "):
         checkpoint_to_resume(start(folder), str(folder / "checkpoint-2"))
 
 

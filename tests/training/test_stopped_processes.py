@@ -49,7 +49,7 @@ def test_a_signal_to_one_of_two_processes_stops_both_after_the_same_step(
     stopped = work(tmp_path / "run", 2, send=[1, 3, number], exchange_always=exchange_always, **settings)
     (checkpoint,) = checkpoints(tmp_path / "run")
     assert checkpoint == last_complete_checkpoint(tmp_path / "run") and step_of(checkpoint) in steps
-    line = f"Stopped by {number.name} after step {step_of(checkpoint)}. The same run, started again, goes on from"
+    line = f"Stopped by {number.name} after step {step_of(checkpoint)}. The same run, started again, continues from"
     assert stopped.stderr.count(line) == 1
     assert stopped.returncode != 0 and f"exitcode  : {128 + number}" in stopped.stderr
     assert not list((tmp_path / "run").glob("rank*.json"))

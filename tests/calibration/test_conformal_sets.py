@@ -163,7 +163,7 @@ def test_wrong_inputs_are_refused() -> None:
     logits, labels = samples(20)
     with pytest.raises(TypeError, match="integer class indices"):
         prediction_set_threshold(logits, labels.float())
-    with pytest.raises(ValueError, match="label of row 3 is 10"):
+    with pytest.raises(ValueError, match="Label 10 of row 3"):
         prediction_set_threshold(logits, labels.index_fill(0, torch.tensor([3]), 10))
     with pytest.raises(ValueError, match="there is no method 'aps': choose one of lac, raps"):
         prediction_set_threshold(logits, labels, method="aps")

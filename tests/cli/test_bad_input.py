@@ -30,7 +30,9 @@ def test_label_outside_the_classes_of_a_datasets_column_is_found_before_the_firs
     images = Images(8)
     data = datasets.Dataset.from_dict({"pixel_values": images.images.numpy(), "label": [0, 1, 2, 3, 0, 1, 2, 9]})
     run = trainer(tmp_path, build("vit"), data.with_format("torch"))
-    with pytest.raises(ValueError, match=r"Label 9 of row \d+ in column 'label' of the training set is outside \[0, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"Label 9 of row \d+ in column 'label' of the training set is outside \[0, 4\)"
+    ):
         run.train()
     assert run.state.global_step == 0
 

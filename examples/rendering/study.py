@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from reproduction.aggregate import RECORD_FILE
@@ -64,10 +65,19 @@ def finetuning() -> str:
     return "\n\n".join([*parts, claims_table(folder)])
 
 
+def results() -> str:
+    """What became of the claims about MaCS and the recommended recipe, one line each."""
+    return _claim_lines("study", lambda row: row["family"] in ("macs", "control", "recommended"))
+
+
 def findings() -> str:
     """The decided and undecided differences between MaCS and the others, as a list."""
-    with (CARDS / "few_images" / "claims.csv").open(newline="", encoding="utf-8") as file:
-        claims = [row for row in csv.DictReader(file) if row["model"] == "small" and int(row["n"]) > 2]
+    return _claim_lines("few_images", lambda row: row["model"] == "small" and int(row["n"]) > 2)
+
+
+def _claim_lines(folder: str, wanted: Callable[[dict[str, str]], bool]) -> str:
+    with (CARDS / folder / "claims.csv").open(newline="", encoding="utf-8") as file:
+        claims = [row for row in csv.DictReader(file) if wanted(row) and row["low"]]
     lines = []
     for row in claims:
         metric = METRICS[row["metric"]]

@@ -134,5 +134,5 @@ def few_images() -> str:
         f"All {runs} runs: [tables with intervals](../model_cards/few_images/tables.md), "
         "[reports](../model_cards/few_images), [settings](../examples/configs/few_images.yaml)."
     )
-    picture = "![Accuracy, calibration and robustness of each method](../model_cards/few_images/methods.png)"
+    picture = "![Accuracy, robustness and cost of each method](../model_cards/few_images/methods.png)"
     return "\n\n".join([text, main_table(grid, "core", folder), picture, claims_table(folder), links])

@@ -1,9 +1,7 @@
 """The paper's figures from our runs: method profiles, dumbbell, and bars, with the spread over seeds."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -11,9 +9,9 @@ from matplotlib.figure import Figure
 
 from macs_hf.plots.style import COLOURS
 
-from .aggregate import difference, estimated, measured
-from .claims import STEP_TIMES
+from .aggregate import estimated
 from .grid import Grid, Setting, settings_of
+from .method_figure import plot_methods
 from .quantities import METRICS, Run
 
 
@@ -114,62 +112,6 @@ def plot_bars(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> Figu
         _tidy(axes, ", ".join(pair))
     panels[0].set_ylabel(spec_metric.title, fontsize=9)
     return figure
-
-
-def plot_methods(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> Figure:
-    """
-    One panel per metric, one line per setting: a pale dot for every seed, a full one for their mean, and a whisker for
-    the 95 % interval of the difference to the first setting, over seeds and test images. With `cost`, a last panel has
-    the time of a training step over that of plain Trainer, from the benchmark that measures it side by side.
-    """
-    lines = list(reversed(rows))
-    costs = _step_costs(spec["cost"]) if "cost" in spec else {}
-    count = len(spec["metrics"]) + bool(costs)
-    size = (1.5 + 2.2 * count, 0.9 + 0.27 * len(rows))
-    figure = Figure(figsize=size, dpi=160, layout="constrained", facecolor="white")
-    panels = figure.subplots(1, count, sharey=True, squeeze=False)[0]
-    for axes, metric in zip(panels, spec["metrics"], strict=False):
-        for place, row in enumerate(lines):
-            values = list(measured(groups, row, metric).values())
-            colour = _method_colour(row)
-            found = difference(groups, row, rows[0], metric) if row != rows[0] else None
-            if found is not None and found.low is not None and found.n > 1:
-                ends = fmean(values) - found.value + found.low, fmean(values) - found.value + found.high
-                axes.plot(ends, [place] * 2, color=colour, linewidth=1.1, solid_capstyle="butt")
-            axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.3, markersize=4, markeredgewidth=0)
-            if values:
-                axes.plot(fmean(values), place, "o", color=colour, markersize=6)
-        base = estimated(groups, rows[0], metric)
-        if base is not None:
-            axes.axvline(base.mean, color=PALE, linewidth=0.9, zorder=0)
-        better = {True: "lower is better", False: "higher is better", None: ""}[METRICS[metric].lower_is_better]
-        _tidy(axes, f"{METRICS[metric].title}\n{better}", grid="x")
-    for place, row in enumerate(lines if costs else []):
-        if row.label in costs:
-            value, low, high = costs[row.label]
-            panels[-1].plot((low, high), [place] * 2, color=_method_colour(row), linewidth=1.1)
-            panels[-1].plot(value, place, "o", color=_method_colour(row), markersize=6)
-    if costs:
-        panels[-1].axvline(1, color=PALE, linewidth=0.9, zorder=0)
-        _tidy(panels[-1], "time of a training step,\nover plain Trainer", grid="x")
-    panels[0].set_yticks(range(len(lines)), [_short(row.label).replace("\n", ", ") for row in lines])
-    return figure
-
-
-def _method_colour(row: Setting) -> str:
-    return COLOURS[0] if row.method.startswith("macs") or row.method == "recommended" else "#777777"
-
-
-def _step_costs(spec: dict[str, Any]) -> dict[str, tuple[float, float, float]]:
-    """For each label of `spec["methods"]` the ratio and its interval; those that were not timed are left out."""
-    times = json.loads(STEP_TIMES.read_text())["models"].get(spec["model"])
-    if times is None:
-        return {}
-    return {
-        label: (times["time_ratio"][name], *times["time_ratio_interval"][name])
-        for label, name in spec["methods"].items()
-        if name in times["time_ratio"]
-    }
 
 
 KINDS: dict[str, Callable[[list[Setting], Groups, dict[str, Any]], Figure]] = {

@@ -13,6 +13,13 @@ NO_PROMISE = "What it promises does not hold for corrupted images."
 SMALLEST_SHOWN = 240  # pixels; smaller images are enlarged without smoothing
 
 
+def sureness(share: float) -> str:
+    """A confidence in percent; one that is nearly 0 or 1 is not shown as if it were certain."""
+    if 0 < share < 0.0005:
+        return f"&lt;{percent(0.001)}"
+    return f"&gt;{percent(0.999)}" if 0.9995 <= share < 1 else percent(share)
+
+
 def answer_page(answer: Answer, severity: int, corruption: str | None, coverage: float, accuracy: float) -> str:
     """
     Args:
@@ -24,7 +31,7 @@ def answer_page(answer: Answer, severity: int, corruption: str | None, coverage:
     """
     severity = min(severity, len(answer.readings) - 1)
     reading = answer.readings[severity]
-    threshold = answer.calibration.answers.get(accuracy)
+    threshold = answer.calibration.answers.get(accuracy) or None  # from 0 on it answers all
     said = _bars(answer, reading) + _prediction_set(answer, reading, coverage, severity)
     body = f'<div class="pair top">{_sees(answer, severity, corruption)}<div>{said}</div></div>'
     return (
@@ -36,7 +43,7 @@ def answer_page(answer: Answer, severity: int, corruption: str | None, coverage:
 def _headline(answer: Answer, severity: int, accuracy: float) -> str:
     reading, first = answer.readings[severity], answer.readings[0]
     threshold, share = answer.calibration.answers.get(accuracy), percent(accuracy, 0)
-    name, sure = text(answer.label_names[reading.prediction]), percent(reading.confidence)
+    name, sure = text(answer.label_names[reading.prediction]), sureness(reading.confidence)
     if threshold is not None and reading.confidence < threshold:
         said = f"The likeliest class is <b>{name}</b>, with {sure}. It answers from {percent(threshold)} on, where at "
         said += f"least {share} of the answers are right."
@@ -44,7 +51,7 @@ def _headline(answer: Answer, severity: int, accuracy: float) -> str:
     said, kind = f"{sure} sure.", "good"
     if severity and reading.prediction != first.prediction:
         was = text(answer.label_names[first.prediction])
-        said, kind = f"{said} Not corrupted, it was <b>{was}</b>, with {percent(first.confidence)}.", "bad"
+        said, kind = f"{said} Not corrupted, it was <b>{was}</b>, with {sureness(first.confidence)}.", "bad"
     if threshold is not None:
         said += f" {NO_PROMISE}" if severity else f" At least {share} of answers this sure are right."
     elif answer.calibration.answers:
@@ -73,7 +80,7 @@ def _bars(answer: Answer, reading: Reading) -> str:
 
 def _column(title: str, kind: str, names: Sequence[str], values: Sequence[float]) -> str:
     rows = "".join(
-        f'<li><span class="name">{name}</span><span class="value">{percent(value)}</span>'
+        f'<li><span class="name">{name}</span><span class="value">{sureness(value)}</span>'
         f'<span class="bar {kind}"><i style="width:{100 * value:.2f}%"></i></span></li>'
         for name, value in zip(names, values, strict=True)
     )

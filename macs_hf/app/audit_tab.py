@@ -18,7 +18,7 @@ POLL_SECONDS = 0.25
 CORRUPTED = {"None": 0, "100": 100, "500": 500, "All": None}
 EMPTY = (
     '<div class="macs empty"><p>Name a model and a dataset, and see whether its probabilities can be trusted, what '
-    "breaks it, and what a temperature does about it.</p></div>"
+    "breaks it, and what a temperature, one number that corrects how sure it is, does about it.</p></div>"
 )
 
 
@@ -186,9 +186,10 @@ def progress_bar(progress: Progress | None) -> str:
     share = 0.0
     if progress.total:
         share = min(0.99, progress.done / progress.total)
-        said = f"{text(progress.stage)}: {progress.done:,} of about {progress.total:,} passes, {percent(share, 0)}"
+        said = f"{text(progress.stage)}: {percent(share, 0)}"
         if progress.done and share < 0.99:
             said += f", about {progress.seconds * (1 - share) / share:.0f} s left"
+        said += f" ({progress.done:,} of about {progress.total:,} times through the network)"
     return (
         f'<div class="macs progress" role="status"><p>{said}</p><span class="bar"><i style="width:{100 * share:.1f}%">'
         "</i></span></div>"

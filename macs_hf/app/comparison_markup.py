@@ -9,6 +9,15 @@ from ..report.markup import section, table, text
 from ..report.run import Run
 
 
+# What the less known of the metrics mean.
+MEANINGS = {
+    "ece": "how far confidence is from accuracy, in 15 bins",
+    "debiased_ece": "without what chance adds",
+    "confidence_gap": "above 0: overconfident",
+    "aurc": "wrong answers, mean over how many are answered",
+    "excess_aurc": "what is lost by a wrong order of confidence",
+}
+MEANINGS |= {f"coverage_at_{risk}%_risk": f"images, if {risk} in 100 answers may be wrong" for risk in (1, 5, 10)}
 BADGES = {"better": ("good", "better"), "worse": ("bad", "worse")}
 BADGES |= {"undecided": ("neutral", "may be chance"), "equal": ("neutral", "equal")}
 
@@ -28,11 +37,12 @@ def comparison_page(runs: Sequence[Run]) -> str:
     for metric in metrics:
         compared = [comparisons.get(metric) for comparisons in found.values()]
         cells = [shown_value(metric, compared[0].b), *(_cell(metric, comparison) for comparison in compared)]
-        rows.append([NAMES.get(metric, text(metric)), *cells])
+        meaning = f"<small>{MEANINGS[metric]}</small>" if metric in MEANINGS else ""
+        rows.append([NAMES.get(metric, text(metric)) + meaning, *cells])
     where = f"{text(reference.report.dataset)}, {text(reference.report.split)}, {reference.report.n:,} images"
     hint = (
-        f"{where}. Below each value the difference to {text(reference.name)} with its paired 95 % interval, over the "
-        "test images; another training run may give another answer."
+        f"{where}. ↑: higher is better, ↓: lower is. Below each value the difference to {text(reference.name)} "
+        "with its paired 95 % interval, over the test images; another training run may give another answer."
     )
     summary = "".join(f"<li>{_summary(name, comparisons)}</li>" for name, comparisons in found.items())
     body = f'<ul class="summary">{summary}</ul>{table(header, rows)}'
@@ -57,4 +67,6 @@ def _cell(metric: str, found: Comparison | None) -> str:
     difference, low, high = shown_difference(metric, found)
     kind, word = BADGES[found.verdict]
     badge = f'<span class="badge {kind}">{word}</span>'
+    if found.verdict == "equal":
+        return f"{shown_value(metric, found.a)} {badge}"
     return f"{shown_value(metric, found.a)} {badge}<small>{difference} ({low} to {high})</small>"

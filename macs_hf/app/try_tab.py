@@ -43,19 +43,28 @@ def try_tab(visitor: gr.State, access: Access, model: str) -> gr.Textbox:
                 type="filepath",
                 image_mode=None,  # decoded here, after its size was checked
                 sources=["upload", "clipboard", "webcam"],
-                height=260,
+                height=220,
                 elem_id="try-image",
             )
             corruption = gr.Dropdown(CORRUPTIONS, value=NONE, label="Corruption", elem_id="corruption")
             severity = gr.Slider(0, len(SEVERITIES), 0, step=1, label="Severity", buttons=[], elem_id="severity")
-            coverage = gr.Radio(
-                _levels(COVERAGES), value=0.9, label="Prediction set: coverage", visible=False, elem_id="coverage"
-            )
-            accuracy = gr.Radio(
-                _levels(ACCURACIES), value=0.95, label="Answer if right at least", visible=False, elem_id="accuracy"
-            )
         with gr.Column(scale=7, min_width=300):
             page = gr.HTML(EMPTY, apply_default_css=False, elem_id="answer")
+            with gr.Row():
+                coverage = gr.Radio(
+                    _levels(COVERAGES),
+                    value=0.9,
+                    label="The prediction set shall hold the right class in",
+                    visible=False,
+                    elem_id="coverage",
+                )
+                accuracy = gr.Radio(
+                    _levels(ACCURACIES),
+                    value=0.95,
+                    label="It shall answer only where it is right in",
+                    visible=False,
+                    elem_id="accuracy",
+                )
 
     fields = [model_field, image, corruption, severity, coverage, accuracy]
 

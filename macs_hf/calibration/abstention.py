@@ -117,7 +117,7 @@ def abstention_report(
         )
     else:
         reason = (
-            f"{len(confidence)} held-out samples are too few to promise an accuracy of {accuracy:g} with "
+            f"{len(confidence)} held-out images are too few to promise an accuracy of {accuracy:g} with "
             f"delta={delta:g}: it takes at least {answers_needed(accuracy, delta)}, all of them right"
         )
     return AbstentionFit(None, reason, len(confidence))

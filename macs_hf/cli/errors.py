@@ -19,6 +19,7 @@ from types import FrameType
 from ..disk.secrets import redact
 from ..hub.error_messages import user_message
 from .folders import is_main_process
+from .once import is_explained, is_first_to_say
 
 
 WIDEST = 120  # columns
@@ -69,7 +70,9 @@ def plain_errors(program: str, arguments: Iterable[str] = ()) -> Iterator[None]:
         text = user_message(error)
         if text is None or os.environ.get("MACS_HF_TRACEBACK"):
             raise
-        _write(f"{program}: {redact(with_flags(text, arguments))}")
+        text = f"{program}: {redact(with_flags(text, arguments))}"
+        if is_first_to_say(text):
+            _write(text)
         raise SystemExit(2) from error
 
 
@@ -125,7 +128,8 @@ def ends_on_signals(program: str, advice: Callable[[], str]) -> Iterator[None]:
         if os.environ.get("MACS_HF_TRACEBACK"):
             raise
         number = signal.SIGINT if isinstance(stopped, KeyboardInterrupt) else signal.SIGTERM
-        if is_main_process():
+        # A launcher also sends SIGTERM to the others when one process has failed.
+        if is_main_process() and not is_explained():
             _write(f"{program}: Stopped by {number.name}. {advice()}")
         raise SystemExit(128 + number) from None
     finally:

@@ -28,8 +28,9 @@ def summary_table(report: EvaluationReport) -> str:
         cells = "".join(f"{interval_text(part.metrics[name], *style):>28}" for _, part in columns)
         lines.append(f"{name:<22}{cells}")
     floors = "".join(f"{100 * part.noise_floor:>27.2f}%" for _, part in columns)
-    lines.append(f"{'ece noise floor':<22}{floors}")
+    lines.append(f"{'ece by chance alone':<22}{floors}")
     lines.append("")
+    lines.append("[ ]: 95 % intervals; by chance alone: the ece of a perfectly calibrated model on so few images")
     if report.temperature is not None:
         lines.append(_temperature(report.temperature))
     if report.risk_coverage is not None:
@@ -68,51 +69,53 @@ def _temperature(temperature: Temperature) -> str:
 
 
 def _risk_coverage(found: RiskCoverage) -> str:
-    answered = ", ".join(f"{100 * part.value:.1f}% at {risk}" for risk, part in found.coverage_at_risk.items())
-    return f"AURC {interval_text(found.aurc)}; images that can be answered at an error rate: {answered}"
+    answered = ", ".join(f"{100 * part.value:.1f}% with {risk}" for risk, part in found.coverage_at_risk.items())
+    aurc = interval_text(found.aurc)
+    return f"if it answers only the images it is surest of: {answered} of the answers wrong (AURC {aurc})"
 
 
 def _corruptions(table: CorruptionTable) -> str:
-    means = {"mean15": table.mean(STANDARD_15), "mean19": table.mean(CORRUPTIONS)}
-    shown = [f"{name} {100 * value:.2f}%" for name, value in means.items() if value is not None]
-    clean = f"; clean, on the same images: {100 * table.clean.accuracy:.2f}%" if table.clean is not None else ""
-    return f"accuracy under corruption ({table.params} parameters, n = {table.n}): {', '.join(shown)}{clean}"
+    means = {"the 15 standard ones": table.mean(STANDARD_15), "all 19": table.mean(CORRUPTIONS)}
+    shown = [f"{100 * value:.2f}%, mean of {name}" for name, value in means.items() if value is not None]
+    clean = f"; without, {100 * table.clean.accuracy:.2f}%" if table.clean is not None else ""
+    return f"accuracy under corruption: {'; '.join(shown)}{clean} ({table.n} images, {table.params} parameters)"
 
 
 def _guarantees(guarantees: Guarantees) -> list[str]:
     if guarantees.reason is not None:
         return [f"nothing is promised: {guarantees.reason}"]
-    kind = "" if guarantees.exact else ", approximate, since the held-out images also chose the checkpoint"
+    kind = "" if guarantees.exact else ", approximate, since these also chose the checkpoint"
     sets = [promise for promise in guarantees.prediction_sets if promise.method == "lac"]
+    kept = [promise for promise in guarantees.abstentions if promise.threshold is not None]
+    is_shifted = any(promise.severity_coverage for promise in sets)
+    others = [promise for promise in guarantees.abstentions if promise.threshold is None]
     return [
-        f"promises for images like the {guarantees.num_guarantee} held-out ones{kind}, and what came true on test:",
+        f"promises for images like the {guarantees.num_guarantee} held-out ones{kind}, and what came true:",
+        f"{'promise':<21}{'on test images':<37}{'corrupted, 1 to 5' if is_shifted else ''}".rstrip(),
         *map(_set, sets),
-        *map(_abstention, guarantees.abstentions),
+        *map(_abstention, kept),
+        *(f"{_level(promise.accuracy)} of the answers right: not promised, {promise.reason}" for promise in others),
     ]
 
 
 def _set(promise: PredictionSetGuarantee) -> str:
-    found = f"{_share(promise.test_coverage)}, {promise.mean_size:.2f} classes"
-    return f"  sets with the right class, {_level(promise.coverage)}: {found}{_shifted(promise.severity_coverage)}"
+    label, size = f"class in set, {_level(promise.coverage)}", f"{promise.mean_size:.2f} classes"
+    return _promise(label, promise.test_coverage, size, promise.severity_coverage)
 
 
 def _abstention(promise: AbstentionGuarantee) -> str:
-    line = f"  answers {_level(promise.accuracy)} right"
-    if promise.threshold is None:
-        return f"{line}: not promised, {promise.reason}"
-    line += f", where confidence >= {promise.threshold:.4g}: "
+    label = f"right from {promise.threshold:.2f}, {_level(promise.accuracy)}"
     if promise.test_accuracy is None:
-        return line + "no test image is answered"
-    answered = f"{100 * promise.test_answered.value:.1f}% of images answered"
-    return f"{line}{_share(promise.test_accuracy)}, {answered}{_shifted(promise.severity_accuracy)}"
+        return f"{label:<21}no test image is answered"
+    answered = f"{100 * promise.test_answered.value:.1f}% answered"
+    return _promise(label, promise.test_accuracy, answered, promise.severity_accuracy)
 
 
-def _shifted(by_severity: Mapping[int, Share]) -> str:
-    if not by_severity:
-        return ""
-    shares = [by_severity.get(severity) for severity in SEVERITIES]
-    shown = ", ".join("-" if share is None else f"{100 * share.value:.0f}" for share in shares)
-    return f"; at severity 1 to 5: {shown}%"
+def _promise(label: str, share: Share, cost: str, by_severity: Mapping[int, Share]) -> str:
+    """A row of a table that fits 80 columns."""
+    shares = [by_severity.get(severity) for severity in SEVERITIES] if by_severity else []
+    shown = " ".join(f"{'-' if share is None else f'{100 * share.value:.0f}':>3}" for share in shares)
+    return f"{label:<21}{_share(share):<21}{cost:<16}{f'{shown}%' if shown else ''}".rstrip()
 
 
 def _share(share: Share) -> str:

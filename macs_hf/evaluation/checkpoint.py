@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
-from ..calibration.guarantees import calibrate_logits
+from ..calibration.guarantees import MIN_HELD_OUT, calibrate_logits
 from ..calibration.temperature import TemperatureFit, temperature_helped
 from ..data.images import input_size
 from ..data.leakage import find_leakage
@@ -89,7 +89,7 @@ def evaluate_checkpoint(
     metadata = default_metadata(trainer, test) | metadata
     temperature = guarantees = shift = fit = None
     if calibration is not None:
-        with phase(trainer, f"fitting the temperature on {_count(calibration)}"):
+        with phase(trainer, f"fitting {_fitted_on(calibration)} on {_count(calibration)}"):
             logits, labels = trainer.predict_logits(calibration)
         # Promises from samples that also chose the checkpoint are approximate.
         fit, guarantees = calibrate_logits(logits, labels, exact=not trainer.args.load_best_model_at_end)
@@ -166,6 +166,12 @@ def default_corruptions(processor: Any) -> str | None:
         logger.warning(f"No corruption benchmark: the network takes {size} pixels, fewer than {SMALLEST_CORRUPTED}.")
         return None
     return "cifar" if size <= 64 else "imagenet"
+
+
+def _fitted_on(dataset: Dataset) -> str:
+    """What these images are for: enough of them also make promises."""
+    enough = has_length(dataset) and len(dataset) >= MIN_HELD_OUT
+    return "the temperature and promises" if enough else "the temperature"
 
 
 def _count(dataset: Dataset) -> str:

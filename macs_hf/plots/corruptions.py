@@ -12,6 +12,9 @@ from ..report.corruption_table import Cell, CorruptionTable
 from .style import COLOURS, DASHES, DOTS, INK, LABEL, MARKERS, SMALL, TICK, TITLE, Picture, picture, tidy
 
 
+GENERATED = "generated"  # here, as most are; others have the name of their dataset
+
+
 def plot_corruption_heat_map(
     table: CorruptionTable,
     baseline: CorruptionTable | None = None,
@@ -105,11 +108,11 @@ def plot_severity_curves(tables: Mapping[str, CorruptionTable], *, scaled: bool 
         label = _label(name, "noise floor" + (" (approximate)" if is_approximate else ""), tables)
         _draw(right, floors, label, {"color": colour, "linestyle": DOTS, "linewidth": 1.6})
     over = "mean of the standard 15" if names == STANDARD_15 else f"mean of {len(names)}"
-    for axes, what in ((left, "Accuracy"), (right, "ECE")):
+    for axes, what, top in ((left, "Accuracy", 1.03), (right, "ECE", None)):
         axes.set_title(f"{what}, {over}", fontsize=TITLE, color=INK)
         axes.set_xlabel("Severity (0: clean)")
         axes.set_xticks((0, *SEVERITIES))
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, top)
         tidy(axes, percent="y")
     legend = figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=SMALL, handlelength=3.2)
     for text in legend.get_texts():
@@ -163,7 +166,8 @@ def _caption(*tables: CorruptionTable) -> str:
     sources = ", ".join(sorted({table.source for table in tables}))
     params = ", ".join(sorted({table.params for table in tables}))
     sizes = ", ".join(sorted({f"{table.n:,}" for table in tables}))
-    caption = f"{params} parameters, {sources}, n = {sizes}"
+    caption = f"{sizes} images, {params} parameters"
+    caption += f", {sources}" if sources != GENERATED else ""
     if any(table.design == "spread" for table in tables):
         caption += ", each image under one corruption"
     return caption + (", frost approximate" if any("approximate" in (table.frost or "") for table in tables) else "")

@@ -23,12 +23,13 @@ def plot_risk_coverage(report: EvaluationReport) -> Picture:
     axes.plot(coverage, found.risk, color=ACCURACY, linewidth=1.8, zorder=3, label="As published")
     best_risk = np.maximum(0, 1 - (1 - error) / ideal)
     axes.plot(ideal, best_risk, color=INK, linewidth=1, linestyle=DASHES, zorder=2, label="If every error came last")
-    shown = {name: share for name, share in found.coverage_at_risk.items() if share.value > 0}
+    # A risk above that of answering everything is no point of the curve.
+    shown = {name: share for name, share in found.coverage_at_risk.items() if 0 < share.value < 1}
     risks = ", ".join(shown).replace("%", " %")
     for number, (name, share) in enumerate(shown.items()):
-        risk = float(name.removesuffix("%")) / 100
+        below, above = max(0, share.value - share.low), max(0, share.high - share.value)
         axes.errorbar(
-            share.value, risk, xerr=[[max(0, share.value - share.low)], [max(0, share.high - share.value)]], fmt="o",
+            share.value, _share(name), xerr=[[below], [above]], fmt="o",
             color=CONFIDENCE, markersize=4, elinewidth=1.3, zorder=4, clip_on=False,
             label="_" if number else f"Answered at a risk of {risks}, with 95 % interval",
         )  # fmt: skip
@@ -39,7 +40,11 @@ def plot_risk_coverage(report: EvaluationReport) -> Picture:
         color=INK,
     )
     axes.set(xlim=(0, 1), xlabel="Coverage: images answered, surest first", ylabel="Risk: wrong answers")
-    axes.set_ylim(0, max(0.12, 1.1 * max(found.risk)))
+    axes.set_ylim(0, max(0.02, 1.15 * max(found.risk), *(1.15 * _share(name) for name in shown)))
     figure.legend(loc="outside lower center", ncols=1, frameon=False, fontsize=SMALL)
     tidy(axes)
     return figure
+
+
+def _share(percent: str) -> float:
+    return float(percent.removesuffix("%")) / 100

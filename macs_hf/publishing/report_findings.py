@@ -57,8 +57,12 @@ def promises(report: EvaluationReport) -> str:
     hint += ". " if found.exact else "; approximate, since they also chose the checkpoint. "
     hint += "Beside each promise, what came true on the test images."
     body = table(["prediction sets with the right class", "came true", "classes in a set"], sets)
-    body += table(
-        ["right answers", "answers from", "images answered", "of these right"], map(_answer, found.abstentions)
+    kept = [promise for promise in found.abstentions if promise.threshold is not None]
+    body += table(["right answers", "if it is sure", "images answered", "of these right"], map(_answer, kept))
+    body += "".join(
+        f'<p class="hint">At least {percent(promise.accuracy, 0)} right: not promised. {text(promise.reason)}.</p>'
+        for promise in found.abstentions
+        if promise.threshold is None
     )
     return section("What it promises", body, hint)
 
@@ -69,11 +73,9 @@ def _set(promise: PredictionSetGuarantee) -> list[str]:
 
 
 def _answer(promise: AbstentionGuarantee) -> list[str]:
+    sure = f"by {percent(promise.threshold)}" if promise.threshold > 0 else "or not"
     level = f"at least {percent(promise.accuracy, 0)}"
-    if promise.threshold is None:
-        return [f"{level}<small>not promised: {text(promise.reason)}</small>", "", "", ""]
-    threshold = percent(promise.threshold)
-    return [level, threshold, _share(promise.test_answered), _share(promise.test_accuracy)]
+    return [level, sure, _share(promise.test_answered), _share(promise.test_accuracy)]
 
 
 def _share(found: Share | None) -> str:

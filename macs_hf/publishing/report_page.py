@@ -19,6 +19,8 @@ from .corruption_shift import shift_sentences
 STYLE, FILE_STYLE = (Path(__file__).parent / "templates" / name for name in ("report.css", "report_file.css"))
 # Too small to read on a phone, where they are scrolled instead.
 WIDE = ("reliability.png", "severity.png", "classes.png", "groups.png")
+# What the parameters of the corruptions were made for.
+SIZES = {"cifar": "for small images", "imagenet": "for photographs"}
 # Whoever opens the file runs no script and asks no other machine for anything, whatever the report says.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -114,7 +116,8 @@ def _corruptions(report: EvaluationReport, drawn: Mapping[str, str]) -> str:
     found = report.corruptions
     if found is None:
         return ""
-    hint = f"Accuracy on {found.n:,} corrupted images, five severities, parameter set {text(found.params)}."
+    hint = f"Accuracy on {found.n:,} images under {len(found.cells)} corruptions at five severities"
+    hint += f" (parameter set {text(found.params)}: {SIZES[found.params]})." if found.params in SIZES else "."
     said = "".join(f"<p>{text(sentence)}</p>" for sentence in shift_sentences(found))
     pictures = "".join(drawn.get(name, "") for name in ("corruptions.png", "severity.png"))
     return section("What breaks it", f'{corruption_means(found)}{said}<div class="stack">{pictures}</div>', hint)

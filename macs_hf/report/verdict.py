@@ -15,8 +15,9 @@ HEADLINES = {
     "trusted": "Its probabilities can be trusted",
     "overconfident": "Overconfident",
     "underconfident": "Underconfident",
-    "unknown": "Too few images to tell",
+    "unknown": "No miscalibration beyond chance",
 }
+TOO_FEW = "Too few images to tell"
 
 
 class Verdict(NamedTuple):
@@ -43,6 +44,8 @@ def verdict(report: EvaluationReport) -> Verdict:
     """
     before, published = trust_of(report.before), trust_of(report.published)
     headline = HEADLINES[before]
+    if before == "unknown" and report.before.noise_floor > LARGEST_FLOOR:
+        headline = TOO_FEW
     if report.has_temperature and before in ("overconfident", "underconfident"):
         effect = "repairs it" if published == "trusted" else "helps"
         effect = effect if report.is_calibrated else "does not help beyond chance"
@@ -90,8 +93,8 @@ def _confidence(report: EvaluationReport, trust: Trust) -> str:
     ece, floor, gap = _percent(part.metrics["ece"].value), _percent(part.noise_floor), 100 * confidence_gap(part)
     text = {
         "trusted": f"No miscalibration was detected: its calibration error is {ece}, and {floor} would be chance",
-        "unknown": f"Its calibration error is {ece}, and {floor} would be chance: whether the rest is real cannot be "
-        "decided from so few images",
+        "unknown": f"Its calibration error is {ece}, and {floor} would be chance: more images would tell "
+        "whether the rest is real",
         "overconfident": f"Its confidence is {gap:.1f} points too high on average, more than chance explains",
         "underconfident": f"Its confidence is {-gap:.1f} points too low on average, more than chance explains",
     }[trust]

@@ -17,6 +17,7 @@ from rich.text import Text
 
 
 WIDEST = 120
+NARROWEST_BAR = 10
 SECONDS_BETWEEN_DRAWINGS = 0.1
 # In a log file, long work shows that it goes on.
 SECONDS_BETWEEN_SIGNS_OF_LIFE = 300.0
@@ -145,7 +146,7 @@ class Bar:
         self.draw()
 
     def set_postfix_str(self, text: str, refresh: bool = True) -> None:
-        self.note = text
+        self.note = text.rjust(len(self.note))  # as wide as the widest so far, so that the bar does not jump
         if refresh:
             self.draw()
 
@@ -182,6 +183,8 @@ class Bar:
             return Text(f"{self.label} ...")
         row = Table.grid(padding=(0, 2), expand=True)
         cells = [self.label, f"{self.done:,}/{self.total:,}", self.note, self.left]
+        if self._live.console.width < sum(map(len, cells)) + 2 * len(cells) + NARROWEST_BAR:
+            cells[2] = ""
         row.add_column(no_wrap=True)
         row.add_column(ratio=1)
         for _ in cells[1:]:

@@ -118,12 +118,12 @@ def test_cancel(visit: Visit) -> None:
 def test_a_zip_of_class_folders_and_a_broken_one(visit: Visit, folder: Path) -> None:
     page = visit()
     page.locator("#archive input[type=file]").set_input_files(folder / "broken.zip")
-    page.get_by_text("broken.zip").wait_for()
+    page.locator("#archive").get_by_label("broken.zip").wait_for()
     audit(page)
     assert "not a zip that can be read" in failed(page)
     page.locator("#archive").get_by_label(re.compile("clear|remove", re.IGNORECASE)).first.click()
     page.locator("#archive input[type=file]").set_input_files(folder / "photos.zip")
-    page.get_by_text("photos.zip").wait_for()
+    page.locator("#archive").get_by_label("photos.zip").wait_for()
     audit(page)
     assert "on photos, test" in finished(page)
 

@@ -149,7 +149,7 @@ def test_classes_without_held_out_samples_are_named(caplog: pytest.LogCaptureFix
 
 def test_accuracies_that_cannot_be_promised_have_a_reason() -> None:
     made = measure_guarantees(make_guarantees(*samples(200, 0), 2.0), *samples(50, 1))
-    assert "200 held-out samples are too few to promise an accuracy of 0.99" in made.abstentions[-1].reason
+    assert "200 held-out images are too few to promise an accuracy of 0.99" in made.abstentions[-1].reason
     assert made.abstentions[-1].test_answered is None
 
 

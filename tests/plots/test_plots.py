@@ -130,11 +130,11 @@ def test_risk_and_coverage_are_those_of_the_report() -> None:
     assert axes.get_title().startswith(f"AURC {found.aurc.value:.4f} (") and axes.get_title().endswith(f"{best:.4f}")
     points = {round(line.get_ydata()[0], 2): line.get_xdata()[0] for line in axes.lines[2:]}
     ends = [segment[:, 0] for part in axes.collections for segment in part.get_segments()]
-    assert ends == [pytest.approx((x.low, x.high)) for x in found.coverage_at_risk.values() if x.value > 0]
+    assert ends == [pytest.approx((x.low, x.high)) for x in found.coverage_at_risk.values() if 0 < x.value < 1]
     assert points == {
         float(name.removesuffix("%")) / 100: share.value
         for name, share in found.coverage_at_risk.items()
-        if share.value > 0
+        if 0 < share.value < 1
     }
     with pytest.raises(ValueError, match="has no risk_coverage"):
         plot_risk_coverage(REPORT)

@@ -22,9 +22,9 @@ from reproduction.aggregate import by_setting, difference, estimate, estimated, 
 from reproduction.cards import write_cards
 from reproduction.claims import verdicts
 from reproduction.digest import claims_table, main_table
-from reproduction.figures import plot_methods
 from reproduction.grid import Grid, Setting, Table, cells_of, load_grid, setting
 from reproduction.ledger import entry, ledger
+from reproduction.method_figure import plot_methods
 from reproduction.paper import Number, load_paper
 from reproduction.power import seeds_needed
 from reproduction.quantities import METRICS, Run
@@ -344,7 +344,7 @@ def test_the_figure_of_methods_shows_every_seed_and_the_mean() -> None:
     runs = [fake_run(CE, s, v, ece=0.1 * s) for s, v in enumerate((0.5, 0.6, 0.7))] + [fake_run(MACS, 0, 0.9)]
     figure = plot_methods([CE, MACS], by_setting(runs), {"metrics": ["accuracy", "ece"]})
     accuracy, ece = figure.axes
-    seeds, mean = (line.get_xdata() for line in accuracy.lines[2:4])  # below macs, which comes first from below
+    seeds, mean = (line.get_xdata() for line in accuracy.lines[1:3])  # below macs, which comes first from below
     assert list(seeds) == pytest.approx([50, 60, 70])
     assert list(mean) == pytest.approx([60])
     assert ece.get_title() == "ECE, %\nlower is better"
@@ -358,7 +358,7 @@ def test_the_figure_of_methods_shows_intervals_and_the_cost_of_a_step(
     groups = by_setting(fake_run(key, s, v) for key, seeds in values.items() for s, v in enumerate(seeds))
     times = {"time_ratio": {"macs": 1.8}, "time_ratio_interval": {"macs": [1.7, 1.9]}}
     (tmp_path / "training.json").write_text(json.dumps({"models": {"net": times}}))
-    monkeypatch.setattr("reproduction.figures.STEP_TIMES", tmp_path / "training.json")
+    monkeypatch.setattr("reproduction.method_figure.STEP_TIMES", tmp_path / "training.json")
     cost = {"model": "net", "methods": {"macs": "macs", "mixup": "mixup"}}
     accuracy, step = plot_methods([CE, MACS], groups, {"metrics": ["accuracy"], "cost": cost}).axes
     found = difference(groups, MACS, CE, "accuracy")

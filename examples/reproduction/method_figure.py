@@ -1,0 +1,143 @@
+"""The figure of methods: each a mark with its interval, in a panel per metric, and what a training step costs."""
+
+import json
+from statistics import fmean
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from macs_hf.plots.style import COLOURS, DASHES, DPI, INK
+
+from .aggregate import difference, estimated, measured
+from .claims import STEP_TIMES
+from .grid import Setting
+from .quantities import METRICS, Run
+
+
+Groups = dict[Setting, list[Run]]
+BAND = "#f4f4f4"
+# What an interval says of a method, by colour and by mark: the colour-blind can tell them apart, and so does a print.
+MARK = {"linestyle": "none", "marker": "o", "markersize": 5.5, "markeredgewidth": 1.3}
+VERDICTS = {
+    "reference": {"color": INK},
+    "better": {"color": COLOURS[0]},
+    "worse": {"color": COLOURS[1], "marker": "s"},
+    "undecided": {"color": "#666666", "markerfacecolor": "white"},
+    "one seed": {"color": "#666666", "marker": "x"},
+}
+# Short names of metrics above panels, and of arguments beside them.
+PANELS = {"accuracy": "Accuracy, %", "mean15": "Accuracy, %,\n15 corruptions", "corrupted_nll": "NLL,\n15 corruptions"}
+PANELS |= {"ece": "ECE, %", "nll_after": "NLL with\ntemperature"}
+CHANGES = {"consistency_fraction": "views", "max_train_samples": "images"}
+
+
+def plot_methods(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> Figure:
+    """
+    One panel per metric, one line per setting: a pale dot for every seed, a mark for their mean, and a whisker for the
+    95 % interval of the difference to the first setting, over seeds and test images. The mark says what the interval
+    does: better, worse, or undecided. With `cost`, a last panel has the time of a training step over that of plain
+    Trainer, from the benchmark that measures it side by side.
+    """
+    lines = [
+        *reversed([row for row in rows[1:] if _is_ours(row)]),
+        *reversed([r for r in rows[1:] if not _is_ours(r)]),
+    ]
+    lines.append(rows[0])
+    costs = _step_costs(spec["cost"]) if "cost" in spec else {}
+    count = len(spec["metrics"]) + bool(costs)
+    size = (1.5 + 1.75 * count, 1.35 + 0.25 * len(rows))
+    figure = Figure(figsize=size, dpi=DPI, layout="constrained", facecolor="white")
+    panels = figure.subplots(1, count, sharey=True, squeeze=False)[0]
+    for axes, metric in zip(panels, spec["metrics"], strict=False):
+        for place, row in enumerate(lines):
+            _draw_method(axes, place, row, rows[0], groups, metric)
+        base = estimated(groups, rows[0], metric)
+        if base is not None:
+            axes.axvline(base.mean, color=INK, linewidth=0.9, linestyle=DASHES, zorder=1)
+        better = {True: "lower is better", False: "higher is better", None: ""}[METRICS[metric].lower_is_better]
+        _tidy(axes, f"{PANELS.get(metric, METRICS[metric].title)}\n{better}")
+    for place, row in enumerate(lines if costs else []):
+        if row.label in costs:
+            value, low, high = costs[row.label]
+            panels[-1].plot((low, high), [place] * 2, color=INK, linewidth=1.2)
+            panels[-1].plot(value, place, "o", color=INK, markersize=5.5)
+    if costs:
+        panels[-1].axvline(1, color=INK, linewidth=0.9, linestyle=DASHES, zorder=1)
+        _tidy(panels[-1], f"Time of a step,\nover plain Trainer\n({spec['cost']['model']})")
+    for axes in panels:
+        for place in range(0, len(lines), 2):
+            axes.axhspan(place - 0.5, place + 0.5, color=BAND, zorder=0, linewidth=0)
+        axes.set_ylim(-0.5, len(lines) - 0.5)
+    panels[0].set_yticks(range(len(lines)), [_line_name(row) for row in lines], fontsize=9)
+    for label, row in zip(panels[0].get_yticklabels(), lines, strict=True):
+        label.set(fontweight="bold" if _is_ours(row) else "normal", color=INK)
+    _explain(figure, _line_name(rows[0]))
+    return figure
+
+
+def _draw_method(axes: Axes, place: int, row: Setting, first: Setting, groups: Groups, metric: str) -> None:
+    values = list(measured(groups, row, metric).values())
+    if not values:
+        return
+    found = difference(groups, row, first, metric) if row != first else None
+    verdict = _verdict(found, METRICS[metric].lower_is_better) if row != first else "reference"
+    style = VERDICTS[verdict]
+    if verdict in ("better", "worse", "undecided"):
+        ends = fmean(values) - found.value + found.low, fmean(values) - found.value + found.high
+        axes.plot(ends, [place] * 2, color=style["color"], linewidth=1.6, solid_capstyle="butt", zorder=3)
+    if len(values) > 1:
+        axes.plot(values, [place] * len(values), "|", color=style["color"], alpha=0.45, markersize=6, zorder=2)
+    axes.plot(fmean(values), place, **MARK | style, zorder=4)
+
+
+def _verdict(found: Any, lower_is_better: bool | None) -> str:
+    """What the interval of a difference says; with one seed there is none."""
+    if found is None or found.low is None or found.n < 2:
+        return "one seed"
+    if lower_is_better is None or found.low <= 0 <= found.high:
+        return "undecided"
+    return "better" if (found.value < 0) == lower_is_better else "worse"
+
+
+def _explain(figure: Figure, first: str) -> None:
+    """The legend, in words."""
+    names = {"better": f"better than {first}", "worse": "worse", "undecided": "may be chance", "one seed": "one seed"}
+    handles = [Line2D([], [], **MARK | VERDICTS[verdict], label=name) for verdict, name in names.items()]
+    handles.append(Line2D([], [], color=INK, linewidth=1.6, label="95 % interval of the difference"))
+    handles.append(Line2D([], [], color=INK, marker="|", linestyle="none", alpha=0.45, label="seeds"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=8.5, columnspacing=1.2)
+
+
+def _is_ours(row: Setting) -> bool:
+    return row.method.startswith("macs") or row.method == "recommended"
+
+
+def _line_name(row: Setting) -> str:
+    """The method as it is typed, and what was changed."""
+    changes = [f"{CHANGES.get(name, '')} {value}".strip() for name, value in row.changes]
+    return ", ".join([row.method, *changes])
+
+
+def _step_costs(spec: dict[str, Any]) -> dict[str, tuple[float, float, float]]:
+    """For each label of `spec["methods"]` the ratio and its interval; those that were not timed are left out."""
+    times = json.loads(STEP_TIMES.read_text())["models"].get(spec["model"])
+    if times is None:
+        return {}
+    return {
+        label: (times["time_ratio"][name], *times["time_ratio_interval"][name])
+        for label, name in spec["methods"].items()
+        if name in times["time_ratio"]
+    }
+
+
+def _tidy(axes: Axes, title: str) -> None:
+    axes.set_title(title, fontsize=9.5, color=INK)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.grid(axis="x", color="#dddddd", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.tick_params(labelsize=8.5, colors="#444444", length=3)
+    axes.tick_params(axis="y", length=0)

@@ -41,7 +41,7 @@ def headline() -> str:
     grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
     rows = main_table(grid, "finetuning", CARDS / "study", HEADLINE, seeds=2).splitlines()
     text = (
-        f"EfficientNet-Lite0, pretrained on ImageNet, fine-tuned on 4,000 CIFAR-10 images and tested on 10,000: mean ± "
+        "EfficientNet-Lite0, pretrained on ImageNet, fine-tuned on 4,000 CIFAR-10 images and tested on 10,000: mean ± "
         "standard deviation over seeds. `mean of 15 corruptions` is the accuracy under noise, blur, weather and "
         "digital corruptions; `after T` is with the folded temperature ([docs/study.md](docs/study.md)):"
     )

@@ -10,7 +10,7 @@ from ..report.interval import Interval, interval_text
 from ..report.short_names import short_name
 from .corruption_shift import shift_sentences
 from .guarantees import promises, ranking
-from .markdown import code
+from .markdown import code, percent
 from .temperature import temperature_sentences
 
 
@@ -51,10 +51,6 @@ def sections(report: EvaluationReport, datasets: Sequence[str]) -> dict[str, Any
         "arguments": list(arguments.items()),
         "versions": ", ".join(f"{package} {version}" for package, version in report.versions.items()),
     }
-
-
-def percent(value: float, digits: int = 1) -> str:
-    return f"{100 * value:.{digits}f} %"
 
 
 def _training(report: EvaluationReport, datasets: Sequence[str]) -> str:

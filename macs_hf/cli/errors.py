@@ -83,7 +83,8 @@ def ends_with_its_reader() -> Iterator[None]:
         try:
             yield
         finally:
-            sys.stdout.flush()  # here, and not when Python ends, where nobody can catch it
+            if sys.stdout is not None:  # as it is under `>&-`
+                sys.stdout.flush()  # here, and not when Python ends, where nobody can catch it
     except BrokenPipeError:
         if not _is_unread(1):
             raise

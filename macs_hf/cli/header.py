@@ -18,6 +18,17 @@ from .train_arguments import ScriptArguments
 
 
 LABEL = 10
+# What each part of an objective adds to it, with its weight and the name of the perturbation.
+TERMS = {
+    "label_smoothing_factor": "label smoothing {0:g}",
+    "mixup_alpha": "MixUp with alpha {0:g}",
+    "perturb_as_augmentation": "on images with {T}",
+    "two_view_cross_entropy": "also on images with {T}",
+    "lambda_margin": "{0:g} x margin",
+    "lambda_consistency": "{0:g} x consistency ({T})",
+    "lambda_jsd": "{0:g} x AugMix divergence",
+    "lambda_mbls": "{0:g} x margin-based smoothing",
+}
 
 
 def show_header(screen: Screen, command: str, rows: Mapping[str, str]) -> None:
@@ -71,26 +82,10 @@ def _network(name: str, trainer: MaCSTrainer) -> str:
 
 def _terms(objective: Objective) -> str:
     """What is minimised."""
-    terms = ["cross-entropy"]
-    if objective.focal_gamma:
-        terms = [f"focal loss with gamma {objective.focal_gamma:g}"]
-    if objective.label_smoothing_factor:
-        terms.append(f"label smoothing {objective.label_smoothing_factor:g}")
-    if objective.mixup_alpha:
-        terms.append(f"MixUp with alpha {objective.mixup_alpha:g}")
-    if objective.perturb_as_augmentation:
-        terms.append(f"on images with {objective.perturbation}")
-    if objective.two_view_cross_entropy:
-        terms.append(f"also on images with {objective.perturbation}")
-    if objective.lambda_margin:
-        terms.append(f"{objective.lambda_margin:g} x margin")
-    if objective.lambda_consistency:
-        terms.append(f"{objective.lambda_consistency:g} x consistency ({objective.perturbation})")
-    if objective.lambda_jsd:
-        terms.append(f"{objective.lambda_jsd:g} x AugMix divergence")
-    if objective.lambda_mbls:
-        terms.append(f"{objective.lambda_mbls:g} x margin-based smoothing")
-    return " + ".join(terms)
+    first = f"focal loss with gamma {objective.focal_gamma:g}" if objective.focal_gamma else "cross-entropy"
+    used = {name: text for name, text in TERMS.items() if getattr(objective, name)}
+    others = [text.format(getattr(objective, name), T=objective.perturbation) for name, text in used.items()]
+    return " + ".join([first, *others])
 
 
 def _schedule(args: MaCSTrainingArguments) -> str:

@@ -16,7 +16,7 @@ from transformers.utils import logging
 from ..calibration import store_guarantees
 from ..data.images import ImageDataset, TrainTransform
 from ..data.leakage import hash_training_images
-from ..data.preparing import held_out, image_dataset, load_data, reduced
+from ..data.preparing import held_out, image_dataset, load_data, smaller_training_set
 from ..data.sources import DatasetSource, comes_from_hub
 from ..data.streaming import check_streaming, training_stream
 from ..data.unknowns import UnknownImages
@@ -117,7 +117,7 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen
             max_eval_samples=script.max_eval_samples,
             max_calibration_samples=script.max_calibration_samples,
         )
-    splits = reduced(splits, script.data_fraction, script.max_train_samples, args.seed)
+    splits = smaller_training_set(splits, script.data_fraction, script.max_train_samples, args.seed)
 
     # ---- Model: a fresh head, or a whole network, is drawn from the seed ----
     if script.model in FROM_SCRATCH:

@@ -53,7 +53,9 @@ def load_data(
     return splits if kept is None else splits._replace(test_index=kept.column(0).to_numpy().astype(np.int64))
 
 
-def reduced(splits: ImageSplits, data_fraction: float, max_train_samples: int | None, seed: int) -> ImageSplits:
+def smaller_training_set(
+    splits: ImageSplits, data_fraction: float, max_train_samples: int | None, seed: int
+) -> ImageSplits:
     """With a class-balanced share of the training set, of at most this many images."""
     if data_fraction == 1 and max_train_samples is None:
         return splits

@@ -4,11 +4,9 @@ from os import PathLike
 from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData
-from jinja2 import Environment, StrictUndefined
 
 from ..hub.connection import is_hub_id
-from ..publishing import markdown
-from ..publishing.card_sections import percent, short_name
+from ..publishing.markdown import percent, rendered
 from ..report.evaluation import Measurement
 from ..report.interval import interval_text
 from .report import Difference, ExportReport, SetCoverage
@@ -35,13 +33,9 @@ def write_card(report: ExportReport, folder: str | PathLike, *, name: str, licen
         datasets=[report.dataset] if report.dataset is not None and is_hub_id(report.dataset) else None,
         tags=list(TAGS),
     )
-    environment = Environment(
-        trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
-    )
-    environment.filters |= {"text": markdown.text, "code": markdown.code, "quoted": markdown.quoted}
-    environment.filters |= {"block": markdown.block, "dataset": short_name}
     titles, rows = _table(report)
-    card = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+    card = rendered(
+        TEMPLATE,
         metadata=data.to_yaml(),
         name=name,
         report=report,

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from jinja2 import Environment, StrictUndefined
 
 from ..disk.secrets import redact
 from ..plots.alt_texts import alt_texts
@@ -13,10 +12,10 @@ from ..report.corruption_table import STANDARD_15
 from ..report.evaluation import EvaluationReport
 from ..report.run import GALLERY, GALLERY_CAPTION, PICTURES
 from ..report.short_names import short_name
-from . import markdown
 from .card_findings import findings
-from .card_sections import percent, sections
+from .card_sections import sections
 from .card_settings import CardSettings
+from .markdown import rendered
 
 
 TEMPLATE, FINDINGS = (Path(__file__).parent / "templates" / name for name in ("model_card.md", "findings.md"))
@@ -51,16 +50,12 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
         model_name=settings.name,
         eval_results=results or None,
     )
-    environment = Environment(
-        trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
-    )
-    environment.filters |= {"text": markdown.text, "code": markdown.code, "quoted": markdown.quoted}
-    environment.filters |= {"percent": percent, "block": markdown.block, "short": short_name}
     found, described = "", {}
     if report is not None:
         described = alt_texts(report)
-        found = environment.from_string(FINDINGS.read_text(encoding="utf-8")).render(findings(report)).strip()
-    card = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        found = rendered(FINDINGS, **findings(report)).strip()
+    card = rendered(
+        TEMPLATE,
         metadata=data.to_yaml(),
         settings=settings,
         report=report,

@@ -9,8 +9,8 @@ from ..report.evaluation import EvaluationReport, Measurement
 from ..report.interval import Interval, interval_text
 from ..report.short_names import short_name
 from .corruption_shift import shift_sentences
-from .guarantees import promises, ranking
-from .markdown import code
+from .guarantees import guarantee_variables, risk_coverage_variables
+from .markdown import code, percent
 from .temperature import temperature_sentences
 
 
@@ -46,15 +46,11 @@ def sections(report: EvaluationReport, datasets: Sequence[str]) -> dict[str, Any
         "rows": rows,
         "n_bins": len(report.published.bins.count),
         "corruptions": None if report.corruptions is None else _corrupted(report.corruptions),
-        "promises": None if report.guarantees is None else promises(report.guarantees),
-        "ranking": None if report.risk_coverage is None else ranking(report.risk_coverage),
+        "promises": None if report.guarantees is None else guarantee_variables(report.guarantees),
+        "ranking": None if report.risk_coverage is None else risk_coverage_variables(report.risk_coverage),
         "arguments": list(arguments.items()),
         "versions": ", ".join(f"{package} {version}" for package, version in report.versions.items()),
     }
-
-
-def percent(value: float, digits: int = 1) -> str:
-    return f"{100 * value:.{digits}f} %"
 
 
 def _training(report: EvaluationReport, datasets: Sequence[str]) -> str:

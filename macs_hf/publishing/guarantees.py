@@ -14,7 +14,7 @@ from .markdown import text
 NAMES = {"lac": "LAC", "raps": "RAPS"}
 
 
-def promises(guarantees: Guarantees) -> dict[str, Any]:
+def guarantee_variables(guarantees: Guarantees) -> dict[str, Any]:
     """The template's variables about guarantees."""
     sets, answers = guarantees.prediction_sets, guarantees.abstentions
     shown = guarantees.shown_set
@@ -35,7 +35,7 @@ def promises(guarantees: Guarantees) -> dict[str, Any]:
     }
 
 
-def ranking(found: RiskCoverage) -> dict[str, str]:
+def risk_coverage_variables(found: RiskCoverage) -> dict[str, str]:
     """The template's variables about risk and coverage."""
     shares = {risk: _points(part) for risk, part in found.coverage_at_risk.items()}
     return {

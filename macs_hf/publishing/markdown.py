@@ -2,7 +2,12 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from ..report.short_names import short_name
 
 
 def text(value: Any) -> str:
@@ -27,6 +32,20 @@ def block(value: Any, language: str) -> str:
 def quoted(value: Any) -> str:
     """A string of Python."""
     return json.dumps(str(value), ensure_ascii=False)
+
+
+def rendered(template: Path, **values: Any) -> str:
+    """A template of Markdown, whose filters are the functions of this module, with its variables filled in."""
+    environment = Environment(
+        trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    environment.filters |= {"text": text, "code": code, "quoted": quoted, "block": block}
+    environment.filters |= {"percent": percent, "short": short_name}
+    return environment.from_string(template.read_text(encoding="utf-8")).render(**values)
+
+
+def percent(value: float, digits: int = 1) -> str:
+    return f"{100 * value:.{digits}f} %"
 
 
 def _fence(value: str, shortest: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from ..report.evaluation import EvaluationReport
 from ..report.guarantees import AbstentionGuarantee, PredictionSetGuarantee, Share
-from ..report.markup import percent, section, spread, table, text
+from ..report.markup import interval_html, percent, section, table, text
 from ..report.short_names import short_name
 from ..report.tables import group_hint, group_rows
 from ..report.unknowns import SCORE_NAMES
@@ -29,7 +29,9 @@ def unknowns(report: EvaluationReport) -> str:
     found = report.unknowns
     if found is None:
         return ""
-    rows = [[SCORE_NAMES[part.score], spread(part.auroc), spread(part.fpr95)] for part in found.published]
+    rows = [
+        [SCORE_NAMES[part.score], interval_html(part.auroc), interval_html(part.fpr95)] for part in found.published
+    ]
     hint = f"{found.n:,} images of {text(short_name(found.dataset))}, {text(found.split)}: mean confidence "
     hint += f"{percent(found.confidence)}, on test images {percent(found.known_confidence)}."
     header = ["score", "AUROC", "accepted when 95 % of test images are"]
@@ -46,7 +48,7 @@ def copies(report: EvaluationReport) -> list[str]:
     ]
 
 
-def promises(report: EvaluationReport) -> str:
+def guarantees(report: EvaluationReport) -> str:
     found = report.guarantees
     if found is None:
         return ""
@@ -79,4 +81,4 @@ def _answer(promise: AbstentionGuarantee) -> list[str]:
 
 
 def _share(found: Share | None) -> str:
-    return "" if found is None else spread(found)
+    return "" if found is None else interval_html(found)

@@ -8,7 +8,7 @@ from ..disk.atomic_writes import write_text_atomically
 from ..disk.secrets import redact
 from ..plots.alt_texts import alt_texts
 from ..report.evaluation import EvaluationReport
-from ..report.markup import SPACE, section, spread, table, text
+from ..report.markup import SPACE, interval_html, section, table, text
 from ..report.run import PAGE_FILE
 from ..report.short_names import short_name
 from ..report.tables import corruption_means, measures_table, verdict_header
@@ -72,7 +72,7 @@ def report_article(
         _measures(report),
         _reliability(drawn),
         _risk(report, drawn),
-        findings.promises(report),
+        findings.guarantees(report),
         findings.classes(report, drawn),
         findings.groups(report, drawn),
         mistakes,
@@ -106,7 +106,7 @@ def _risk(report: EvaluationReport, drawn: Mapping[str, str]) -> str:
     if report.risk_coverage is None:
         return ""
     shares = report.risk_coverage.coverage_at_risk.items()
-    rows = [[f"at most {risk.replace('%', f'{SPACE}%')} wrong", spread(share)] for risk, share in shares]
+    rows = [[f"at most {risk.replace('%', f'{SPACE}%')} wrong", interval_html(share)] for risk, share in shares]
     listed = table(["if", "images that can be answered"], rows)
     hint = "What if it answers only where it is surest? Measured on these images, and no promise for others."
     return section("Risk and coverage", f'<div class="pair">{drawn.get("risk_coverage.png", "")}{listed}</div>', hint)

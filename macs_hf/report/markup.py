@@ -24,7 +24,7 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f}{SPACE}%"
 
 
-def spread(found: Bounded, scale: float = 100, unit: str = f"{SPACE}%", digits: int = 1) -> str:
+def interval_html(found: Bounded, scale: float = 100, unit: str = f"{SPACE}%", digits: int = 1) -> str:
     """A value, by default a share, with its interval below it."""
     value, low, high = (f"{scale * number:.{digits}f}{unit}" for number in (found.value, found.low, found.high))
     return f"{value} <small>{low} to {high}</small>"

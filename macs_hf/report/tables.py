@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .corruption_names import CORRUPTIONS, SEVERITIES, STANDARD_15
 from .interval import Interval
-from .markup import SPACE, percent, spread, table, text
+from .markup import SPACE, interval_html, percent, table, text
 from .short_names import short_name
 from .verdict import verdict
 
@@ -45,7 +45,8 @@ def measures_table(report: EvaluationReport) -> str:
     if report.after is not None and report.has_temperature:
         parts = {"without temperature": report.before, "with its temperature": report.after}
     rows = [
-        [label, *(spread(part.metrics[name], *style) for part in parts.values())] for name, label, *style in METRICS
+        [label, *(interval_html(part.metrics[name], *style) for part in parts.values())]
+        for name, label, *style in METRICS
     ]
     rows.insert(2, ["ECE by chance alone (noise floor)", *(percent(part.noise_floor) for part in parts.values())])
     return table(["", *parts], rows)
@@ -57,7 +58,7 @@ def corruption_means(found: CorruptionTable) -> str:
     for key, label, names in MEANS:
         mean, interval = found.mean(names), found.interval(key)
         if mean is not None:
-            rows.append([label, percent(mean) if interval is None else spread(Interval(mean, *interval))])
+            rows.append([label, percent(mean) if interval is None else interval_html(Interval(mean, *interval))])
     return table(["images", "accuracy"], rows) if rows else ""
 
 
@@ -83,7 +84,7 @@ def group_rows(found: GroupTable) -> str:
             + (" <small>few images</small>" if group.few else "")
             + ("<small>differs beyond chance</small>" if group.significant else ""),
             f"{group.n:,}",
-            spread(group.accuracy),
+            interval_html(group.accuracy),
             f"{100 * group.gap.value:+.1f}",
         ]
         for group in found.groups[:WORST]

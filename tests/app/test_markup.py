@@ -17,7 +17,7 @@ from macs_hf.app.curves import severity_curve
 from macs_hf.app.markup import notice
 from macs_hf.app.report_markup import report_page
 from macs_hf.metrics import confusion_matrix, group_measures, measure, risk_coverage
-from macs_hf.publishing.report_findings import promises
+from macs_hf.publishing.report_findings import guarantees
 from macs_hf.report.evaluation import EvaluationReport, Temperature
 from macs_hf.report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share
 from macs_hf.report.interval import Interval
@@ -84,7 +84,7 @@ def test_promises_and_what_came_true() -> None:
         AbstentionGuarantee(0.99, 0.05, 50, None, EVIL),
     )
     found = Guarantees(50, 50, 90, 1.0, True, None, (80, 10), (), (sets,), answers)
-    shown = said(promises(dataclasses.replace(run("a").report, guarantees=found))).replace(SPACE, " ")
+    shown = said(guarantees(dataclasses.replace(run("a").report, guarantees=found))).replace(SPACE, " ")
     assert "at least 90 %93.0 % 90.0 % to 95.0 %1.25" in shown
     assert "at least 95 %80.0 %93.0 %" in shown
     assert f"not promised: {EVIL}" in shown

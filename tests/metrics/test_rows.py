@@ -95,7 +95,7 @@ def test_shapes_are_checked(logits: tuple[int, ...], labels: int) -> None:
     [
         ([0.0, 1.5, 1.0], r"whole class ids, got torch.float32: convert them with labels.long\(\)"),
         ([0, 2, 1], r"Label 2 of row 1 in labels is outside \[0, 2\)"),
-        ([0, 1, -100], r"labels\[2\] is -100"),
+        ([0, 1, -100], r"Label -100 of row 2 in labels"),
     ],
 )
 def test_labels_are_checked(labels: list, message: str) -> None:

@@ -60,9 +60,9 @@ def guarantees(report: EvaluationReport) -> str:
     hint += "Beside each promise, what came true on the test images."
     body = table(["prediction sets with the right class", "came true", "classes in a set"], sets)
     kept = [promise for promise in found.abstentions if promise.threshold is not None]
-    body += table(["right answers", "if it is sure", "images answered", "of these right"], map(_answer, kept))
+    body += table(["right answers", "answers if sure", "images answered", "of these right"], map(_answer, kept))
     body += "".join(
-        f'<p class="hint">At least {percent(promise.accuracy, 0)} right: not promised. {text(promise.reason)}.</p>'
+        f'<p class="hint">At least {percent(promise.accuracy, 0)} right is not promised: {text(promise.reason)}.</p>'
         for promise in found.abstentions
         if promise.threshold is None
     )
@@ -75,7 +75,7 @@ def _set(promise: PredictionSetGuarantee) -> list[str]:
 
 
 def _answer(promise: AbstentionGuarantee) -> list[str]:
-    sure = f"by {percent(promise.threshold)}" if promise.threshold > 0 else "or not"
+    sure = f"{percent(promise.threshold)} or more" if promise.threshold > 0 else "always"
     level = f"at least {percent(promise.accuracy, 0)}"
     return [level, sure, _share(promise.test_answered), _share(promise.test_accuracy)]
 

@@ -6,9 +6,10 @@ import pytest
 from page_reader import HOSTILE
 from PIL import Image
 
-from macs_hf.app.answer_markup import NO_PROMISE, answer_page
+from macs_hf.app.answer_markup import NO_PROMISE, answer_page, sureness
 from macs_hf.app.model_calibration import Calibration
 from macs_hf.app.prediction import Answer, Reading
+from macs_hf.report.markup import SPACE
 
 from .test_markup import said
 
@@ -61,3 +62,8 @@ def test_without_a_temperature_there_is_one_column(severity: int) -> None:
     shown = said(page)
     assert "before calibration" not in shown and "audit it to get one" in shown and "Prediction set" not in shown
     assert headline(page) == f"{HOSTILE[1]}70.0 % sure."
+
+
+def test_nearly_certain_is_not_certain() -> None:
+    shown = [sureness(share).replace(SPACE, " ") for share in (0, 0.0004, 0.0005, 0.5, 0.9994, 0.9995, 1)]
+    assert shown == ["0.0 %", "&lt;0.1 %", "0.1 %", "50.0 %", "99.9 %", "&gt;99.9 %", "100.0 %"]

@@ -25,7 +25,9 @@ def test_heat_map_shows_both_and_the_difference() -> None:
     assert ours.images[0].get_array()[3, 4] == pytest.approx(85)
     assert theirs.images[0].get_array()[3, 4] == pytest.approx(75)
     assert difference.images[0].get_array()[3, 4] == pytest.approx(10)
-    assert "frost approximate" in figure.get_suptitle() and "n = 9" in figure.get_suptitle()
+    assert "frost approximate" in figure.get_suptitle() and figure.get_suptitle().startswith(
+        "9 images, cifar parameters"
+    )
     assert len(plot_corruption_heat_map(table(0.9)).axes) == 1
 
 
@@ -43,7 +45,7 @@ def test_heat_map_of_a_spread_table_has_the_images_of_each_row() -> None:
     spread = replace(whole, n=171, design="spread")
     figure = plot_corruption_heat_map(spread)
     assert figure.axes[0].get_yticklabels()[0].get_text() == "gaussian noise (n = 9)"
-    assert "n = 171, each image under one corruption" in figure.get_suptitle().replace("\n", " ")
+    assert "171 images, cifar parameters, each image under one corruption" in figure.get_suptitle().replace("\n", " ")
     assert plot_corruption_heat_map(whole).axes[0].get_yticklabels()[0].get_text() == "gaussian noise"
     with pytest.raises(ValueError, match="different designs, 'crossed' and 'spread'"):
         plot_corruption_heat_map(whole, spread)

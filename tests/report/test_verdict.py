@@ -50,6 +50,13 @@ def test_two_sentences_with_the_numbers() -> None:
         assert sentence.endswith(".") and ". " not in sentence
 
 
+def test_what_may_be_chance_is_no_lack_of_images() -> None:
+    part = measured(0.8, 0.822)
+    assert verdict(report(part)).headline == "No miscalibration beyond chance"
+    few = dataclasses.replace(part, noise_floor=0.05)
+    assert verdict(report(few)).headline == "Too few images to tell"
+
+
 def test_a_temperature_that_does_not_help_is_not_praised() -> None:
     whole = report(measured(0.8, 0.9), measured(0.8, 0.85), 1.2)
     assert verdict(whole).headline.endswith("a temperature helps")

@@ -5,6 +5,7 @@ import shlex
 
 from ..disk.public_names import public_words
 from .command import add_options, running
+from .errors import ends_on_signals
 
 
 def main(argv: list[str]) -> int:
@@ -12,7 +13,8 @@ def main(argv: list[str]) -> int:
     with running("export", options):
         from .exporting import export
 
-        export(options, command=shlex.join(["macs-hf", "export", *public_words(argv)]))
+        with ends_on_signals("macs-hf export", lambda: "Nothing was written. The same command starts anew."):
+            export(options, command=shlex.join(["macs-hf", "export", *public_words(argv)]))
     return 0
 
 

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..disk.terminal_text import printable
 from .errors import plain_errors
 
 
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> int:
             if len({Path(folder).resolve() for folder in side}) < len(side):
                 raise ValueError(f"A run is named twice on one side ({' '.join(side)}): its seeds must differ.")
         runs = _runs([*a, *b])
-        print(comparison_table(runs[: len(a)], runs[len(a) :]))
+        print(printable(comparison_table(runs[: len(a)], runs[len(a) :])))
     return 0
 
 

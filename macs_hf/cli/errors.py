@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from ..disk.secrets import redact
+from ..disk.terminal_text import printable
 from ..hub.error_messages import user_message
 from .folders import is_main_process
 from .once import is_explained, is_first_to_say
@@ -39,6 +40,7 @@ RENAMED = {
 
 def _write(text: str) -> None:
     """To where `sys.stderr` is now: above a bar, while there is one. A terminal gets it broken between words."""
+    text = printable(text)
     if sys.stderr.isatty():
         width = min(shutil.get_terminal_size().columns, WIDEST)
         options = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}

@@ -5,6 +5,7 @@ import shlex
 
 from ..disk.public_names import public_words
 from .command import add_options, running
+from .errors import ends_on_signals
 
 
 def main(argv: list[str]) -> int:
@@ -12,7 +13,8 @@ def main(argv: list[str]) -> int:
     with running("export", options):
         from .exporting import export
 
-        export(options, command=shlex.join(["macs-hf", "export", *public_words(argv)]))
+        with ends_on_signals("macs-hf export", lambda: "Nothing was written. The same command starts anew."):
+            export(options, command=shlex.join(["macs-hf", "export", *public_words(argv)]))
     return 0
 
 
@@ -23,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
         "model and, with --dataset, measure their accuracy and calibration. Needs pip install 'macs-hf[onnx]'.",
     )
     parser.add_argument("model", metavar="MODEL", help="Hub id, timm name or local folder")
-    parser.add_argument("--output_dir", required=True, help="a new or empty folder, or an earlier export")
+    parser.add_argument("--output_dir", required=True, help="a new or empty folder, or an earlier export of the same model")
     parser.add_argument("--int8", action="store_true", help="write an int8 file too; needs --dataset")
     parser.add_argument("--dataset", help="benchmark name, Hub id or local folder to measure on")
     add_options(parser, "dataset_config", "split")

@@ -2,9 +2,12 @@
 
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from ..data.preparing import aligned_images, load_data
-from ..disk.public_names import public_name
+from ..disk.public_names import path_fingerprint, public_name
+from ..disk.run_folder import claim_folder, locked_folder
+from ..disk.terminal_text import printable
 from ..exporting.card import temperature_sentence
 from ..exporting.export import check_request, export_model
 from ..exporting.report import ExportReport
@@ -22,6 +25,18 @@ def export(options: Namespace, command: str) -> None:
     folder = Path(options.output_dir)
     check_output_dir(folder, options.model, options.dataset or "")
     check_request(folder, int8=options.int8, has_images=options.dataset is not None)
+    with locked_folder(folder):
+        claim_folder(folder, _identity(options, folder))
+        _export(options, folder, command)
+
+
+def _identity(options: Namespace, folder: Path) -> dict[str, Any]:
+    """What makes an export the same when it is made again, perhaps with an int8 file, or measured on other images."""
+    model = {"model": public_name(options.model), "model_place": path_fingerprint(options.model, folder)}
+    return {"command": "export"} | model | {name: getattr(options, name) for name in ("model_revision", "image_size")}
+
+
+def _export(options: Namespace, folder: Path, command: str) -> None:
     wanted = () if options.dataset is None else ("validation", "test") if options.int8 else ("test",)
     source = splits = None
     if wanted:
@@ -50,7 +65,7 @@ def export(options: Namespace, command: str) -> None:
         held_out=images.get("validation"),
         **metadata,
     )
-    print(summary(report))
+    print(printable(summary(report)))
     written = [folder / name for name in (*report.files, "config.json", "preprocessor_config.json")]
     print("\nwritten:", *written, folder / "export.json", folder / "README.md", sep="\n  ")
 

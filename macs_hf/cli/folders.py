@@ -18,6 +18,8 @@ def run_name(folder: str | Path) -> str:
 
 def check_output_dir(output_dir: str | Path, model: str, dataset: str) -> None:
     """Refuse a folder whose files are read: results in it would be taken for a part of the model, or for images."""
+    if not str(output_dir).strip():
+        raise ValueError(f"output_dir={str(output_dir)!r} is empty. Name a folder, such as runs/first.")
     folder = Path(output_dir).resolve()
     if folder == Path(model).resolve():
         raise ValueError(f"output_dir={str(output_dir)!r} is the model's own folder. Choose another.")
@@ -30,4 +32,12 @@ def check_output_dir(output_dir: str | Path, model: str, dataset: str) -> None:
 
 def is_main_process() -> bool:
     """Whether this is the process that writes, of those that a launcher started."""
-    return int(os.environ.get("RANK", 0)) == 0
+    # A rank that is left over in the environment of a single process says nothing.
+    return _number("WORLD_SIZE", 1) < 2 or _number("RANK", 0) == 0
+
+
+def _number(variable: str, default: int) -> int:
+    value = os.environ.get(variable, str(default))
+    if not value.isdecimal():
+        raise ValueError(f"The environment variable {variable} is {value!r}, not a number of processes. Unset it.")
+    return int(value)

@@ -2,14 +2,21 @@
 
 import argparse
 import dataclasses
+import os
 import re
 import reprlib
+import stat
+from collections import Counter
 from os import PathLike
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 from transformers import HfArgumentParser
+
+
+# Bytes of a file that is still read: all arguments of a run take a few thousand.
+LARGEST = 1_000_000
 
 
 class _Loader(yaml.SafeLoader):
@@ -23,9 +30,9 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise ValueError(f"sets {key!r} {keys.count(key)} times. Keep one of them.")
+        for key, times in Counter(keys).items():
+            if times > 1:
+                raise ValueError(f"sets {key!r} {times} times. Keep one of them.")
         return super().construct_mapping(node, deep)
 
     def construct_scalar(self, node: yaml.ScalarNode) -> Any:
@@ -50,6 +57,9 @@ def read_settings(path: str | PathLike, *classes: type) -> dict[str, Any]:
     Raises:
         `ValueError`: With the file and the setting, if one is unknown, given twice, or not of its flag's type.
     """
+    found = os.stat(path)
+    if stat.S_ISFIFO(found.st_mode) or found.st_size > LARGEST:
+        raise ValueError(f"{path} is a pipe, or too large for settings (the limit is {LARGEST:,} bytes).")
     try:
         settings, written = _load(Path(path).read_text(encoding="utf-8"))  # JSON is YAML
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:

@@ -2,6 +2,7 @@
 
 import argparse
 
+from ..disk.terminal_text import printable
 from .command import add_options, running
 
 
@@ -23,7 +24,7 @@ def main(argv: list[str]) -> int:
             image_column=options.image_column,
             label_column=options.label_column,
         )
-        print(f"{options.model} on {found.dataset}, {found.report.split} (n = {found.report.n})\n")
+        print(printable(f"{options.model} on {found.dataset}, {found.report.split} (n = {found.report.n})\n"))
         width = max(len(check.name) for check in found.checks)
         print(f"{'':<{width}}  {'published':>30}  {'measured now':>12}")
         for check in found.checks:

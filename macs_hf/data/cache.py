@@ -58,7 +58,10 @@ def allocate_cache(count: int, shape: tuple[int, ...], budget: int) -> PixelCach
     """
     global _taken
     size = count * (torch.Size(shape).numel() + 1)
-    share = budget // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    processes = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    if not (processes.isdecimal() and int(processes) > 0):
+        raise ValueError(f"The environment variable LOCAL_WORLD_SIZE is {processes!r}, not a number of processes.")
+    share = budget // int(processes)
     if count == 0 or _taken + size > share:
         return None
     cache = PixelCache(count, shape)

@@ -175,9 +175,8 @@ def align_labels(dataset: Dataset, label_column: str, label_names: list[str], co
         return dataset
     if sorted(names) == sorted(model_names):
         return _renumbered(dataset, label_column, classes, [model_names.index(name) for name in names])
-    sides = (
-        f"the model's classes are {', '.join(model_names[:3])}, ..., the dataset's {', '.join(label_names[:3])}, ..."
-    )
+    shown = [", ".join(" ".join(name.split()) for name in side[:3]) for side in (model_names, label_names)]
+    sides = f"the model's classes are {shown[0]}, ..., the dataset's {shown[1]}, ..."
     if len(names) != len(model_names):
         raise ValueError(
             f"The model has {len(model_names)} classes, the dataset {len(names)}: {sides}. Choose a dataset of the "

@@ -1,6 +1,8 @@
 """From bytes or a file to an RGB image, and datasets without the images for which that fails."""
 
 import io
+import os
+import stat
 from typing import Any
 
 import datasets
@@ -22,7 +24,11 @@ def open_stored(stored: Any) -> Image.Image:
         raise ValueError("there is none")
     if not isinstance(stored, dict):
         return stored
-    return Image.open(io.BytesIO(stored["bytes"]) if stored["bytes"] is not None else stored["path"])
+    if stored["bytes"] is not None:
+        return Image.open(io.BytesIO(stored["bytes"]))
+    if not stat.S_ISREG(os.stat(stored["path"]).st_mode):
+        raise ValueError("it is no file")  # a pipe would be waited for
+    return Image.open(stored["path"])
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

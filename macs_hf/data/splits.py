@@ -105,9 +105,14 @@ def _check_classes(train: Dataset, test: Dataset, label_column: str, label_names
             "least two classes to learn from."
         )
     if unseen := tested - trained:
-        logger.warning(
-            f"Classes in test that train does not have: {[label_names[label] for label in sorted(unseen)]}."
-        )
+        logger.warning(f"Classes in test that train does not have: {_listed(unseen, label_names)}.")
+    if empty := set(range(len(label_names))) - trained - tested:
+        logger.warning(f"Classes without an image in train and test: {_listed(empty, label_names)}.")
+
+
+def _listed(labels: set[int], label_names: list[str], at_most: int = 20) -> str:
+    names = [label_names[label] for label in sorted(labels)[:at_most]]
+    return f"{names}" + (f" and {len(labels) - at_most} more" if len(labels) > at_most else "")
 
 
 def split_off(dataset: Dataset, label_column: str, share: float | int) -> tuple[Dataset, Dataset]:

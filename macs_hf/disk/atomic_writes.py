@@ -86,7 +86,7 @@ def _plan(place: Path) -> dict[str, Any] | None:
     try:
         plan = json.loads((place / COMPLETE).read_text(encoding="utf-8"))
         names = [plan["draft"], plan["last"], *plan["removed"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     if any(not isinstance(name, str) or Path(name).name != name or name == os.pardir for name in names):
         return None

@@ -143,12 +143,15 @@ def verify_model(
     report = published_report(model, revision)
     source = _source(report, dataset, source_changes)
     arguments = report.training_arguments | report.data_arguments
+    most = arguments.get("max_eval_samples")
+    if most is not None and (not isinstance(most, int) or most < 1):
+        raise ValueError(f"The report of {model!r} has max_eval_samples: {most!r}, which is no number of images.")
     splits = load_data(
         source,
         ("test",),
         streaming=bool(arguments.get("streaming", False)),
         skip_bad_images=bool(arguments.get("skip_bad_images", False)),
-        max_eval_samples=arguments.get("max_eval_samples"),
+        max_eval_samples=most,
     )
     if len(splits.test) != report.n:
         raise ValueError(

@@ -24,6 +24,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from ..calibration.guarantees import split_held_out
+from ..disk.run_folder import IDENTITY_FILE, LOCK_FILE
 from ..evaluation.corruption_design import subset
 from ..metrics import measure
 from ..pixels import preparation
@@ -40,6 +41,7 @@ logger = logging.get_logger(__name__)
 
 FLOAT32_FILE = "onnx/model.onnx"
 INT8_FILE = "onnx/model_quantized.onnx"
+DRAFT = "_export-"
 PACKAGES = ("macs-hf", "torch", "transformers", "onnx", "onnxruntime", "onnxscript")
 CHECKED_IMAGES = 256
 RANGE_IMAGES = 512
@@ -92,7 +94,7 @@ def export_model(
     described_processor(processor)
     network = exportable(model, size)
 
-    with tempfile.TemporaryDirectory(prefix="_export-", dir=_existing(folder.absolute())) as temporary:
+    with tempfile.TemporaryDirectory(prefix=DRAFT, dir=_existing(folder.absolute())) as temporary:
         staged = Path(temporary)
         (staged / "onnx").mkdir()
         save_preprocessing(model, processor, staged)
@@ -132,7 +134,9 @@ def check_request(folder: Path, *, int8: bool, has_images: bool) -> None:
         )
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"output_dir={str(folder)!r} is a file. Name a folder.")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / EXPORT_FILE).is_file():
+    found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    others = [name for name in found if name not in (LOCK_FILE, IDENTITY_FILE) and not name.startswith(DRAFT)]
+    if others and EXPORT_FILE not in others:
         raise ValueError(
             f"output_dir={str(folder)!r} holds files that are no earlier export, and README.md and config.json would "
             "be overwritten. Choose an empty folder."

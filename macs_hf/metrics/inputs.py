@@ -14,6 +14,7 @@ from ..report.checks import check_labels
 
 CHUNK = 2**18  # values converted to float64 at a time: they stay in the cache, and memory does not grow with n
 ROUNDING = 1e-5  # of single confidences
+LOOSE_TOLERANCE = 4e-3  # bfloat16 rounds one by up to 2e-3
 SUM_TOLERANCE = 1e-3  # half precision rounds a sum by up to 5e-4; a forgotten softmax is further off
 
 
@@ -88,7 +89,7 @@ def warn_of_probabilities(predictions: Any, stacklevel: int = 3) -> None:
     # The first row alone nearly always shows that these are logits, so the check costs nothing.
     for rows in (slice(1), *(slice(start, start + step) for start in range(0, len(predictions), step))):
         values = predictions[rows].astype(np.float64)
-        if not ((values >= 0).all() and (np.abs(values.sum(axis=1) - 1) <= SUM_TOLERANCE).all()):
+        if not ((values >= 0).all() and (np.abs(values.sum(axis=1) - 1) <= LOOSE_TOLERANCE).all()):
             return
     warnings.warn(
         "predictions look like probabilities (no row has a negative value and each sums to 1), but they are read as "

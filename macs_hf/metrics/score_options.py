@@ -36,7 +36,7 @@ class ScoreOptions:
 
 
 def check_bins(n_bins: int) -> None:
-    if not isinstance(n_bins, Integral) or n_bins < 1:
+    if not isinstance(n_bins, Integral) or isinstance(n_bins, bool) or n_bins < 1:
         raise ValueError(f"n_bins must be a positive whole number, got {n_bins!r}")
     if n_bins > MAX_BINS:
         raise ValueError(f"n_bins must be at most {MAX_BINS}, got {n_bins}; 15 is usual")

@@ -58,5 +58,5 @@ class CardSettings:
             return None
         try:
             return from_plain(cls, json.loads(path.read_text(encoding="utf-8")))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} cannot be used: {error}. Correct it, or delete it and README.md.") from error

@@ -5,6 +5,9 @@ import torch
 from .checks import check_labels
 
 
+MOST_CLASSES = 2**24  # whole numbers up to here are exact in float32
+
+
 def sample_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """
     Reduces logits to rows on their device, without waiting for it: for `Trainer.preprocess_logits_for_metrics`.
@@ -24,6 +27,8 @@ def sample_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             f"logits must be (n, classes) with at least two classes and labels (n,), got {tuple(logits.shape)} and "
             f"{tuple(labels.shape)}"
         )
+    if logits.shape[1] > MOST_CLASSES:
+        raise ValueError(f"{logits.shape[1]} classes are too many: rows hold class ids up to {MOST_CLASSES} exactly")
     labels = class_ids(labels, logits.shape[1])
     logits = logits.detach()
     logits = logits if logits.dtype == torch.float64 else logits.float()

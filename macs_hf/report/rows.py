@@ -77,6 +77,9 @@ class SampleRows:
     group: np.ndarray | None = None
 
     def __post_init__(self) -> None:
+        for name in (*self._given, *COLUMNS):
+            if not isinstance(getattr(self, name), np.ndarray):
+                raise TypeError(f"{name} must be a NumPy array, got {type(getattr(self, name)).__name__}")
         shapes = {getattr(self, name).shape for name in (*self._given, *COLUMNS)}
         if len(shapes) > 1 or len(self.label.shape) != 1 or not len(self.label):
             raise ValueError(f"rows need columns of one shape (n,) with n > 0, got {sorted(shapes)}")
@@ -115,7 +118,7 @@ class SampleRows:
 
         logits, labels = torch.as_tensor(logits), torch.as_tensor(labels).cpu()
         rows = cls.from_array(sample_rows(logits, labels).cpu().numpy())
-        if (logits >= 0).all() and ((logits.sum(dim=1) - 1).abs() <= 1e-3).all():
+        if (logits >= 0).all() and ((logits.sum(dim=1) - 1).abs() <= 4e-3).all():
             warnings.warn("logits look like probabilities: pass probabilities.log() to from_logits", stacklevel=2)
         return rows
 

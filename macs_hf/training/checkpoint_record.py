@@ -61,6 +61,9 @@ def flaw_of(checkpoint: str | Path) -> str | None:
     checkpoint = Path(checkpoint)
     if not was_finished(checkpoint):
         return f"{STATE_FILE} is missing or damaged: it was cut off while it was saved"
+    named, step = checkpoint.name.removeprefix("checkpoint-"), _read_json(checkpoint / STATE_FILE)["global_step"]
+    if named.isdecimal() and int(named) != step:
+        return f"{STATE_FILE} is of step {step}, and the folder of step {named}"
     if not (checkpoint / RECORD_FILE).is_file():
         missing = [name for name in ("optimizer.pt", "scheduler.pt") if not (checkpoint / name).is_file()]
         if missing:
@@ -93,5 +96,5 @@ def _read_json(path: Path) -> Any:
     """What a file holds; `None` if it cannot be read."""
     try:
         return json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None

@@ -15,6 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ..disk.terminal_text import printable
+
 
 WIDEST = 120
 NARROWEST_BAR = 10
@@ -74,6 +76,7 @@ class Screen:
         """
         if not self.enabled:
             return
+        text = printable(text)
         parts = [text]
         if wrap and self.is_terminal:
             options = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}

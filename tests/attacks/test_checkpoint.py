@@ -166,6 +166,14 @@ CHECKPOINT = [
     ("no record", GO_ON, "for an unknown run", remove(f"{LAST}/{RECORD_FILE}")),
     ("a record of nothing", GO_ON, f"{RECORD_FILE} is damaged", write(f"{LAST}/{RECORD_FILE}", "{}")),
     ("a changed config", GO_ON, "config.json", edit(f"{LAST}/config.json", num_channels=4)),
+    (
+        "another step",
+        GO_ON,
+        "is of step 9, and the folder of step 2",
+        edit(f"{LAST}/trainer_state.json", global_step=9),
+    ),
+    ("a step below 0", GO_ON, "is of step -1, and the", edit(f"{LAST}/trainer_state.json", global_step=-1)),
+    ("a deep record", GO_ON, f"{RECORD_FILE} is damaged", write(f"{LAST}/{RECORD_FILE}", "[" * 100_000)),
     ("named, cut off", FROM, "it was cut off while it was saved", write(f"{LAST}/trainer_state.json", "{}")),
     ("named, half an optimiser", FROM, "optimizer.pt is damaged", truncate(f"{LAST}/optimizer.pt")),
     ("named, of another method", f"{FROM} --method ce", "it is of another run (method: 'macs', now 'ce'", nothing),
@@ -201,11 +209,30 @@ CHECKPOINT = [
     ("text for a number", "!compare run other", "n must be a whole number", edit(REPORT, n="8")),
     ("another dataset", "!compare run other", "was measured on dataset 'data'", edit(REPORT, dataset="others")),
     ("another split", "!compare run other", "was measured on split 'test'", edit(REPORT, split="validation")),
+    (
+        "a report that writes on the terminal",
+        "!compare run other",
+        "\\x1b[2J is not a field of EvaluationReport",
+        edit(REPORT, **{"\x1b[2J": 1}),
+    ),
     ("half the rows", "!compare run other", "is damaged, or not a Parquet file", truncate(ROWS)),
     ("empty rows", "!compare run other", "is damaged, or not a Parquet file", write(ROWS, "")),
     ("no rows", "!compare run other", "is missing: it holds one row per sample", remove(ROWS)),
     ("no report", "!compare run other", "There is no report in 'other'", remove(REPORT)),
+    # Reports to verify
+    (
+        "a part of an image",
+        "!verify run --dataset data --cpu",
+        "has max_eval_samples: 2.5, which is no number of images",
+        edit("run/evaluation.json", training_arguments={"max_eval_samples": 2.5}),
+    ),
     # Folders to push
+    (
+        "deep settings of a card",
+        "!push run alice/x",
+        "card.json cannot be used",
+        write("run/card.json", "[" * 100_000),
+    ),
     (
         "weights that are a link outside",
         "!push run alice/x",

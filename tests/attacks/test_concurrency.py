@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from attacks.changes import write
 from attacks.conftest import QUICK, Attack
 from filelock import FileLock
 from loopback_hub.server import HubServer
@@ -33,6 +34,22 @@ def test_a_folder_that_another_command_writes_into(words: str, sentence: str, at
     with FileLock(Path("run", LOCK_FILE)):
         attack(words, sentence)
     assert hub.requests == []
+
+
+def test_a_rank_that_is_left_over_does_not_pass_the_lock(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with FileLock(Path("run", LOCK_FILE)):
+        attack("evaluate --output_dir run", "'run' " + IN_USE)
+
+
+def test_an_export_is_not_replaced_by_that_of_another_model(attack: Attack, place: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    for name in ("export.json", "config.json"):
+        write(f"out/{name}", "{}")(place)
+    write("out/run.json", json.dumps({"command": "export", "model": "other"}))(place)
+    attack("!export model --output_dir out", "of another run (model: 'other', now 'model'")
+    with FileLock(Path("out", LOCK_FILE)):
+        attack("!export model --output_dir out", "'out' " + IN_USE)
 
 
 def test_only_the_main_process_of_a_run_holds_the_lock(tmp_path: Path) -> None:

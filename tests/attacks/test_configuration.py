@@ -55,6 +55,9 @@ CONFIGURATION = [
     ("output_dir: run\nseed: 3\n", "of another run (seed: 0, now 3, "),
     ("output_dir: data\n", "is inside the dataset's folder"),
     ("dataset: ''\n", "--dataset '' is empty"),
+    ("output_dir: ''\n", "--output_dir '' is empty. Name a folder"),
+    ("".join(f"k{number}: 1\n" for number in range(30_000)), "Unknown settings"),
+    ("# " + "x" * 2_000_000, "too large for settings (the limit is 1,000,000 bytes)"),
     ("num_train_epochs: 0\n", "--num_train_epochs 0.0 must be a finite number above 0"),
 ]
 # Flags win over settings, so those that settings are to change are left out.
@@ -66,6 +69,21 @@ def test_settings(settings: str | bytes, sentence: str, attack: Attack) -> None:
     data = "" if "dataset" in str(settings) else "--dataset data"
     printed = attack(f"!train settings.yaml {BASE} {data}", sentence, write("settings.yaml", settings))
     assert ALICE not in printed
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words", "sentence"),
+    [
+        ("LOCAL_WORLD_SIZE", "0", "train", "LOCAL_WORLD_SIZE is '0', not a number of processes"),
+        ("LOCAL_WORLD_SIZE", "x", "evaluate", "LOCAL_WORLD_SIZE is 'x', not a number of processes"),
+        ("WORLD_SIZE", "x", "evaluate", "WORLD_SIZE is 'x', not a number of processes"),
+    ],
+)
+def test_variables(
+    variable: str, value: str, words: str, sentence: str, attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    attack(words, sentence)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ DATASET = [
     ("a page in place of an image", "photos", UNREADABLE, write("photos/test/bee/1.png", "<html>404</html>")),
     ("an image of floats", "photos", "which value is white", picture("photos/test/ant/9.tiff", changes.FLOATS)),
     ("a decompression bomb", "photos", "decompression bomb", write("photos/test/ant/9.png", changes.bomb())),
+    ("an image that is a pipe", "photos", "it is no file", changes.pipes),
     ("a row without an image", "photos", "there is none", changes.each_split(changes.without_first_image)),
     ("truncated image, measured", "evaluate --dataset photos", UNREADABLE, cut("photos/test/ant/0.png")),
     # Folders and files

@@ -97,6 +97,16 @@ def test_a_full_disk_while_measuring_leaves_nothing(
     attack("evaluate", "The disk is full (")
 
 
+@pytest.mark.parametrize("plan", ["{", "[" * 100_000, '{"draft": "..", "removed": [], "last": "config.json"}'])
+def test_a_damaged_plan_moves_nothing(plan: str, place: Path) -> None:
+    old = state(place / "run")
+    (place / "run" / "_writing").mkdir()
+    (place / "run" / "_writing" / "complete.json").write_text(plan)
+    with locked_folder(place / "run"):
+        assert not (place / "run" / "_writing").exists()
+    assert state(place / "run") == old
+
+
 @pytest.mark.parametrize("moves", [0, *map(slow, range(1, 8)), 8])
 def test_a_run_that_is_killed_while_files_are_moved_is_completed(
     moves: int, place: Path, own_process: None, monkeypatch: pytest.MonkeyPatch

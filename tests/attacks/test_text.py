@@ -8,9 +8,11 @@ from pathlib import Path
 import datasets
 import pytest
 from attacks.changes import edit
+from attacks.conftest import Attack
 from datasets import ClassLabel, DatasetDict
 
 from macs_hf.cli.main import main
+from macs_hf.training.screen import Screen
 
 
 HOSTILE = ["<script>alert(1)</script>", "bee\n# A heading\n```\n[x](https://evil.example) | `a`"]
@@ -46,3 +48,22 @@ def test_its_metadata_are_read_as_text(card: str, place: Path) -> None:
     (result,) = {each.dataset_split for each in ModelCard(card).data.eval_results}
     assert result == "<b>test"
     assert json.loads((place / "out`# x" / "evaluation.json").read_text())["dataset"] == "# data [x](y)"
+
+
+def test_a_comparison_writes_no_control_characters(place: Path, capsys: pytest.CaptureFixture) -> None:
+    for name in ("run", "other"):
+        edit(f"{name}/evaluation.json", dataset="\x1b[2J\u202edata", split="\ud800")(place)
+    assert main(["compare", "run", "other"]) == 0
+    assert capsys.readouterr().out.startswith("\\x1b[2J\\u202edata, \\ud800 (n = 8)\n")
+
+
+def test_a_screen_writes_no_control_characters(capsys: pytest.CaptureFixture) -> None:
+    Screen().line("data \x1b]0;title\x07")
+    assert capsys.readouterr().out == "data \\x1b]0;title\\x07\n"
+
+
+def test_classes_of_a_model_do_not_write_lines(attack: Attack) -> None:
+    names = {"0": "\x9b2J", "1": "x\nmacs-hf: done"}
+    change = edit("model/config.json", id2label=names, label2id={name: int(number) for number, name in names.items()})
+    printed = attack("evaluate --dataset digits", "classes are \\x9b2j, x macs-hf: done, ...", change)
+    assert "\x9b" not in printed

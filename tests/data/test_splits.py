@@ -436,6 +436,13 @@ def test_training_images_of_one_class_are_refused(tmp_path: Path) -> None:
         load_splits(saved(tmp_path, train=table([1] * 40), test=table([0, 1], start=100)))
 
 
+def test_classes_without_an_image_are_named(tmp_path: Path, warnings: pytest.LogCaptureFixture) -> None:
+    names = ClassLabel(names=["cat", "dog", *(f"empty {number}" for number in range(30))])
+    load_splits(saved(tmp_path, train=table([0, 1] * 20, names), test=table([0, 1], names, start=100)))
+    assert "Classes without an image in train and test: ['empty 0', 'empty 1'" in warnings.text
+    assert "'empty 19'] and 10 more." in warnings.text
+
+
 def test_the_origin_of_the_validation_rows_is_kept(tmp_path: Path) -> None:
     part = load_splits(saved(tmp_path / "a", train=table([0, 1] * 20), test=table([0, 1], start=100)))
     assert part.validation_name == "train (a tenth, split off)"

@@ -207,6 +207,7 @@ def test_inputs_are_not_modified() -> None:
         ([0.1, 0.2], [0, 1], {}, r"shape \(n, classes\)"),
         (np.zeros((0, 3)), [], {}, "not be empty"),
         ([[0.1, 0.2]], [0], {"n_bins": 0}, "n_bins must be a positive whole number, got 0"),
+        ([[0.1, 0.2]], [0], {"n_bins": True}, "n_bins must be a positive whole number, got True"),
         ([[0.1, 0.2]], [0], {"variant": "adaptive"}, "variant must be one of"),
         ([[0.1, 0.2]], [0], {"norm": "l3"}, "norm must be one of"),
         ([[0.1, 0.2]], [0], {"norm": "max", "debiased": True}, "debiased"),

@@ -22,6 +22,24 @@ def random_batch(seed: int, n: int = 64, classes: int = 5, scale: float = 3.0) -
     return scale * torch.randn(n, classes, generator=generator), torch.randint(0, classes, (n,), generator=generator)
 
 
+def test_columns_are_arrays() -> None:
+    with pytest.raises(TypeError, match="label must be a NumPy array, got list"):
+        SampleRows([0], [0], [0.5], [0.5], [0.5], [0.5])
+
+
+def test_more_classes_than_float32_can_number() -> None:
+    with pytest.raises(ValueError, match="16777217 classes are too many"):
+        sample_rows(torch.zeros(1, 1).expand(1, 2**24 + 1), torch.tensor([0]))
+
+
+def test_probabilities_in_bfloat16_are_noticed() -> None:
+    probabilities = torch.tensor([[0.7, 0.3], [0.4, 0.6], [0.9, 0.1]]).bfloat16()
+    with pytest.warns(UserWarning, match="look like probabilities"):
+        expected_calibration_error(probabilities, [0, 1, 1])
+    with pytest.warns(UserWarning, match="look like probabilities"):
+        SampleRows.from_logits(probabilities, torch.tensor([0, 1, 1]))
+
+
 def test_rows_by_hand() -> None:
     logits = torch.tensor([[0.0, np.log(3)], [np.log(3), 0.0]])
     expected = [[0, 1, 0.75, np.log(4), 1.125, -np.log(3)], [0, 0, 0.75, np.log(4 / 3), 0.125, np.log(3)]]

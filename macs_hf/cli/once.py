@@ -36,7 +36,8 @@ def is_explained() -> bool:
 
 def _prefix() -> Path | None:
     """The beginning of the marks' paths; all processes of a launch on one machine have the same parent."""
-    if int(os.environ.get("WORLD_SIZE", 1)) < 2:
+    processes = os.environ.get("WORLD_SIZE", "1")
+    if not processes.isdecimal() or int(processes) < 2:  # what is no number is refused elsewhere, in a sentence
         return None
     launch = f"{os.getppid()}-{os.environ.get('MASTER_PORT', '')}"
     return Path(tempfile.gettempdir(), f"macs-hf-said-{launch}-")

@@ -10,6 +10,8 @@ import numpy as np
 from ..report.rows import SampleRows
 from .comparison_table import ComparisonTable
 from .difference import covariance, difference_of_runs, mean_scores, paired_difference
+from .ece import calibration_error
+from .inflation import noise_inflation
 from .jackknife import jackknife, score_without_each
 from .risk_coverage import RISKS, aurc_without_each, resampled_coverages
 from .score_options import check_bins, check_resamples
@@ -19,11 +21,12 @@ HIGHER_IS_BETTER = {"accuracy", *(f"coverage_at_{name}_risk" for name in RISKS)}
 
 
 class RunScores(NamedTuple):
-    """A metric of each run, the covariance of these over the draw of images, and how much too large each one is."""
+    """A metric of each run, the covariance of these over the draw of images, and how much too large each one is: at
+    least, about, and at most, `(runs, 3)`; nothing for metrics without a bias."""
 
     values: np.ndarray
     covariance: np.ndarray
-    bias: np.ndarray
+    bias: np.ndarray | None = None
 
 
 def compare(
@@ -43,11 +46,10 @@ def compare(
     `half_width.py` for the interval. Metrics that are no means over images (ECE, AURC) take the jackknife over images,
     and the coverage at a risk the bootstrap.
 
-    Judge a difference in calibration by `nll`, `brier` and `debiased_ece`. The plug-in `ece` is inflated by noise, and
-    more so for the better calibrated side: its interval is shifted by an estimate of that (the "basic" bootstrap
-    interval), and its verdict is `"undecided"` unless the interval shifted the other way ("percentile") agrees.
-    Against a nearly calibrated side some of it remains: the intervals of `ece` and, less so, `debiased_ece` then lie
-    too close to 0 (`examples/benchmarks/coverage.py` has the figures).
+    The plug-in `ece` is inflated by noise, and more so for the better calibrated side, so a difference of two is too
+    small. Its interval is that of the true difference: shifted by what noise adds, and as much longer as that is
+    uncertain (`inflation.py`), so it need not lie around `a - b`; likewise that of `debiased_ece`. `nll` and `brier`
+    are not inflated, and judge calibration and accuracy together.
 
     Args:
         a, b ([`SampleRows`] or sequence of them):
@@ -90,17 +92,14 @@ def compare(
     split = len(sides[0])
     found = ComparisonTable()
     for name, scores in _scores(runs, n_bins, max(2, min(n_resamples, 300)), seed).items():
-        values, bias = scores.values, scores.bias
-        better = name in HIGHER_IS_BETTER
-        shift = float(bias[:split].mean() - bias[split:].mean())
         found[name] = difference_of_runs(
-            values[:split],
-            values[split:],
+            scores.values[:split],
+            scores.values[split:],
             scores.covariance,
-            bias=shift,
+            bias=_bias_of_difference(scores, split),
             same_seeds=same_seeds,
             level=level,
-            higher_is_better=better,
+            higher_is_better=name in HIGHER_IS_BETTER,
         )
     gap = found["confidence_gap"]
     signs = np.repeat(np.sign([gap.a, gap.b]), [split, len(runs) - split])
@@ -133,26 +132,24 @@ def _scores(runs: list[SampleRows], n_bins: int, n_resamples: int, seed: int) ->
         for columns in zip(*((rows.confidence, rows.nll, rows.brier) for rows in runs), strict=True)
     )
     correct = np.stack([rows.correct for rows in runs])
-    none = np.zeros(len(runs))
-    found = {name: RunScores(*mean_scores(x), none) for name, x in (("accuracy", correct), ("nll", nll))}
+    found = {name: RunScores(*mean_scores(x)) for name, x in (("accuracy", correct), ("nll", nll))}
     # With one run a side and few images on which they differ, the plain interval is too short: half an image more that
     # each got right and the other wrong (Agresti and Min 2005). Between several runs it cancels as interaction.
     if (correct != correct[0]).any():
         found["accuracy"].covariance.flat[:: len(runs) + 1] += 0.5 / correct.shape[1] ** 2
     plain = _jackknifed([score_without_each(c, y, n_bins) for c, y in zip(confidence, correct, strict=True)])
-    less = _jackknifed(
-        [score_without_each(c, y, n_bins, debiased=True) for c, y in zip(confidence, correct, strict=True)]
-    )
-    found["ece"] = plain._replace(bias=plain.values - less.values)
-    found["brier"] = RunScores(*mean_scores(brier), none)
-    found["debiased_ece"] = less._replace(values=np.clip(less.values, 0, None))
-    found["confidence_gap"] = RunScores(*mean_scores(confidence - correct), none)
+    bias = np.stack([noise_inflation(c, y, n_bins) for c, y in zip(confidence, correct, strict=True)])
+    found["ece"] = plain._replace(bias=bias)
+    found["brier"] = RunScores(*mean_scores(brier))
+    less = [calibration_error(c, y, n_bins=n_bins, debiased=True) for c, y in zip(confidence, correct, strict=True)]
+    found["debiased_ece"] = plain._replace(values=np.array(less), bias=bias - (plain.values - less)[:, None])
+    found["confidence_gap"] = RunScores(*mean_scores(confidence - correct))
     areas = [aurc_without_each(c, y) for c, y in zip(confidence, correct, strict=True)]
     found["aurc"] = _jackknifed([area for area, _ in areas])
     found["excess_aurc"] = _jackknifed([excess for _, excess in areas])
     coverages, resampled = resampled_coverages(confidence, correct, n_resamples, seed)
     for i, name in enumerate(RISKS):
-        found[f"coverage_at_{name}_risk"] = RunScores(coverages[i], np.cov(resampled[i]), none)
+        found[f"coverage_at_{name}_risk"] = RunScores(coverages[i], np.cov(resampled[i]))
     return found
 
 
@@ -160,4 +157,23 @@ def _jackknifed(scores: list[tuple[float, np.ndarray]]) -> RunScores:
     """From the score of each run and the scores without each image."""
     values = np.array([value for value, _ in scores])
     influence = np.stack([jackknife(without) for _, without in scores])
-    return RunScores(values, covariance(influence), np.zeros(len(scores)))
+    return RunScores(values, covariance(influence))
+
+
+def _bias_of_difference(scores: RunScores, split: int) -> tuple[float, float]:
+    """By how much the difference of the two sides is too large, at least and at most."""
+    if scores.bias is None:
+        return 0.0, 0.0
+    a, b = scores.bias[:split].mean(axis=0), scores.bias[split:].mean(axis=0)
+    within_a, within_b, between = (
+        scores.covariance[rows, columns].mean()
+        for rows, columns in (
+            (slice(split), slice(split)),
+            (slice(split, None), slice(split, None)),
+            (slice(split), slice(split, None)),
+        )
+    )
+    # What is uncertain because of the images is so for both sides where they err on the same ones, and cancels.
+    own = np.sqrt(1 - np.clip(between / max(np.sqrt(within_a * within_b), 1e-300), 0, 1))
+    about = a[1] - b[1]
+    return float(about - own * (about - (a[0] - b[2]))), float(about + own * (a[2] - b[0] - about))

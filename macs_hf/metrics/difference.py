@@ -112,7 +112,7 @@ def difference_of_runs(
     b: Sequence[float],
     image_covariance: np.ndarray,
     *,
-    bias: float = 0.0,
+    bias: tuple[float, float] = (0.0, 0.0),
     same_seeds: bool = False,
     level: float = 0.95,
     higher_is_better: bool = True,
@@ -127,9 +127,9 @@ def difference_of_runs(
             Covariance of these metrics over the draw of test images, first the runs of `a`, then those of `b`. If only
             the standard error of each side is known, a block filled with its square for each side, and 0 elsewhere,
             takes the sides as unrelated. Zeros leave the interval of the seeds.
-        bias (`float`, *optional*, defaults to `0.0`):
-            An estimate of how much too large `a - b` is on average. The interval is shifted by it (the "basic"
-            interval of a bootstrap); the verdict must hold for the interval shifted the other way as well.
+        bias (`tuple[float, float]`, *optional*, defaults to `(0.0, 0.0)`):
+            By how much `a - b` is too large on average, at least and at most. The interval is that of the true
+            difference, and is widened if need be to hold `a - b`.
         same_seeds, level, higher_is_better:
             See [`paired_difference`].
     """
@@ -137,15 +137,15 @@ def difference_of_runs(
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     value = float(a.mean() - b.mean())
     half = half_width(a, b, image_covariance, same_seeds, level)
-    low, high = value - bias - half, value - bias + half
-    if half == bias == value == 0:
+    low, high = min(value - bias[1] - half, value), max(value - bias[0] + half, value)
+    if half == value == 0 and low == high:
         verdict = "equal"
-    elif abs(value) - abs(bias) > half:
+    elif low > 0 or high < 0:
         verdict = "better" if (value > 0) == higher_is_better else "worse"
     else:
         verdict = "undecided"
     covers = "images" if len(a) == len(b) == 1 else "images and seeds"
-    return Comparison(float(a.mean()), float(b.mean()), value, min(low, value), max(high, value), verdict, covers)
+    return Comparison(float(a.mean()), float(b.mean()), value, low, high, verdict, covers)
 
 
 def covariance(influence: np.ndarray) -> np.ndarray:

@@ -181,8 +181,11 @@ def bin_terms(
     variance = np.clip(accuracy * (1 - accuracy), 0, None) / np.maximum(count - 1, 1)
     if norm == "l2":  # Kumar et al. 2019: each squared gap is too large by the variance of the bin's accuracy
         return gap**2 - variance
-    # |gap + noise| is folded normal: its mean, less the gap, estimates by how much the gap was inflated.
-    deviation = np.sqrt(np.maximum(variance, 1e-300))
-    folded = deviation * math.sqrt(2 / math.pi) * np.exp(-((gap / deviation) ** 2) / 2)
-    folded += gap * erf(gap / (deviation * math.sqrt(2)))
-    return 2 * gap - folded
+    return 2 * gap - folded_mean(gap, np.sqrt(variance))  # by how much noise would inflate a gap of this size
+
+
+def folded_mean(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """The mean of |x| for normal x, `mean` being at least 0."""
+    deviation = np.maximum(deviation, 1e-150)
+    folded = deviation * math.sqrt(2 / math.pi) * np.exp(-((mean / deviation) ** 2) / 2)
+    return folded + mean * erf(mean / (deviation * math.sqrt(2)))

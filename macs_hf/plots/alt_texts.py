@@ -42,6 +42,8 @@ def _calibration(part: Measurement) -> str:
 
 def _risk_coverage(found: RiskCoverage, part: Measurement) -> str:
     text = "Risk and coverage: the share of wrong answers if only the surest images are answered, "
+    if found.risk[-1] == 0:
+        return f"{text}0 % everywhere: no answer was wrong."
     text += f"{_percent(1 - part.metrics['accuracy'].value)} if all are"
     shares = [
         f"{risk.replace('%', ' %')} for the surest {_percent(share.value)}"

@@ -27,8 +27,8 @@ def findings(report: EvaluationReport) -> dict[str, Any]:
 
 
 def _table(table: GroupTable | None) -> dict[str, Any] | None:
-    if table is None or len(table.groups) < 2:
-        return None
+    if table is None or len(table.groups) < 2 or all(group.accuracy.value == 1 for group in table.groups):
+        return None  # nowhere is it less accurate
     worst = table.groups[:WORST]
     rows = []
     for group in worst:

@@ -35,8 +35,10 @@ def guarantee_variables(guarantees: Guarantees) -> dict[str, Any]:
     }
 
 
-def risk_coverage_variables(found: RiskCoverage) -> dict[str, str]:
-    """The template's variables about risk and coverage."""
+def risk_coverage_variables(found: RiskCoverage) -> dict[str, str] | None:
+    """The template's variables about risk and coverage; none if no answer was wrong: there is nothing to rank."""
+    if found.risk[-1] == 0:
+        return None
     shares = {risk: _points(part) for risk, part in found.coverage_at_risk.items()}
     return {
         "aurc": interval_text(found.aurc),

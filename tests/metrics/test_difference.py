@@ -98,13 +98,18 @@ def test_equal_runs_are_equal_and_nothing_else_is() -> None:
     assert found.difference == 0 and found.verdict == "undecided"
 
 
-def test_a_bias_must_not_decide() -> None:
+def test_a_bias_shifts_the_interval_by_all_that_it_may_be() -> None:
     covariance = np.diag([0.0001, 0.0])
     assert difference_of_runs([1.03], [1.0], covariance).verdict == "better"
-    found = difference_of_runs([1.03], [1.0], covariance, bias=-0.02)
-    assert found.verdict == "undecided"  # shifted the other way, the interval holds 0
-    assert (found.low, found.high) == pytest.approx((0.03, 0.05 + Z * 0.01))  # widened to hold the difference
-    assert difference_of_runs([1.03], [1.0], covariance, bias=0.02).low == pytest.approx(0.01 - Z * 0.01)
+    found = difference_of_runs([1.03], [1.0], covariance, bias=(0.005, 0.02))
+    assert (found.low, found.high) == pytest.approx((0.01 - Z * 0.01, 0.025 + Z * 0.01))
+    assert found.verdict == "undecided"
+    found = difference_of_runs([1.01], [1.0], covariance, bias=(-0.06, -0.05))
+    assert (found.low, found.high) == pytest.approx((0.01, 0.07 + Z * 0.01))  # widened to hold the difference
+    assert found.verdict == "better"
+    found = difference_of_runs([1.0], [1.01], covariance, bias=(-0.06, -0.05))
+    assert found.verdict == "undecided"  # 0 is between what was measured and the interval of the truth
+    assert (found.low, found.high) == pytest.approx((-0.01, 0.05 + Z * 0.01))
 
 
 def test_strata_are_means_of_means() -> None:

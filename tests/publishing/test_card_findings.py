@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 import tiny
+import torch
 from loopback_hub.card import card_errors
 from publishing.test_card import REPORT, SETTINGS, outline
 from transformers import ViTImageProcessor
 
+from macs_hf.metrics import group_measures, risk_coverage
+from macs_hf.plots import alt_texts
 from macs_hf.publishing.card import model_card
 from macs_hf.publishing.card_settings import CardSettings
 from macs_hf.publishing.folder import files_to_push, write_card
@@ -18,6 +21,7 @@ from macs_hf.report.evaluation import EvaluationReport
 from macs_hf.report.groups import ConfusionMatrix, GroupMeasures, GroupTable
 from macs_hf.report.interval import Interval
 from macs_hf.report.leakage import Copies, Leakage
+from macs_hf.report.rows import SampleRows
 from macs_hf.report.unknowns import Answered, Detection, Unknowns
 
 
@@ -100,6 +104,21 @@ def test_parts_that_were_not_measured_are_not_mentioned() -> None:
     assert "| score | AUROC | FPR |\n" in model_card(unscaled, SETTINGS).text
     one = replace(FOUND, classes=GroupTable("label", (group("cat", 1000, 0.7, 0.1, False),)), groups=None)
     assert "Where it is less accurate" not in model_card(one, SETTINGS).text
+
+
+def test_a_model_without_mistakes_has_no_worst_classes_and_no_ranking() -> None:
+    logits = torch.eye(2).repeat(30, 1)
+    rows = SampleRows.from_logits(logits, logits.argmax(1))
+    report = replace(
+        FOUND,
+        classes=group_measures(rows),
+        groups=None,
+        confusion=None,
+        risk_coverage=risk_coverage(rows, n_resamples=2),
+    )
+    text = model_card(report, SETTINGS).text
+    assert "Where it is less accurate" not in text and "AURC" not in text
+    assert alt_texts(report)["risk_coverage.png"].endswith("0 % everywhere: no answer was wrong.")
 
 
 @pytest.mark.parametrize("outside", ["a|b", "[a](x)", "<script>", "`", "```\n# Title", "*a* \\"])

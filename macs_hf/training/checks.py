@@ -18,6 +18,7 @@ from ..pixels import PixelStats
 from ..report.checks import check_labels
 from ..sharding import sharded_modules
 from .averaging import ema_decay_of
+from .run_identity import sharding_of
 
 
 if TYPE_CHECKING:
@@ -75,6 +76,21 @@ def check_foldable(trainer: "MaCSTrainer") -> None:
         raise ValueError(
             "Weights that DeepSpeed's stage 3 or FSDP version 1 has spread over processes cannot be folded. Save the "
             "model, then run `macs-hf calibrate` on the saved folder, or train with fsdp_version 2."
+        )
+
+
+def check_ends_calibrated(args: TrainingArguments) -> None:
+    """The same from the arguments alone, before anything is loaded."""
+    version = (args.fsdp_plugin_args or {}).get("fsdp_version", os.environ.get("FSDP_VERSION", "1"))
+    kind = None
+    if sharding_of(args) == "FSDP" and str(version) != "2":
+        kind, fix = f"FSDP version {version}", "Set fsdp_version to 2"
+    elif args.deepspeed_plugin is not None and is_deepspeed_zero3_enabled():
+        kind, fix = "DeepSpeed's stage 3", "Use stage 2, or FSDP with fsdp_version 2, which divides as much"
+    if kind is not None:
+        raise ValueError(
+            f"{kind} spreads the weights over processes in a way that takes no temperature, so the run could not end "
+            f"with a calibrated model. {fix} (examples/accelerate)."
         )
 
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .trainer import MaCSTrainer
 
 
+BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
 # ---- The run ----
 
 
@@ -109,6 +112,12 @@ def check_sharding(trainer: "MaCSTrainer") -> None:
         raise ValueError(
             f"fsdp_state_dict_type {kind.name} saves no whole model, which is what can be loaded and pushed. Set it "
             "to FULL_STATE_DICT."
+        )
+    in_16_bits = trainer.accelerator.mixed_precision in ("bf16", "fp16")
+    if trainer.accelerator.is_fsdp2 and in_16_bits and any(isinstance(m, BATCH_NORM) for m in trainer.model.modules()):
+        raise ValueError(
+            f"FSDP2 would compute BatchNorm with weights in {trainer.accelerator.mixed_precision} and statistics in "
+            "float32, which torch does not do. Pass bf16=False and fp16=False, or train without FSDP."
         )
 
 

@@ -12,6 +12,8 @@ from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedType
 from transformers import AutoModelForImageClassification
 
+from macs_hf.cli.train import main
+
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "train.py"
@@ -20,6 +22,19 @@ QUICK = [
     *("--corruptions", "none", "--disable_tqdm", "true", "--dataloader_pin_memory", "false"),
 ]
 CONFIGS = ROOT / "examples" / "accelerate"
+
+
+def test_fsdp_that_takes_no_temperature_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    monkeypatch.setenv("FSDP_VERSION", "1")
+    with pytest.raises(SystemExit) as left:
+        main(QUICK)
+    assert left.value.code == 2
+    assert "FSDP version 1 spreads the weights" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

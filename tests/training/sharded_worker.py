@@ -14,7 +14,7 @@ from macs_hf import MaCSTrainer
 from macs_hf.sharding import local_parameters, reshard, sharded_modules
 
 
-MODELS = ("vit", "timm", "resnet")
+MODELS = ("vit", "timm", "resnet")  # the last one has BatchNorm
 FOLDED = 1.7
 
 
@@ -28,7 +28,7 @@ def start(name: str, folder: Path, precision: dict[str, bool]) -> MaCSTrainer:
 
 def main(output_dir: str, *precision: str) -> None:
     chosen = dict.fromkeys(precision, True)
-    for name in MODELS:
+    for name in MODELS if not precision else MODELS[:2]:  # BatchNorm is refused in 16 bits
         folder = Path(output_dir, name)
         run = start(name, folder, chosen)
         run.train()

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from macs_hf.sharding import unrounded_weights, whole_weights
 
@@ -19,6 +19,7 @@ def group() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+@pytest.mark.skipif(not hasattr(FSDPModule, "set_reshard_after_forward"), reason="refused with this torch")
 def test_weights_in_16_bits_are_left_out_for_a_while(group: None) -> None:
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))

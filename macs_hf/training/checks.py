@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import datasets
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import StateDictType
+from torch.distributed.fsdp import FSDPModule, StateDictType
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import PredictionOutput
@@ -88,6 +88,10 @@ def check_ends_calibrated(args: TrainingArguments) -> None:
     kind = None
     if sharding_of(args) == "FSDP" and str(version) != "2":
         kind, fix = f"FSDP version {version}", "Set fsdp_version to 2"
+    elif sharding_of(args) == "FSDP" and not hasattr(FSDPModule, "set_reshard_after_forward"):
+        raise ValueError(
+            f"FSDP2 of torch {torch.__version__} cannot keep a model gathered to measure it: update torch."
+        )
     elif args.deepspeed_plugin is not None and is_deepspeed_zero3_enabled():
         kind, fix = "DeepSpeed's stage 3", "Use stage 2, or FSDP with fsdp_version 2, which divides as much"
     if kind is not None:

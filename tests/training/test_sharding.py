@@ -212,6 +212,10 @@ def test_runs_that_could_not_end_calibrated(tmp_path: Path, monkeypatch: pytest.
     checks.check_ends_calibrated(args)
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")  # as `accelerate launch` does
     monkeypatch.setenv("FSDP_VERSION", "2")
+    monkeypatch.setattr(checks, "FSDPModule", object)  # of an old torch
+    with pytest.raises(ValueError, match="cannot keep a model gathered to measure it: update torch"):
+        checks.check_ends_calibrated(args)
+    monkeypatch.setattr(checks, "FSDPModule", SimpleNamespace(set_reshard_after_forward=None))
     checks.check_ends_calibrated(args)
     monkeypatch.setenv("FSDP_VERSION", "1")
     with pytest.raises(ValueError, match=r"FSDP version 1 .* takes no temperature.*Set fsdp_version to 2"):

@@ -25,7 +25,9 @@ def _parser() -> argparse.ArgumentParser:
         "model and, with --dataset, measure their accuracy and calibration. Needs pip install 'macs-hf[onnx]'.",
     )
     parser.add_argument("model", metavar="MODEL", help="Hub id, timm name or local folder")
-    parser.add_argument("--output_dir", required=True, help="a new or empty folder, or an earlier export of the same model")
+    parser.add_argument(
+        "--output_dir", required=True, help="a new or empty folder, or an earlier export of the same model"
+    )
     parser.add_argument("--int8", action="store_true", help="write an int8 file too; needs --dataset")
     parser.add_argument("--dataset", help="benchmark name, Hub id or local folder to measure on")
     add_options(parser, "dataset_config", "split")

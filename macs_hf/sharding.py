@@ -6,10 +6,11 @@ leave some of them gathered: those are copies, and a change to a copy is lost.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from accelerate.utils import broadcast
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 
 
@@ -55,3 +56,40 @@ def gathered_weights(model: nn.Module) -> Iterator[None]:
             module.reshard()
             # What it was cannot be read. This is torch's default, and accelerate's: the root is needed again at once.
             module.set_reshard_after_forward(module is not model, recurse=False)
+
+
+@contextmanager
+def unrounded_weights(model: nn.Module) -> Iterator[None]:
+    """
+    Inside, FSDP2 computes with the weights that it keeps, and not with copies of them in 16 bits. All processes have
+    to enter together. Nothing happens to a model that is not divided.
+    """
+    states = [module._get_fsdp_state() for module in sharded_modules(model)]
+    groups = [group for state in states for group in _groups(state)]
+    owners = [*groups, *(parameter for group in groups for parameter in group.fsdp_params)]
+    # Where torch keeps the policy depends on its version.
+    policies = [(state, "_mp_policy", state._mp_policy) for state in states]
+    policies += [(owner, "mp_policy", owner.mp_policy) for owner in owners if hasattr(owner, "mp_policy")]
+    try:
+        _set_policies(model, groups, [(owner, name, MixedPrecisionPolicy()) for owner, name, _ in policies])
+        yield
+    finally:
+        _set_policies(model, groups, policies)
+
+
+def _groups(state: Any) -> list[Any]:
+    """The parameters that a divided module gathers together; older versions of torch have at most one group."""
+    groups = state._fsdp_param_groups if hasattr(state, "_fsdp_param_groups") else [state._fsdp_param_group]
+    return [group for group in groups if group is not None]
+
+
+def _set_policies(model: nn.Module, groups: list[Any], policies: list[tuple[Any, str, MixedPrecisionPolicy]]) -> None:
+    reshard(model)
+    for owner, name, policy in policies:
+        setattr(owner, name, policy)
+    for group in groups:
+        group._init_mp_dtypes()
+        for parameter in group.fsdp_params:
+            # What weights are gathered into is made once, in the precision of that time. Forgotten, it is made anew.
+            parameter.all_gather_outputs = []
+            vars(parameter).pop("_unsharded_param", None)

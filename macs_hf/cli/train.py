@@ -34,7 +34,7 @@ from ..publishing.folder import REPORT_FILES
 from ..report.run import GALLERY
 from ..training.arguments import MaCSTrainingArguments
 from ..training.checkpoints import checkpoint_line, claim_output_dir, last_complete_checkpoint
-from ..training.checks import is_foldable
+from ..training.checks import check_ends_calibrated
 from ..training.run_identity import identity_of
 from ..training.screen import Screen
 from ..training.terminal import TerminalCallback
@@ -77,6 +77,7 @@ def main(argv: list[str] | None = None) -> int:
                 print(text([word for word in argv if word not in flags]))
                 return 0
         script, args = parse(argv)
+        check_ends_calibrated(args)
         limit_waiting()
         check_output_dir(args.output_dir, script.model, script.dataset)
         with (
@@ -85,9 +86,9 @@ def main(argv: list[str] | None = None) -> int:
             screen_of(script.quiet, script.verbose, bars=not args.disable_tqdm) as screen,
         ):
             prepared = prepare(script, args, screen)
-            if train(prepared, script, args, screen):
-                command = shlex.join(["macs-hf", "train", *public_words(argv)])
-                finish(prepared, script, args, command, screen)
+            train(prepared, script, args, screen)
+            command = shlex.join(["macs-hf", "train", *public_words(argv)])
+            finish(prepared, script, args, command, screen)
     return 0
 
 
@@ -160,21 +161,15 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen
     return Prepared(source, trainer, test, checkpoint, unknowns)
 
 
-def train(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen) -> bool:
-    """Train and save the model; returns whether it can be calibrated here."""
+def train(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen) -> None:
+    """Train, and keep what came out."""
     trainer = prepared.trainer
     show_header(screen, "train", header_of_training(trainer, prepared.test, script, args))
     result = trainer.train(resume_from_checkpoint=prepared.checkpoint)
     trainer.save_metrics("train", result.metrics)
     trainer.save_state()
-    foldable = is_foldable(trainer)
-    if not foldable or not _has_last_step(trainer):
+    if not _has_last_step(trainer):
         trainer.save_model(_internal_call=True)  # before anything else can go wrong, and without pushing yet
-    if not foldable:
-        screen.line("Trained in shards that take no temperature. To calibrate it:")
-        data = shlex.join(["--dataset", script.dataset])
-        show_next(screen, {"on one process": f"macs-hf calibrate {args.output_dir} {data}"})
-    return foldable
 
 
 def _has_last_step(trainer: MaCSTrainer) -> bool:

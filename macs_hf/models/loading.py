@@ -42,7 +42,6 @@ BACKBONES: dict[str, str] = {
     "swin_tiny": "timm/swin_tiny_patch4_window7_224.ms_in1k",
 }
 
-
 # Networks that start from chance, for a CPU: the first for trials, the second for real images of 32 pixels.
 FROM_SCRATCH = ("tiny", "small")
 
@@ -146,6 +145,8 @@ def _load(
                 f"Model {path!r} has no model.safetensors. Weights in other files, such as pickles, which may run "
                 "code, are not loaded: convert them, or choose another model."
             ) from error
+        if "valid JSON" in str(error):
+            raise ValueError(f"Model {path!r} cannot be loaded: {error}") from error
         raise  # another missing file or the Hub, which say so themselves
     except Exception as error:
         if "trust_remote_code" in str(error):

@@ -133,6 +133,7 @@ def timm_config(
     """A copy of the model's config with what timm and `AutoImageProcessor` need; see [`timm_pretrained_cfg`]."""
     config = copy.deepcopy(model.config)
     config.pretrained_cfg = timm_pretrained_cfg(model, data_config)
+    config.model_args = config.model_args or {}  # timm fails on a null since 1.0.31
     # A config loaded from a checkpoint keeps that checkpoint's label names even when the model has new classes, and
     # prefers them to `id2label` when it is written.
     config.label_names = [config.id2label[i] for i in range(config.num_labels)]

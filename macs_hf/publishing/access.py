@@ -107,11 +107,12 @@ def writing_user(api: HfApi, refused: str) -> str:
     return me["name"]
 
 
-def open_repo(args: Any, token: str | None = None) -> str:
+def open_repo(args: Any, token: str | None = None, private: bool | None = None) -> str:
     """[`check_push_access`] of the repository that training arguments name: `hub_model_id`, or the output folder."""
     refuse_hub_token(args)
     name = args.hub_model_id or Path(args.output_dir).absolute().name
-    return check_push_access(name, private=args.hub_private_repo, revision=args.hub_revision, token=token)
+    private = args.hub_private_repo if private is None else private
+    return check_push_access(name, private=private, revision=args.hub_revision, token=token)
 
 
 def refuse_hub_token(args: Any) -> None:

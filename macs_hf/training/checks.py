@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import datasets
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import StateDictType
+from torch.distributed.fsdp import FSDPModule, StateDictType
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import PredictionOutput
@@ -18,10 +18,14 @@ from ..pixels import PixelStats
 from ..report.checks import check_labels
 from ..sharding import sharded_modules
 from .averaging import ema_decay_of
+from .run_identity import sharding_of
 
 
 if TYPE_CHECKING:
     from .trainer import MaCSTrainer
+
+
+BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 # ---- The run ----
@@ -78,6 +82,25 @@ def check_foldable(trainer: "MaCSTrainer") -> None:
         )
 
 
+def check_ends_calibrated(args: TrainingArguments) -> None:
+    """The same from the arguments alone, before anything is loaded."""
+    version = (args.fsdp_plugin_args or {}).get("fsdp_version", os.environ.get("FSDP_VERSION", "1"))
+    kind = None
+    if sharding_of(args) == "FSDP" and str(version) != "2":
+        kind, fix = f"FSDP version {version}", "Set fsdp_version to 2"
+    elif sharding_of(args) == "FSDP" and not hasattr(FSDPModule, "set_reshard_after_forward"):
+        raise ValueError(
+            f"FSDP2 of torch {torch.__version__} cannot keep a model gathered to measure it: update torch."
+        )
+    elif args.deepspeed_plugin is not None and is_deepspeed_zero3_enabled():
+        kind, fix = "DeepSpeed's stage 3", "Use stage 2, or FSDP with fsdp_version 2, which divides as much"
+    if kind is not None:
+        raise ValueError(
+            f"{kind} spreads the weights over processes in a way that takes no temperature, so the run could not end "
+            f"with a calibrated model. {fix} (examples/accelerate)."
+        )
+
+
 def check_sharding(trainer: "MaCSTrainer") -> None:
     if trainer.is_deepspeed_enabled and is_deepspeed_zero3_enabled():
         config = trainer.accelerator.state.deepspeed_plugin.hf_ds_config
@@ -93,6 +116,12 @@ def check_sharding(trainer: "MaCSTrainer") -> None:
         raise ValueError(
             f"fsdp_state_dict_type {kind.name} saves no whole model, which is what can be loaded and pushed. Set it "
             "to FULL_STATE_DICT."
+        )
+    in_16_bits = trainer.accelerator.mixed_precision in ("bf16", "fp16")
+    if trainer.accelerator.is_fsdp2 and in_16_bits and any(isinstance(m, BATCH_NORM) for m in trainer.model.modules()):
+        raise ValueError(
+            f"FSDP2 would compute BatchNorm with weights in {trainer.accelerator.mixed_precision} and statistics in "
+            "float32, which torch does not do. Pass bf16=False and fp16=False, or train without FSDP."
         )
 
 

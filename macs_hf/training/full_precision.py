@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from accelerate.utils import extract_model_from_parallel
 
+from ..sharding import unrounded_weights
+
 
 if TYPE_CHECKING:
     from transformers import Trainer
@@ -19,7 +21,8 @@ PATCHED = ("forward", "_original_forward")  # what accelerate sets on a model th
 @contextmanager
 def full_precision(trainer: Trainer) -> Iterator[None]:
     """
-    Run the trainer's model without the autocast that accelerate puts around its forward for `bf16` and `fp16`.
+    Run the trainer's model without the autocast that accelerate puts around its forward for `bf16` and `fp16`, and
+    without FSDP2's copies of the weights in these.
 
     A checkpoint is saved in the precision of its weights, so its temperature, its guarantees and its report have to
     come from logits of that precision.
@@ -32,7 +35,8 @@ def full_precision(trainer: Trainer) -> Iterator[None]:
     # Its own forward is that of its class; accelerate's undoing of the patch also strips decorators of transformers.
     patched = {name: vars(model).pop(name) for name in PATCHED if name in vars(model)}
     try:
-        yield
+        with unrounded_weights(model):
+            yield
     finally:
         for name, value in patched.items():
             setattr(model, name, value)

@@ -21,12 +21,12 @@ from ..report.evaluation import EvaluationReport
 logger = logging.get_logger(__name__)
 
 
-def open_trainer_repo(trainer: Trainer, token: str | None = None) -> None:
+def open_trainer_repo(trainer: Trainer, token: str | None = None, private: bool | None = None) -> None:
     """Find out who pushes and whether they may, and make the repository and its branch."""
     if trainer.is_world_process_zero():
         for folder in Path(trainer.args.output_dir).glob(f"{STAGED}*"):
             shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed: it keeps deleted checkpoints on disk
-        trainer.hub_model_id = open_repo(trainer.args, token)
+        trainer.hub_model_id = open_repo(trainer.args, token, private)
         trainer.push_in_progress = None
 
 
@@ -86,6 +86,7 @@ def push_model(
     blocking: bool = True,
     token: str | None = None,
     revision: str | None = None,
+    private: bool | None = None,
     saved: bool = False,
     **card: Any,
 ) -> "CommitInfo | Future[CommitInfo] | None":
@@ -98,14 +99,14 @@ def push_model(
 
     Args:
         trainer ([`MaCSTrainer`]): Whose model it is.
-        commit_message, blocking, token, revision: As in `Trainer.push_to_hub`.
+        commit_message, blocking, token, revision, private: As in `Trainer.push_to_hub`.
         saved (`bool`, *optional*, defaults to `False`): Whether the model and its card are in the output folder
             already.
         card: Passed to [`write_trainer_card`], such as `license` and `report`.
     """
     trainer.callback_handler.on_push_begin(trainer.args, trainer.state, trainer.control)
     if trainer.hub_model_id is None:
-        trainer.init_hf_repo(token)
+        trainer.init_hf_repo(token, private)
     if not saved:
         trainer.save_model(_internal_call=True)
     if not trainer.is_world_process_zero():
@@ -119,7 +120,7 @@ def push_model(
     return push_folder(
         trainer.args.output_dir,
         trainer.hub_model_id,
-        private=trainer.args.hub_private_repo,
+        private=trainer.args.hub_private_repo if private is None else private,
         revision=revision or trainer.args.hub_revision,
         commit_message=commit_message,
         token=token,

@@ -67,15 +67,13 @@ class MaCSTrainer(Trainer):
     def __init__(
         self, *args: Any, pixel_stats: PixelStats | None = None, run_facts: Mapping | None = None, **kwargs: Any
     ) -> None:
-        self.pixel_stats = pixel_stats
-        self.run_facts = run_facts
+        self.pixel_stats, self.run_facts = pixel_stats, run_facts
         self.current_gradient_accumulation_steps = 1  # Trainer's own, before the first step
         self._objective: Objective | None = None
         self._loss_log, self.inputs = LossLog(), Inputs()
         self._micro_step = (-1, 0)
         self._keyed_dataset: KeyedDataset | None = None
-        self._average = WeightAverage()
-        self._stop = SignalStop()
+        self._average, self._stop = WeightAverage(), SignalStop()
         super().__init__(*args, **kwargs)
         # The model never sees labels; this also saves a count of them, gathered over processes, at each step.
         self.model_accepts_loss_kwargs = False
@@ -270,8 +268,10 @@ class MaCSTrainer(Trainer):
         finish_checkpoint(self, output_dir)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
+        if not self.args.should_save:  # since 5.23, Trainer calls this in all processes
+            return super()._save(output_dir, state_dict)
         folder = Path(output_dir or self.args.output_dir)
-        if folder == Path(self.args.output_dir) and self.args.should_save:
+        if folder == Path(self.args.output_dir):
             with atomic_folder(folder, replaces=WEIGHT_FILES) as draft:
                 return self._save(str(draft), state_dict)
         processor = self.inputs.processor_to_save(self.model, self.processing_class)
@@ -283,9 +283,9 @@ class MaCSTrainer(Trainer):
 
     # ---- The Hub ----
 
-    def init_hf_repo(self, token: str | None = None) -> None:
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         """Find out who pushes and whether they may, and make the repository and its branch."""
-        open_trainer_repo(self, token)
+        open_trainer_repo(self, token, private)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write `README.md` from `report`; the arguments are those of [`write_trainer_card`]."""

@@ -109,7 +109,7 @@ def saved(of_splits: Callable[[DatasetDict], DatasetDict]) -> Change:
     def change(folder: Path) -> None:
         splits = of_splits(datasets.load_from_disk(str(folder / "data")))
         shutil.rmtree(folder / "photos")
-        splits.save_to_disk(str(folder / "photos"))
+        splits.save_to_disk(str(folder / "photos"), num_shards=dict.fromkeys(splits, 1))
 
     return change
 

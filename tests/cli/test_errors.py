@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import httpx2
 import pyarrow
 import pytest
 import torch
 from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import httpx
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -28,7 +28,7 @@ from macs_hf.hub.deadlines import HubSilentError
 from macs_hf.publishing import PushError
 
 
-ANSWER = httpx2.Response(503, request=httpx2.Request("GET", "https://huggingface.co"))
+ANSWER = httpx.Response(503, request=httpx.Request("GET", "https://huggingface.co"))
 FLAGS = ("dataset", "split", "calibration_split", "image_column", "max_steps", "skip_bad_images", "cpu", "batch_size")
 
 
@@ -93,7 +93,7 @@ class Broken(torch.utils.data.Dataset):
         (pyarrow.ArrowInvalid("Not a Parquet file"), "A table cannot be read .Not a Parquet file"),
         (datasets.exceptions.DatasetGenerationError("no rows"), "no rows"),
         (HfHubHTTPError("503", response=ANSWER), "The Hub did not do what was asked .503"),
-        (httpx2.ConnectTimeout("timed out"), "The Hub did not do what was asked .timed out.. Try again later"),
+        (httpx.ConnectTimeout("timed out"), "The Hub did not do what was asked .timed out.. Try again later"),
         (HubSilentError("The Hub is silent"), r"^The Hub is silent\. Try again later, or set HF_HUB_OFFLINE=1"),
         (FloatingPointError("The loss became nan."), r"The loss became nan\."),
         (torch.OutOfMemoryError("Tried to allocate"), "Out of memory .*per_device_train_batch_size"),

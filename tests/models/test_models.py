@@ -254,7 +254,7 @@ def test_an_unfinished_classifier_is_not_measured(tmp_path: Path) -> None:
     ("file", "content", "message"),
     [
         ("model.safetensors", b"\x10\x00", r"The weights of model .* cannot be read .*damaged or incomplete"),
-        ("config.json", b"{", r"Model .* cannot be loaded: JSONDecodeError"),
+        ("config.json", b"{", r"Model .* cannot be loaded: .*JSON"),
         ("config.json", b'{"model_type": "vit", "hidden_size": "wide"}', r"Model .* cannot be loaded: "),
         ("config.json", b'{"model_type": "own", "auto_map": {"AutoConfig": "own.Own"}}', "own repository.*never run"),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import MODELS, build, same_weights
+from tiny import MODELS, build, same_weights, trainer
 
 from macs_hf.training.checkpoint_record import write_record
 from macs_hf.training.checkpoints import (
@@ -73,6 +73,24 @@ def test_without_a_whole_one_the_weights_are_not_thrown_away(tmp_path: Path) -> 
 
 
 # ---- Weights ----
+
+
+@pytest.mark.parametrize(("name", "ema_decay"), [("timm", None), ("vit", 0.9)])
+def test_one_process_writes(
+    name: str, ema_decay: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trainer may call `_save` in all of them; those that do not write may have been given no weights."""
+    run = trainer(tmp_path / "run", build(name), max_steps=1, ema_decay=ema_decay)
+    run.train()
+    folders = [tmp_path / "run", tmp_path / "run" / "checkpoint-1", tmp_path / "elsewhere"]
+    monkeypatch.setattr(type(run.args), "should_save", False)
+    for folder in folders:
+        run._save(str(folder), state_dict={})
+        assert not folder.exists() or not list(folder.iterdir())
+    monkeypatch.undo()
+    for folder in folders:
+        run._save(str(folder), state_dict=run.model.state_dict())
+        assert (folder / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -105,6 +105,16 @@ def test_trainer_pushes_to_a_private_branch_without_a_report(hub: HubServer, tmp
     assert set(hub.files("alice/run")) == {".gitattributes"}
 
 
+def test_trainer_is_told_to_be_private_when_it_pushes(hub: HubServer, tmp_path: Path) -> None:
+    trainer = tiny.trainer(tmp_path / "run", tiny.build("resnet"), max_steps=1, hub_model_id="alice/hidden")
+    trainer.push_to_hub(private=True)
+    assert hub.repo("alice/hidden").private and "model.safetensors" in hub.files("alice/hidden")
+    HfApi().create_repo("alice/shown")
+    trainer = tiny.trainer(tmp_path / "shown", tiny.build("resnet"), max_steps=1, hub_model_id="alice/shown")
+    with pytest.raises(ValueError, match="'alice/shown' was to be private, but it is there already and public"):
+        trainer.push_to_hub(private=True)
+
+
 def test_trainer_says_how_to_push_again(hub: HubServer, tmp_path: Path) -> None:
     trainer = pushing(tmp_path, "run", hub_strategy="end", max_steps=1)
     trainer.train()

@@ -15,7 +15,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from accelerate.utils.deepspeed import HfDeepSpeedConfig
 from safetensors.torch import load_file
-from tiny import Augmented, Images, arguments, build, trainer
+from tiny import Augmented, Images, arguments, build, timm_resnet, trainer
 from transformers import AutoModelForImageClassification
 
 from macs_hf import MaCSTrainer
@@ -26,6 +26,7 @@ from macs_hf.training.fsdp_blocks import block_classes
 TESTS = Path(__file__).parents[1]
 HARNESS = {
     "fsdp2": "fsdp_on_cpu.py",
+    "fsdp2_bf16": "fsdp_on_cpu.py",
     "deepspeed_zero2": "deepspeed_on_cpu.py",
     "deepspeed_zero3": "deepspeed_on_cpu.py",
 }
@@ -34,12 +35,19 @@ HARNESS = {
 @pytest.fixture(scope="module", params=HARNESS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of that name, with a folder for each model that was trained with this configuration in two CPU processes."""
-    if request.param != "fsdp2":
+    kind, _, precision = request.param.partition("_bf")
+    if kind != "fsdp2":
         pytest.importorskip("deepspeed")
     folder = tmp_path_factory.mktemp("sharded") / request.param
-    config = TESTS.parent / "examples" / "accelerate" / f"{request.param}.yaml"
+    places = (TESTS.parent / "examples" / "accelerate", TESTS / "training")
+    config = next(place / f"{kind}.yaml" for place in places if (place / f"{kind}.yaml").is_file())
     launch = ["-m", "accelerate.commands.launch", "--main_process_port", "0", "--num_processes", "2"]
-    script = [TESTS / HARNESS[request.param], TESTS / "training" / "sharded_worker.py", folder]
+    script = [
+        TESTS / HARNESS[request.param],
+        TESTS / "training" / "sharded_worker.py",
+        folder,
+        *(["bf16"] if precision else []),
+    ]
     done = subprocess.run(
         [sys.executable, *launch, "--config_file", *map(str, (config, *script))],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]), "DS_ACCELERATOR": "cpu"},
@@ -54,9 +62,11 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit", "timm", "resnet"])
 def test_training_in_shards_ends_in_a_calibrated_model_and_resumes_exactly(name: str, folder: Path) -> None:
+    if name == "resnet" and folder.name == "fsdp2_bf16":
+        pytest.skip("refused")
     first, second = (json.loads((folder / name / f"rank{rank}.json").read_text()) for rank in range(2))
     assert first | {"shares": None} == second | {"shares": None}
-    if folder.name == "fsdp2":
+    if folder.name.startswith("fsdp2"):
         # It was divided: into blocks, about half of the numbers in each process.
         assert first["class"].startswith("FSDP") and first["modules"] > 3
         (mine, total), (others, _) = first["shares"], second["shares"]
@@ -80,7 +90,9 @@ def test_training_in_shards_ends_in_a_calibrated_model_and_resumes_exactly(name:
         # BatchNorm statistics in the trainer are those of the saved model, in both processes.
         data = Images(10, seed=1)
         nll = torch.nn.functional.cross_entropy(model(data.images).logits, data.labels)
-    assert first["evaluation"] == pytest.approx(nll.item(), rel=1e-5)
+    # Trainer's own evaluation runs in the precision of training; what is fitted and folded does not.
+    assert first["evaluation"] == pytest.approx(nll.item(), rel=0.02 if folder.name == "fsdp2_bf16" else 1e-5)
+    assert (first["rounding"] > 1e-4) == (folder.name == "fsdp2_bf16")
     if temperature != 1:
         assert model.config.calibration_temperature == pytest.approx(temperature)
         assert model.config.prediction_set_thresholds
@@ -97,11 +109,11 @@ def test_training_in_shards_ends_in_a_calibrated_model_and_resumes_exactly(name:
 
 @pytest.mark.slow
 def test_a_checkpoint_of_two_processes_is_not_resumed_by_one(folder: Path) -> None:
-    sharding = "FSDP" if folder.name == "fsdp2" else "DeepSpeed"
+    sharding = "FSDP" if folder.name.startswith("fsdp2") else "DeepSpeed"
     steps = {"save_strategy": "steps", "save_steps": 3, "eval_strategy": "steps", "eval_steps": 2}
     args = arguments(folder / "vit", per_device_train_batch_size=4, max_steps=6, **steps)
     run = MaCSTrainer(model=build("vit"), args=args, train_dataset=Augmented(24), eval_dataset=Images(10, seed=1))
-    with pytest.raises(ValueError, match=f"processes: 2, now 1, sharding: '{sharding}', now None"):
+    with pytest.raises(ValueError, match=f"of another run .*processes: 2, now 1, sharding: '{sharding}', now None"):
         run.train(resume_from_checkpoint=str(folder / "vit" / "checkpoint-3"))
 
 
@@ -195,9 +207,40 @@ def test_stage_3_that_saves_no_whole_model(
     checks.check_sharding(trainer)
 
 
+def test_runs_that_could_not_end_calibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = arguments(tmp_path)
+    checks.check_ends_calibrated(args)
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")  # as `accelerate launch` does
+    monkeypatch.setenv("FSDP_VERSION", "2")
+    monkeypatch.setattr(checks, "FSDPModule", object)  # of an old torch
+    with pytest.raises(ValueError, match="cannot keep a model gathered to measure it: update torch"):
+        checks.check_ends_calibrated(args)
+    monkeypatch.setattr(checks, "FSDPModule", SimpleNamespace(set_reshard_after_forward=None))
+    checks.check_ends_calibrated(args)
+    monkeypatch.setenv("FSDP_VERSION", "1")
+    with pytest.raises(ValueError, match=r"FSDP version 1 .* takes no temperature.*Set fsdp_version to 2"):
+        checks.check_ends_calibrated(args)
+    args.fsdp_plugin_args = {"fsdp_version": 2}  # as `fsdp_config` of the arguments does
+    checks.check_ends_calibrated(args)
+    monkeypatch.delenv("ACCELERATE_USE_FSDP")
+    args.deepspeed_plugin = SimpleNamespace()
+    checks.check_ends_calibrated(args)
+    monkeypatch.setattr(checks, "is_deepspeed_zero3_enabled", lambda: True)
+    with pytest.raises(ValueError, match=r"DeepSpeed's stage 3 .* takes no temperature.*Use stage 2, or FSDP with"):
+        checks.check_ends_calibrated(args)
+
+
 def test_saving_in_shards(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"SHARDED_STATE_DICT saves no whole model.*FULL_STATE_DICT"):
         of_kind(SavedInShards, tmp_path)
+
+
+def test_batch_norm_in_16_bits(tmp_path: Path) -> None:
+    of_kind(Divided, tmp_path, bf16=True)  # a ViT has none
+    for model in (build("resnet"), timm_resnet()):
+        with pytest.raises(ValueError, match=r"BatchNorm with weights in bf16 .*Pass bf16=False and fp16=False"):
+            Divided(model=model, args=arguments(tmp_path, bf16=True), train_dataset=Images())
+        Divided(model=model, args=arguments(tmp_path), train_dataset=Images())
 
 
 def test_evaluating_before_the_model_is_divided(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from macs_hf.sharding import unrounded_weights, whole_weights
+from macs_hf.sharding import gathered_weights, unrounded_weights
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_weights_in_16_bits_are_left_out_for_a_while(group: None) -> None:
             expected = plain(images)
             with unrounded_weights(model):
                 assert torch.equal(model(images), expected)
-                with whole_weights(model):
+                with gathered_weights(model):
                     assert torch.equal(model(images), expected)
                 assert torch.equal(model(images), expected)
         logits = model(images)

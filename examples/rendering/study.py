@@ -67,7 +67,9 @@ def finetuning() -> str:
 
 def results() -> str:
     """What became of the claims about MaCS and the recommended recipe, one line each."""
-    return _claim_lines("study", lambda row: row["family"] in ("macs", "control", "recommended"))
+    shown = ("accuracy", "mean15", "nll_after", "corrupted_nll")
+    families = ("macs", "control", "recommended")
+    return _claim_lines("study", lambda row: row["family"] in families and row["metric"] in shown)
 
 
 def findings() -> str:

@@ -12,8 +12,10 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     with running("export", options):
         from .exporting import export
+        from .library_output import quiet_libraries
 
-        with ends_on_signals("macs-hf export", lambda: "Nothing was written. The same command starts anew."):
+        advice = "Nothing was written. The same command starts at the beginning."
+        with ends_on_signals("macs-hf export", lambda: advice), quiet_libraries():
             export(options, command=shlex.join(["macs-hf", "export", *public_words(argv)]))
     return 0
 

@@ -18,6 +18,7 @@ from ..publishing.access import check_push_access
 from ..publishing.folder import REPORT_FILES
 from ..publishing.pull_request import check_pull_request_access, open_pull_request, pull_request_refusal
 from ..publishing.push import push_folder
+from ..report.config_fields import TEMPERATURE_FIELD
 from ..report.evaluation import EvaluationReport
 from ..report.rows import SampleRows
 from ..report.run import GALLERY
@@ -53,9 +54,11 @@ def evaluate(options: Namespace, command: str, screen: Screen) -> None:
             written = _write(measured, options, draft, screen)
         show_results(screen, measured.report)
         show_files(screen, "report is", folder, written)
-        calibrating = shlex.join(["macs-hf", "calibrate", options.model, "--dataset", options.dataset])
-        see = shlex.join(["macs-hf", "app", options.model, "--dataset", options.dataset])
-        show_next(screen, {"give it a temperature": calibrating, "see it in the browser": see})
+        words = [options.model, "--dataset", options.dataset]
+        following = {"see it in the browser": shlex.join(["macs-hf", "app", *words])}
+        if not hasattr(measured.trainer.model.config, TEMPERATURE_FIELD):
+            following = {"give it a temperature": shlex.join(["macs-hf", "calibrate", *words])} | following
+        show_next(screen, following)
 
 
 def calibrate(options: Namespace, command: str, screen: Screen) -> None:

@@ -4,11 +4,13 @@ import argparse
 
 from ..disk.terminal_text import printable
 from .command import add_options, running
+from .errors import ends_on_signals
+from .measuring_options import AGAIN
 
 
 def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
-    with running("verify", options):
+    with running("verify", options), ends_on_signals("macs-hf verify", lambda: AGAIN):
         from ..evaluation.verification import verify_model
         from ..report.interval import interval_text
 

@@ -84,8 +84,8 @@ def read_random_crop(stored: Any, size: tuple[int, int], numbers: list[float]) -
     A random resized crop of an image, decoded no larger than that needs where its format allows it.
 
     A JPEG that is decoded at a fraction of its size has its crop at a whole pixel of the smaller image, within a
-    quarter of a pixel of the result. At one and the same place, values differ from those of a whole decoding by 0.2 to
-    0.9 of 255 in the mean (two photographs, at 1/2 and 1/4); bicubic and bilinear resizing differ by 1.7.
+    quarter of a pixel of the result. Its values then differ about as much as by bilinear resizing in place of bicubic
+    (`examples/benchmarks/jpeg_draft.py`).
 
     Args:
         stored: What `decode` takes.

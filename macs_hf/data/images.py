@@ -72,9 +72,10 @@ class ImageDataset(Dataset):
         group_column: str | None = None,
         index: np.ndarray | None = None,
     ) -> None:
-        if cache_bytes < 0:
+        if cache_bytes is None or not cache_bytes >= 0:
             raise ValueError(f"cache_bytes={cache_bytes} must be at least 0, which turns the cache off.")
         columns = [image_column] if label_column is None else [image_column, label_column]
+        _check_rows(dataset, columns)
         self.rows = undecoded(dataset, image_column).select_columns(columns)
         self.image_column, self.label_column, self.group_column = image_column, label_column, group_column
         self.groups = None if group_column is None else group_values(dataset, group_column)
@@ -223,6 +224,16 @@ class ImageDataset(Dataset):
 
 class UnreadableImageError(ValueError):
     """An image of a dataset cannot be decoded."""
+
+
+def _check_rows(dataset: Any, columns: list[str]) -> None:
+    if not isinstance(dataset, datasets.Dataset):
+        raise TypeError(
+            f"`dataset` must be a datasets.Dataset, whose rows have an index, got {type(dataset).__name__}. "
+            "Images of a stream come through macs_hf.data.streaming.training_stream."
+        )
+    if missing := [name for name in columns if name not in dataset.column_names]:
+        raise ValueError(f"The dataset has no column {missing[0]!r}, only {dataset.column_names}.")
 
 
 def _pixel_hash(image: Image.Image) -> int:

@@ -1,6 +1,7 @@
 """Batches of a split: equal to their items, in any batch, worker and run; decoded once; broken images are named."""
 
 import copy
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -249,8 +250,18 @@ def test_the_budget_is_that_of_all_datasets_on_the_machine(monkeypatch: pytest.M
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert dataset(TrainTransform(SMALL), cache_bytes=2 * size - 1)._cache is None
     assert dataset(TrainTransform(SMALL), cache_bytes=2 * size)._cache is not None
-    with pytest.raises(ValueError, match="cache_bytes=-1 must be at least 0"):
-        dataset(TrainTransform(SMALL), cache_bytes=-1)
+    for budget in (-1, None, math.nan):
+        with pytest.raises(ValueError, match=f"cache_bytes={budget} must be at least 0"):
+            dataset(TrainTransform(SMALL), cache_bytes=budget)
+
+
+def test_a_stream_and_a_column_that_is_missing_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"must be a datasets\.Dataset.*, got IterableDataset\. Images of a stream"):
+        dataset(TrainTransform(SMALL), photos().to_iterable_dataset())
+    for columns in (("photo", "label"), ("image", "kind")):
+        missing = "photo" if columns[0] == "photo" else "kind"
+        with pytest.raises(ValueError, match=rf"no column '{missing}', only \['image', 'label'\]"):
+            ImageDataset(photos(), *columns, TrainTransform(SMALL), "train")
 
 
 def test_a_copy_for_another_process_goes_without() -> None:

@@ -289,6 +289,7 @@ def test_claims_about_step_time_are_held_against_the_benchmark(
         name: {"time_ratio": {"macs": value}, "time_ratio_interval": {"macs": interval}}
         for name, (value, interval) in times.items()
     }
+    models["without"] = {"time_ratio": {"ce": 1.0}, "time_ratio_interval": {"ce": [0.9, 1.1]}}
     (tmp_path / "training.json").write_text(json.dumps({"models": models}))
     monkeypatch.setattr("reproduction.claims.STEP_TIMES", tmp_path / "training.json")
     claim = {"claim": "c", "metric": "overhead", "method": "macs", "range": [1.74, 2.11]}

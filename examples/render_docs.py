@@ -31,7 +31,12 @@ def arguments() -> str:
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"headline": study.headline, "methods": methods, "results": study.results},
+    "README.md": {
+        "headline": study.headline,
+        "step": measurements.step,
+        "methods": methods,
+        "results": study.results,
+    },
     "docs/training.md": {"arguments": arguments, "sharding": measurements.sharding},
     "docs/study.md": {
         "finetuning": study.finetuning,

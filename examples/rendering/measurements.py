@@ -31,12 +31,18 @@ DATA = {
 TIMED = {
     "macs": "`macs`",
     "macs_quarter": "`macs`, a quarter of the views",
+    "recommended": "`recommended`",
     "focal": "`focal`",
     "label_smoothing": "`label_smoothing`",
     "mixup": "`mixup`",
     "augmix": "`augmix`",
     "ce": "`ce`",
+    "ce_ema": "`ce`, averaged weights",
 }
+# The network and the batches that README speaks of: those of the study.
+CONTROL = "Trainer_again"
+STEPS = ("macs", "recommended", "label_smoothing", "mixup", "augmix")
+USUAL = "tf_efficientnet_lite0, batch 32"
 
 
 def demo() -> str:
@@ -67,21 +73,42 @@ def percent(part: Measurement, name: str) -> str:
 
 
 def cost() -> str:
-    return "\n\n".join(part() for part in (training_cost, data, designs, speed, demo))
+    return "\n\n".join(part() for part in (training_cost, data, smaller_jpegs, designs, speed, demo))
 
 
 def training_cost() -> str:
     """Step time and memory of each method over plain Trainer, as measured."""
-    data = load("training")["models"]
-    rows = ["| model | " + " | ".join(TIMED.values()) + " |", "| --- |" + " --- |" * len(TIMED)]
-    for name, model in data.items():
-        cells = (f"{model['time_ratio'][key]:.2f} / {model['memory_ratio'][key]:.2f}" for key in TIMED)
-        rows.append(f"| {name} | " + " | ".join(cells) + " |")
+    found = load("training")
+    titles = ("model", "batch", "rounds", *TIMED.values())
+    rows = ["| " + " | ".join(titles) + " |", "| --- |" + " --- |" * (len(titles) - 1)]
+    for name, model in found["models"].items():
+        times, memory = model["time_ratio"], model["memory_ratio"]
+        cells = (f"{times[key]:.2f} / {memory[key]:.2f}" if key in times else "-" for key in TIMED)
+        rows.append(f"| {name.replace(', batch ', ' | ')} | {model['rounds']} | " + " | ".join(cells) + " |")
+    noise = max(abs(model["time_ratio"][CONTROL] - 1) for model in found["models"].values())
+    size, threads = found["settings"]["image_size"], found["settings"]["threads"]
     text = (
-        "Time of a training step / peak memory, over plain `Trainer` with cross-entropy, batches of 16 images of 64 "
-        "pixels, one CPU thread ([training.json](../model_cards/benchmarks/training.json)):"
+        f"Time of a training step / peak memory, over plain `Trainer` with cross-entropy, images of {size} pixels, "
+        f"CPU threads: {threads} ([training.json](../model_cards/benchmarks/training.json)). Methods take turns step "
+        f"by step; a second plain `Trainer` beside them differed from the first by up to {noise:.2f}:"
     )
     return "\n".join([text, "", *rows])
+
+
+def step() -> str:
+    """The time of a step of a few methods on the study's network, with the size of the batches."""
+    found = load("training")
+    model, size = found["models"][USUAL], found["settings"]["image_size"]
+    cells = []
+    for name in STEPS:
+        low, high = model["time_ratio_interval"][name]
+        cells.append(f"{TIMED[name]} {model['time_ratio'][name]:.2f} [{low:.2f}, {high:.2f}]")
+    network, _, batch = USUAL.partition(", batch ")
+    return (
+        f"Time of a training step over that of plain `Trainer`, `{network}` at {size} pixels in batches of {batch}, "
+        f"one CPU thread, with 95 % intervals: {', '.join(cells)}. It depends on network and batch size: "
+        "[docs/cost.md](docs/cost.md)."
+    )
 
 
 def sharding() -> str:
@@ -124,6 +151,26 @@ def data() -> str:
         f"pixels of {memory['images']:,} images of 32 pixels take {memory['cached_pixels_megabytes']:.0f} MB:"
     )
     return "\n".join([text, "", *rows])
+
+
+def smaller_jpegs() -> str:
+    """What decoding JPEGs at a smaller scale changes, as measured."""
+    found = load("jpeg_draft")
+    settings, pixels, levels = found["settings"], found["pixels"], found["pixels"]["levels_of_255"]
+    accuracy, nll = found["differences"]["accuracy"], found["differences"]["nll"]
+    with_it, without, points, low, high = (100 * accuracy[key] for key in ("a", "b", "difference", "low", "high"))
+    return (
+        "In training, never in evaluation, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size where each side of the "
+        "random crop is then still at least twice what the network needs. On tiles of "
+        f"{settings['tile']} pixels of {settings['classes']} photographs, for a network of {settings['image_size']} "
+        f"pixels, this was so for {pixels['decoded_smaller'] / pixels['crops']:.0%} of the crops, whose pixels then "
+        f"differ by {levels['draft']['mean']:.1f} of 255 in the mean; bilinear in place of bicubic resizing would "
+        f"change them by {levels['bilinear']['mean']:.1f}. `{settings['model']}`, fine-tuned to tell the photographs "
+        f"apart with and without it, the same {len(settings['seeds'])} seeds, {settings['test_tiles']} test tiles: "
+        f"accuracy {with_it:.2f} and {without:.2f} %, difference {points:+.2f} [{low:+.2f}, {high:+.2f}] points; NLL "
+        f"{nll['a']:.3f} and {nll['b']:.3f}, difference {nll['difference']:+.3f} [{nll['low']:+.3f}, "
+        f"{nll['high']:+.3f}] ([jpeg_draft.json](../model_cards/benchmarks/jpeg_draft.json))."
+    )
 
 
 def designs() -> str:

@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from reproduction.aggregate import by_setting, load_runs
 from reproduction.cards import best_runs
-from reproduction.grid import Grid, cells_of, load_grid
+from reproduction.grid import Grid, cells_of, load_grid, settings_of
+from reproduction.method_figure import _step_costs
 from reproduction.render import render
 
 from macs_hf.metrics import summarize
@@ -65,6 +66,12 @@ def test_best_checkpoints_have_cards() -> None:
         carded, stored = EvaluationReport.load(folder / "evaluation.json").after.metrics, run.report.after.metrics
         values = [{name: interval.value for name, interval in part.items()} for part in (carded, stored)]
         assert values[0] == pytest.approx(values[1], rel=1e-6)
+
+
+def test_the_picture_of_methods_has_the_cost_of_a_step_for_each() -> None:
+    grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
+    spec = grid.figures["methods"]
+    assert _step_costs(spec["cost"]).keys() == {row.label for row in settings_of(grid, spec["table"])}
 
 
 def test_the_results_are_small_enough_to_clone() -> None:

@@ -141,6 +141,7 @@ def test_signals_end_a_command_in_one_line_of_the_main_process(
     number: signal.Signals, rank: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(SystemExit) as left, ends_on_signals("macs-hf evaluate", lambda: "Start again."):
         os.kill(os.getpid(), number)
         signal.sigtimedwait({signal.SIGUSR1}, 5)  # until the handler has run

@@ -57,7 +57,7 @@ def changes_for_size(config: TimmWrapperConfig, image_size: int) -> dict[str, An
         section["fixed_input_size"] = False
     section = {key: value for key, value in section.items() if key not in _OF_THE_SIZE}
     section |= {"input_size": [channels, image_size, image_size], "crop_pct": 1.0}
-    return {"model_args": arguments or None, "pretrained_cfg": section}
+    return {"model_args": arguments, "pretrained_cfg": section}  # timm 1.0.31 fails on null
 
 
 def takes_any_size(arguments: Mapping[str, Any]) -> bool:

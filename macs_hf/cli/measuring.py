@@ -53,7 +53,8 @@ def evaluate(options: Namespace, command: str, screen: Screen) -> None:
             written = _write(measured, options, draft, screen)
         show_results(screen, measured.report)
         show_files(screen, "report is", folder, written)
-        calibrating = shlex.join(["macs-hf", "calibrate", options.model, "--dataset", options.dataset])
+        size = [] if options.image_size is None else ["--image_size", str(options.image_size)]
+        calibrating = shlex.join(["macs-hf", "calibrate", options.model, "--dataset", options.dataset, *size])
         see = shlex.join(["macs-hf", "app", options.model, "--dataset", options.dataset])
         show_next(screen, {"give it a temperature": calibrating, "see it in the browser": see})
 

@@ -98,7 +98,8 @@ def abstention_report(
     """[`abstention_threshold`] with the number of answered samples, and the reason where there is no threshold."""
     for name, value in (("accuracy", accuracy), ("delta", delta)):
         if not 0 < value < 1:
-            raise ValueError(f"{name} must lie between 0 and 1, such as {0.95 if name == 'accuracy' else 0.05}.")
+            example = 0.95 if name == "accuracy" else 0.05
+            raise ValueError(f"{name} must lie between 0 and 1, such as {example}, got {value}.")
     confidence, correct = _checked(confidence, correct)
     reached = confidence >= THRESHOLDS[:, None]
     answered, right = reached.sum(1), (reached & correct).sum(1)

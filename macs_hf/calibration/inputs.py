@@ -1,5 +1,6 @@
 """Checked inputs of everything that is fitted on held-out data: logits and labels on the CPU, in pieces of float64."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from ..report.checks import check_labels
 ArrayLike = Tensor | np.ndarray | Sequence
 
 VALUES_PER_CHUNK = 2**19  # 4 MB in float64: fits a cache, where all logits of an ImageNet split would take 400 MB
+ROUNDING_OF_SUMS = 4e-3  # of probabilities in bfloat16
 
 
 def checked_logits(logits: ArrayLike) -> Tensor:
@@ -22,6 +24,9 @@ def checked_logits(logits: ArrayLike) -> Tensor:
     bad_rows = (~logits.isfinite().all(1)).nonzero().flatten().tolist()
     if bad_rows:
         raise ValueError(f"logits of row {bad_rows[0]} (and {len(bad_rows) - 1} others) are not finite.")
+    # The first row alone nearly always shows that these are logits.
+    if logits.shape[1] > 1 and _look_like_probabilities(logits[:1]) and _look_like_probabilities(logits):
+        warnings.warn("logits look like probabilities: pass their logarithm, probabilities.log()", stacklevel=3)
     return logits
 
 
@@ -45,6 +50,10 @@ def chunks(logits: Tensor, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
     rows = max(1, VALUES_PER_CHUNK // logits.shape[1])
     for part, *others in zip(logits.split(rows), *(column.split(rows) for column in columns), strict=True):
         yield part.double(), *others
+
+
+def _look_like_probabilities(rows: Tensor) -> bool:
+    return bool((rows >= 0).all()) and bool(((rows.double().sum(1) - 1).abs() <= ROUNDING_OF_SUMS).all())
 
 
 def on_cpu(values: ArrayLike) -> Tensor:

@@ -57,6 +57,7 @@ def evaluate(options: Namespace, command: str, screen: Screen) -> None:
         words = [options.model, "--dataset", options.dataset]
         following = {"see it in the browser": shlex.join(["macs-hf", "app", *words])}
         if not hasattr(measured.trainer.model.config, TEMPERATURE_FIELD):
+            words += [] if options.image_size is None else ["--image_size", str(options.image_size)]
             following = {"give it a temperature": shlex.join(["macs-hf", "calibrate", *words])} | following
         show_next(screen, following)
 

@@ -49,7 +49,7 @@ def kind_of_model(report: EvaluationReport) -> str:
         return "calibrated model"
     if report.has_temperature:
         return "model, whose temperature did not help beyond chance,"
-    return "model, which has no temperature,"
+    return "model, which got no temperature,"
 
 
 def _temperature(temperature: Temperature) -> str:

@@ -2,6 +2,8 @@
 
 import doctest
 import math
+import warnings
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -181,3 +183,21 @@ def test_the_examples_of_the_documentation() -> None:
     outcome = doctest.testmod(macs_hf.calibration.conformal_sets)
     assert outcome.attempted > 0
     assert outcome.failed == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_probabilities_in_place_of_logits_give_a_warning(dtype: torch.dtype) -> None:
+    logits, labels = samples(50)
+    probabilities = logits.softmax(1).to(dtype)
+    with pytest.warns(UserWarning, match="look like probabilities"):
+        prediction_set_threshold(probabilities, labels)
+    with pytest.warns(UserWarning, match="look like probabilities"):
+        prediction_sets(probabilities, 0.5)
+
+
+@pytest.mark.parametrize("change", [lambda p: p.log(), lambda p: p + 0.01, lambda p: torch.cat([p[:1], 2 * p[1:]])])
+def test_logits_give_no_warning_of_probabilities(change: Callable) -> None:
+    logits, labels = samples(50)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prediction_set_threshold(change(logits.softmax(1)), labels)

@@ -95,7 +95,9 @@ def test_a_calibrated_model_at_another_size_gets_a_warning(
     said = "is calibrated (its config has a temperature) for images of 32 x 32 pixels. With --image_size 48"
     for size, expected in (("32", False), ("48", True)):
         assert main([*words, "--image_size", size, "--output_dir", str(tmp_path / size)]) == 0
-        assert (said in capsys.readouterr().err) == expected
+        shown = capsys.readouterr()
+        assert (said in shown.err) == expected
+        assert f"--image_size {size}  give it a temperature" in shown.out  # at the size that was measured
 
 
 def test_the_card_of_calibrate_shows_mistakes_on_request_only(folder: Path, tmp_path: Path) -> None:

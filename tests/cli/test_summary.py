@@ -45,7 +45,7 @@ REPORT = EvaluationReport("model", "data", "test", 100, PART, PART, FITTED, guar
         ),
         (
             Temperature(1.0, "60 samples are fewer than the 100 a fit needs", nll_gain=Interval(0.0, 0.0, 0.0)),
-            "model, which has no temperature,",
+            "model, which got no temperature,",
             "not calibrated, the temperature stays 1: 60 samples are fewer",
         ),
     ],

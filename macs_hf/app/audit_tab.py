@@ -1,5 +1,6 @@
 """The tab that audits a model: a form, progress while it runs, the report, and the calibrated model to take away."""
 
+import gc
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -132,6 +133,9 @@ def audit_tab(visitor: gr.State, access: Access, model: str, dataset: str, first
                 yield done | {status: notice("Cancelled.", "note")}
         except Exception as error:
             yield done | {status: notice(explain(error))}
+        finally:
+            # Trainers and figures refer to themselves, and Python would let many pile up beside its loaded libraries.
+            gc.collect()
 
     def stop(who: Visitor) -> tuple:
         if who.job is not None:

@@ -246,7 +246,9 @@ def test_weights_that_do_not_fit_are_not_drawn_anew(tmp_path: Path) -> None:
 def test_an_unfinished_classifier_is_not_measured(tmp_path: Path) -> None:
     ViTModel(ViTConfig(**VIT), add_pooling_layer=False).save_pretrained(tmp_path)
     ViTImageProcessor().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"no weights for classifier\.bias, classifier\.weight: it is not a trained classifier"):
+    with pytest.raises(
+        ValueError, match=r"no weights for classifier\.bias, classifier\.weight: it is not a trained classifier"
+    ):
         load_pretrained(str(tmp_path))
 
 

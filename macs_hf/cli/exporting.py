@@ -96,6 +96,6 @@ def summary(report: ExportReport) -> str:
 
 def _license(name: str) -> str:
     if not is_local(name):
-        return license_of(model_id(name))
+        return license_of(model_id(name), {})
     settings = CardSettings.load(name) if Path(name).is_dir() else None
     return "unknown" if settings is None else settings.license

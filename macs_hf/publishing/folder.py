@@ -1,5 +1,6 @@
 """A run's folder: the card that is written into it, and the files of it that are published."""
 
+import contextlib
 import json
 from fnmatch import fnmatch
 from pathlib import Path
@@ -78,7 +79,7 @@ def write_card(
     if settings.get("base_model") is not None and not is_hub_id(settings["base_model"]):
         settings["base_model"] = None
     if settings.get("license", "unknown") == "unknown":
-        settings["license"] = license_of(settings.get("base_model"))
+        settings["license"] = license_of(settings.get("base_model"), config)
     whole = CardSettings(**settings, repo_id=repo_id if "/" in repo_id else None)
     card = model_card(report, whole)
     write_text_atomically(folder / CARD_FILE, card.content)
@@ -134,13 +135,11 @@ def _check_folded(folder: Path, report: EvaluationReport, config: dict[str, Any]
         )
 
 
-def license_of(base_model: str | None) -> str:
-    """A fine-tuned model keeps the licence of its base, as far as it is known."""
-    if base_model is None or constants.HF_HUB_OFFLINE:
-        return "unknown"
-    try:
-        card = hub_api().model_info(base_model, timeout=TIMEOUT_SECONDS).card_data
-    except httpx.HTTPError:
-        return "unknown"
-    licence = card.license if card is not None else None
+def license_of(base_model: str | None, config: dict[str, Any]) -> str:
+    """A fine-tuned model keeps the licence of its base: that of the Hub, or what timm wrote into the config."""
+    licence = (config.get("pretrained_cfg") or {}).get("license")
+    if base_model is not None and not constants.HF_HUB_OFFLINE:
+        with contextlib.suppress(httpx.HTTPError):
+            card = hub_api().model_info(base_model, timeout=TIMEOUT_SECONDS).card_data
+            licence = (card.license if card is not None else None) or licence
     return licence if isinstance(licence, str) else "unknown"

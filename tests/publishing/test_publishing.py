@@ -118,6 +118,15 @@ def test_card_of_a_folder(hub: HubServer, run: Path) -> None:
         assert write_card(run, "alice/pets", base_model=local).data.base_model in (None, "alice/base")
 
 
+@pytest.mark.parametrize(("stated", "expected"), [("bsd-3-clause", "bsd-3-clause"), (None, "unknown"), (3, "unknown")])
+def test_the_licence_that_timm_wrote_is_kept(stated: object, expected: str, tmp_path: Path) -> None:
+    save_in_timm_layout(tiny.build("timm"), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["pretrained_cfg"]["license"] = stated
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert write_card(tmp_path, "pets").data.license == expected
+
+
 def test_a_card_of_a_folder_that_is_nowhere_else_says_how_to_load_the_folder(tmp_path: Path) -> None:
     for repo_id, where in (("pets", "local-dir:pets"), ("alice/pets", "hf-hub:alice/pets")):
         save_in_timm_layout(tiny.build("timm"), tmp_path)

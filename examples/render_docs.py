@@ -45,6 +45,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "more": study.more,
         "few_images": study.few_images,
     },
+    "docs/measuring.md": {"coverage": measurements.coverage},
     "docs/cost.md": {"cost": measurements.cost},
     "docs/exporting.md": {"exported": measurements.exported},
     "docs/jobs.md": {"smoke": measurements.smoke, "prices": measurements.prices},

@@ -293,8 +293,9 @@ def coverage() -> str:
     parts = [f"{name} {_range(*found['coverage'][key])}" for key, name in COVERED.items()]
     return (
         "Simulated coverage of the 95 % intervals, lowest and highest over all cases "
-        f"([coverage.json](../model_cards/benchmarks/coverage.json)): {', '.join(parts)}. The highest of ECE are those "
-        f"of two calibrated sides, {_range(min(calibrated), max(calibrated))}: there the interval is longer than needed."
+        f"([coverage.json](../model_cards/benchmarks/coverage.json)): {', '.join(parts)}. "
+        f"The highest of ECE are those of two calibrated sides, {_range(min(calibrated), max(calibrated))}: "
+        "there the interval is longer than needed."
     )
 
 

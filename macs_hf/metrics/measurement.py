@@ -83,7 +83,9 @@ def wilson(right: int, n: int, level: float = 0.95) -> tuple[float, float]:
         raise ValueError(f"right={right} of n={n} is not a proportion: n is at least 1, and right between 0 and n")
     z2 = float(ndtri((1 + level) / 2)) ** 2
     centre, half = right + z2 / 2, np.sqrt(z2 * (right * (n - right) / n + z2 / 4))
-    return max(0.0, float((centre - half) / (n + z2))), min(1.0, float((centre + half) / (n + z2)))
+    # Rounding may put the end an ulp inside of a proportion of 0 or 1, which is where it lies exactly.
+    low = 0.0 if right == 0 else float((centre - half) / (n + z2))
+    return low, 1.0 if right == n else float((centre + half) / (n + z2))
 
 
 def _columns(rows: SampleRows, group: np.ndarray, n_bins: int) -> np.ndarray:

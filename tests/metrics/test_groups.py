@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from macs_hf.metrics import calibration_error, confusion_matrix, group_measures
+from macs_hf.metrics import calibration_error, confusion_matrix, group_measures, wilson
 from macs_hf.metrics.bootstrap import noise_scores
 from macs_hf.metrics.groups import holm
 from macs_hf.report.rows import SampleRows
@@ -43,6 +43,14 @@ def test_measures_are_those_of_the_images_of_a_group() -> None:
         assert group.ece == pytest.approx(abs(group.gap.value))  # one confidence, one bin
     assert [group.significant for group in table.groups] == [True, False, True]  # fox is near the mean
     assert [group.gap_significant for group in table.groups] == [True, True, False]  # cat: 4 points may be chance
+
+
+def test_the_interval_of_a_proportion_holds_it_exactly() -> None:
+    """Rounding put the end of 1000 of 1000 below 1, and a report with such an interval is refused."""
+    for n in range(1, 3000):
+        assert wilson(n, n)[1] == 1 and wilson(0, n)[0] == 0
+        low, high = wilson(n // 2, n)
+        assert 0 <= low <= n // 2 / n <= high <= 1
 
 
 def test_coverage_of_sets_in_each_group() -> None:

@@ -56,7 +56,8 @@ def evaluate(options: Namespace, command: str, screen: Screen) -> None:
         show_files(screen, "report is", folder, written)
         words = [options.model, "--dataset", options.dataset]
         following = {"see it in the browser": shlex.join(["macs-hf", "app", *words])}
-        if not hasattr(measured.trainer.model.config, TEMPERATURE_FIELD):
+        # A temperature is for the size at which it was fitted.
+        if options.image_size is not None or not hasattr(measured.trainer.model.config, TEMPERATURE_FIELD):
             words += [] if options.image_size is None else ["--image_size", str(options.image_size)]
             following = {"give it a temperature": shlex.join(["macs-hf", "calibrate", *words])} | following
         show_next(screen, following)

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -99,12 +99,14 @@ def push_checkpoint(
     revision: str | None = None,
     path_in_repo: str | None = None,
     tags: Sequence[str] = (),
+    after: "Future[CommitInfo] | None" = None,
 ) -> "Future[CommitInfo]":
     """
     Push a checkpoint of a run that is still training, in the background: the model, not calibrated, with a card that
     says so; and everything that resuming needs to `path_in_repo`, if given.
 
-    `tags` are added to the card's. Pickles go to `last-checkpoint/` only, and never `training_args.bin`.
+    `tags` are added to the card's. With `after`, the push of an earlier checkpoint, it begins when that has ended, so that
+    the newest is the last commit. Pickles go to `last-checkpoint/` only, and never `training_args.bin`.
     """
     checkpoint = Path(checkpoint)
     # Linked, since the trainer may delete an old checkpoint while it is still being pushed.
@@ -123,6 +125,8 @@ def push_checkpoint(
     api = hub_api()
 
     def push() -> CommitInfo:
+        if after is not None:
+            wait([after])
         try:
             return _commit(api, repo_id, files, commit_message, revision)
         except Exception as error:

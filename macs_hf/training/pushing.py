@@ -153,6 +153,7 @@ def push_in_background(trainer: Trainer, checkpoint: str, stopping: bool = False
             revision=args.hub_revision,
             path_in_repo=where.get(args.hub_strategy),
             tags=model_tags(trainer),
+            after=trainer.push_in_progress.jobs[-1] if running else None,
         )
     except OSError as error:  # such as a full disk: no reason to end the training
         logger.warning(f"{checkpoint} is not pushed: {error}.")

@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import socket
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -302,6 +303,17 @@ def test_a_checkpoint_that_is_deleted_while_it_is_pushed(hub: HubServer, run: Pa
     assert "No evaluation report came with this checkpoint" in files["README.md"].decode()
     assert leaks(hub, "alice/going") == set()
     assert not list(run.glob("_push-*"))
+
+
+def test_checkpoints_are_pushed_one_after_the_other(hub: HubServer, run: Path) -> None:
+    check_push_access("alice/going")
+    tiny.build("resnet").save_pretrained(run / "checkpoint-4")
+    earlier: Future = Future()
+    later = push_checkpoint(run / "checkpoint-4", "alice/going", commit_message="step 4", after=earlier)
+    assert not wait([later], timeout=1).done  # it would take a fraction of that
+    earlier.set_exception(OSError("the earlier one failed"))
+    later.result(timeout=60)
+    assert next(iter(hub.repo("alice/going").history())).title == "step 4"
 
 
 # ---- Before training ----

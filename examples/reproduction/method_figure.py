@@ -66,7 +66,8 @@ def plot_methods(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> F
             panels[-1].plot(value, place, "o", color=INK, markersize=5.5)
     if costs:
         panels[-1].axvline(1, color=INK, linewidth=0.9, linestyle=DASHES, zorder=1)
-        _tidy(panels[-1], f"Time of a step,\nover plain Trainer\n({spec['cost']['model']})")
+        batch = spec["cost"]["model"].rpartition(", ")[2]  # the network is that of the other panels
+        _tidy(panels[-1], f"Time of a step,\nover plain Trainer\n({batch})")
     for axes in panels:
         for place in range(0, len(lines), 2):
             axes.axhspan(place - 0.5, place + 0.5, color=BAND, zorder=0, linewidth=0)

@@ -105,8 +105,8 @@ def push_checkpoint(
     Push a checkpoint of a run that is still training, in the background: the model, not calibrated, with a card that
     says so; and everything that resuming needs to `path_in_repo`, if given.
 
-    `tags` are added to the card's. With `after`, the push of an earlier checkpoint, it begins when that has ended, so that
-    the newest is the last commit. Pickles go to `last-checkpoint/` only, and never `training_args.bin`.
+    `tags` are added to the card's. With `after`, the push of an earlier checkpoint, it begins when that has ended, so
+    that the newest is the last commit. Pickles go to `last-checkpoint/` only, and never `training_args.bin`.
     """
     checkpoint = Path(checkpoint)
     # Linked, since the trainer may delete an old checkpoint while it is still being pushed.

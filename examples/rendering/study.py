@@ -87,8 +87,8 @@ def results() -> str:
     grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
     runs = f"{len(list((CARDS / 'study').glob(f'*/{RECORD_FILE}')))} of {len(cells_of(grid))} runs are finished"
     note = (
-        f"{runs}. **This is an interim look**: five seeds are planned, and the third of `ce` and `macs` was run before "
-        "others because two had decided little. Its verdicts may change; one seed decides nothing."
+        f"{runs}. **This is an interim look**: five seeds are planned, and the third of `ce` and `macs` was run "
+        "before others because two had decided little. Its verdicts may change; one seed decides nothing."
     )
     return "\n".join([*lines, "", note])
 

@@ -16,6 +16,7 @@ from .visitor import Visitor
 
 
 POLL_SECONDS = 0.25
+ENDING = Progress("Cancelled, it ends after this batch of images", 0, 0, 0.0)
 CORRUPTED = {"None": 0, "100": 100, "500": 500, "All": None}
 EMPTY = (
     '<div class="macs empty"><p>Name a model and a dataset, and see whether its probabilities can be trusted, what '
@@ -112,35 +113,36 @@ def audit_tab(visitor: gr.State, access: Access, model: str, dataset: str, first
 
     def run(who: Visitor, *values: Any) -> Iterator[dict]:
         yield {start: gr.update(interactive=False), cancel: gr.update(visible=True), status: progress_bar(None)}
-        done = {start: gr.update(interactive=True), cancel: gr.update(visible=False)}
-        if who.job is not None and who.job.is_running:
-            yield done | {status: notice("An audit of yours is still running. Cancel it, or wait.")}
+        if who.job is not None and who.job.is_running and not who.job.is_cancelled:
+            yield {status: notice("An audit of yours is still running. Cancel it, or wait.")}
             return
         try:
+            while who.job is not None and not who.job.wait(POLL_SECONDS):
+                yield {status: progress_bar(ENDING)}
             job = who.job = start_audit(who, access, dict(zip(fields, values, strict=True)))
             try:
                 while not job.wait(POLL_SECONDS):
-                    yield {status: progress_bar(job.progress)}
+                    yield {status: progress_bar(ENDING if job.is_cancelled else job.progress)}
             finally:
                 job.cancel()  # does nothing if it is over; a visitor who left does not keep the server busy
             if job.error is not None:
-                yield done | {status: notice(job.error)}
+                yield {status: notice(job.error)}
             elif job.result is not None:
                 who.keep(job.result)
                 has_temperature = job.result.report.has_temperature
-                yield done | {status: "", page: audit_page(job.result), take: gr.update(visible=has_temperature)}
+                yield {status: "", page: audit_page(job.result), take: gr.update(visible=has_temperature)}
             else:
-                yield done | {status: notice("Cancelled.", "note")}
+                yield {status: notice("Cancelled.", "note")}
         except Exception as error:
-            yield done | {status: notice(explain(error))}
+            yield {status: notice(explain(error))}
         finally:
             # Trainers and figures refer to themselves, and Python would let many pile up beside its loaded libraries.
             gc.collect()
 
-    def stop(who: Visitor) -> tuple:
+    def stop(who: Visitor) -> str:
         if who.job is not None:
             who.job.cancel()
-        return gr.update(interactive=True), gr.update(visible=False), notice("Cancelled.", "note")
+        return progress_bar(ENDING)
 
     private = {"api_visibility": "private", "show_progress": "hidden"}
     running = start.click(
@@ -151,8 +153,12 @@ def audit_tab(visitor: gr.State, access: Access, model: str, dataset: str, first
         concurrency_id="audit",
         **private,
     )
-    cancel.click(stop, visitor, [start, cancel, status], cancels=[running], queue=False, **private)
-    return AuditTab(dataset_field, page, running)
+    # Gradio ignores a click while the last one's event is open, also after it has shown everything it had to show.
+    ready = running.then(
+        lambda: (gr.update(interactive=True), gr.update(visible=False)), None, [start, cancel], **private
+    )
+    cancel.click(stop, visitor, status, queue=False, **private)
+    return AuditTab(dataset_field, page, ready)
 
 
 def start_audit(visitor: Visitor, access: Access, fields: dict[str, Any]) -> Job:
@@ -186,7 +192,7 @@ def progress_bar(progress: Progress | None) -> str:
     """What is being done, how far it is and how long it will take."""
     if progress is None:
         progress = Progress("Waiting for its turn", 0, 0, 0.0)
-    said = f"{text(progress.stage)}, {progress.seconds:.0f} s"
+    said = text(progress.stage) + (f", {progress.seconds:.0f} s" if progress.seconds else "")
     share = 0.0
     if progress.total:
         share = min(0.99, progress.done / progress.total)

@@ -77,6 +77,10 @@ class Job(Generic[Result]):
     def is_running(self) -> bool:
         return self._thread.is_alive()
 
+    @property
+    def is_cancelled(self) -> bool:
+        return self._stopped.is_set()
+
     def step(self, images: int = 0, *, stage: str | None = None, total: int | None = None) -> None:
         """Count images, name the next stage, or say how many images there will be."""
         if self._stopped.is_set():

@@ -53,9 +53,10 @@ def build_page(model: str | None, dataset: str | None, access: Access, root: str
 
         if model is not None and not is_local(model):
             page.load(published, None, [audits.page, audits.dataset], api_visibility="private", show_progress="hidden")
-        audits.finished.then(
-            pass_on, [visitor, tried], [tried, runs], api_visibility="private", show_progress="hidden"
+        passed_on = audits.finished.then(
+            pass_on, [visitor, tried.model], [tried.model, runs], api_visibility="private", show_progress="hidden"
         )
+        tried.answer_after(passed_on.then)  # to an image that was given while the field held another model
     return page
 
 

@@ -1,7 +1,7 @@
 """The tab that tries a model on one image."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import gradio as gr
 
@@ -23,15 +23,19 @@ ACCURACIES = (0.9, 0.95, 0.99)
 EMPTY = '<div class="macs empty"><p>Give it an image: drop it, paste it, or take one with the camera.</p></div>'
 
 
-def try_tab(visitor: gr.State, access: Access, model: str) -> gr.Textbox:
+class TryTab(NamedTuple):
+    """The component that others need, and how its answer follows an event of theirs."""
+
+    model: gr.Textbox
+    answer_after: Callable[[Any], Any]
+
+
+def try_tab(visitor: gr.State, access: Access, model: str) -> TryTab:
     """
     Args:
         visitor (`gr.State`): Holds a [`Visitor`].
         access ([`Access`]): What visitors may name.
         model (`str`): What the field holds at first.
-
-    Returns:
-        `gr.Textbox`: The field of the model.
     """
     with gr.Row():
         with gr.Column(scale=3, min_width=290):
@@ -77,11 +81,15 @@ def try_tab(visitor: gr.State, access: Access, model: str) -> gr.Textbox:
 
     event = {"api_visibility": "private", "show_progress": "hidden", "trigger_mode": "always_last"}
     event |= {"concurrency_limit": ANSWERS_AT_ONCE, "concurrency_id": "try"}
+
+    def answer_after(trigger: Any) -> Any:
+        return trigger(show, [visitor, *fields], [page, coverage, accuracy], **event)
+
     for trigger in (field.change for field in fields if field is not model_field):
-        trigger(show, [visitor, *fields], [page, coverage, accuracy], **event)
+        answer_after(trigger)
     for trigger in (model_field.submit, model_field.blur):
-        trigger(show, [visitor, *fields], [page, coverage, accuracy], **event)
-    return model_field
+        answer_after(trigger)
+    return TryTab(model_field, answer_after)
 
 
 def _levels(shares: Sequence[float]) -> list[tuple[str, float]]:

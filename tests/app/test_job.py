@@ -41,7 +41,9 @@ def test_cancelled_work_ends_at_its_next_step() -> None:
         steps.append(3)
 
     job = Job(work)
+    assert not job.is_cancelled
     job.cancel()
+    assert job.is_cancelled
     cancelled.set()
     assert job.wait(10)
     assert 3 not in steps and (job.result, job.error) == (None, None)

@@ -37,7 +37,8 @@ def finished(page: "Page") -> str:
 
 def failed(page: "Page") -> str:
     page.locator("#status [role=alert]").wait_for()
-    assert page.locator("#start").is_enabled() and not page.locator("#cancel").is_visible()
+    page.wait_for_selector("#start:not([disabled])")
+    page.locator("#cancel").wait_for(state="hidden")
     return page.locator("#status").inner_text()
 
 
@@ -152,7 +153,8 @@ def test_two_visitors_at_once(visit: Visit, tmp_path: Path) -> None:
     give_image(one, tmp_path)
     one.locator("#answer .verdict").wait_for()
     assert other.locator("#answer .verdict").count() == 0
-    assert other.locator("#try-model textarea, #try-model input").first.input_value() == "calm"
+    named = "document.querySelector('#try-model textarea, #try-model input').value === 'calm'"
+    other.wait_for_function(named)
 
 
 def test_names_with_markup_are_only_names(visit: Visit, tmp_path: Path) -> None:
@@ -164,8 +166,8 @@ def test_names_with_markup_are_only_names(visit: Visit, tmp_path: Path) -> None:
         assert name in report
     tab(page, "Try")
     give_image(page, tmp_path)
-    page.locator("#answer .verdict").wait_for()
-    assert all(name in page.locator("#answer").inner_text() for name in HOSTILE)
+    for name in HOSTILE:  # the model that was audited answers, also where the image came before its name was passed on
+        page.locator("#answer").get_by_text(name).first.wait_for()
     assert page.evaluate("window.pwned") is None
     assert page.locator("#report img[src=x]").count() == 0
 

@@ -70,8 +70,10 @@ def level_table(processor: Any) -> torch.Tensor:
     What `processor` makes of each of the 256 levels of a pixel, per channel of its output: a table `(3, 256)`, in the
     type of its `pixel_values`.
     """
-    greys = [_process(processor, (level, level, level)) for level in range(256)]
-    return torch.stack([grey[:, grey.shape[1] // 2, grey.shape[2] // 2] for grey in greys], dim=1)
+    greys = [Image.new("RGB", (48, 48), (level, level, level)) for level in range(256)]
+    pieces = (greys[start : start + 32] for start in range(0, 256, 32))
+    prepared = (processor(piece, return_tensors="pt")["pixel_values"] for piece in pieces)
+    return torch.cat([images[:, :, images.shape[2] // 2, images.shape[3] // 2] for images in prepared]).T.contiguous()
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ def verdict(report: EvaluationReport) -> Verdict:
         headline = TOO_FEW
     if report.has_temperature and before in ("overconfident", "underconfident"):
         effect = "repairs it" if published == "trusted" else "helps"
+        effect = "changes little" if abs(report.temperature.value - 1) < NO_CHANGE else effect
         effect = effect if report.is_calibrated else "does not help beyond chance"
         headline += f", and a temperature {effect}"
     return Verdict(published, headline, _ability(report), _confidence(report, before))
@@ -98,17 +99,17 @@ def _confidence(report: EvaluationReport, trust: Trust) -> str:
         "overconfident": f"Its confidence is {gap:.1f} points too high on average, more than chance explains",
         "underconfident": f"Its confidence is {-gap:.1f} points too low on average, more than chance explains",
     }[trust]
-    return f"{text}{_temperature(report)}."
+    return f"{text}{_temperature(report, trust)}."
 
 
-def _temperature(report: EvaluationReport) -> str:
+def _temperature(report: EvaluationReport, trust: Trust) -> str:
     """What it does to the calibration error, as the end of a sentence."""
     if report.temperature is None or report.after is None:
         return ""
     if report.temperature.reason is not None:
         return f"; no temperature was fitted ({report.temperature.reason})"
     value = report.temperature.value
-    if abs(value - 1) < NO_CHANGE:
+    if abs(value - 1) < NO_CHANGE and trust in ("trusted", "unknown"):
         return f"; the temperature that fits best is {value:.2f}, so there is nothing to repair"
     before, after = (_percent(part.metrics["ece"].value) for part in (report.before, report.after))
     chance = _percent(report.after.noise_floor)

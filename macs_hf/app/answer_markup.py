@@ -55,7 +55,7 @@ def _headline(answer: Answer, severity: int, accuracy: float) -> str:
     if threshold is not None:
         said += f" {NO_PROMISE}" if severity else f" At least {share} of answers this sure are right."
     elif answer.calibration.answers:
-        said += f" It promises nothing for {share}."
+        said += f" How sure it must be for {share} of answers to be right is not known."
     return f'<header class="verdict {kind}"><h2>{name}</h2><p>{said}</p></header>'
 
 

@@ -52,7 +52,7 @@ def test_no_promise_is_made_for_a_corrupted_image() -> None:
 
 def test_what_is_not_promised_is_said() -> None:
     page = answer_page(answer((0.1, 0.85, 0.05)), 0, None, 0.8, 0.99)
-    assert headline(page).endswith("It promises nothing for 99 %.")
+    assert headline(page).endswith("How sure it must be for 99 % of answers to be right is not known.")
     assert "Nothing is promised for 80" in said(page)
 
 

@@ -1,6 +1,7 @@
 """Finished runs on the same test images, compared image by image: `macs-hf compare`."""
 
 import logging
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,15 @@ logger = logging.getLogger(__name__)
 COVERED = {
     "images": "One run a side: the intervals cover other test images, not another training run.",
     "images and seeds": "The intervals cover other test images and other training runs.",
+}
+
+# What the shorter names of the terminal's table stand for, by how they begin.
+EXPLAINED = {
+    "ece": "debiased_ece: less what chance adds; confidence_gap: mean confidence minus accuracy, best at 0",
+    "aurc": "aurc: share of wrong answers among the surest, averaged over how many are answered; excess_aurc: what a "
+    "better order could save",
+    "coverage": "coverage_at_5%_risk: how many images can be answered, surest first, with 5 % wrong",
+    "mean15": "mean15, mean19: accuracy under the standard 15 and under all 19 corruptions, over five severities",
 }
 
 
@@ -66,7 +76,9 @@ def comparison_table(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> str:
         value, low, high = shown_difference(metric, result)
         interval = f"[{low}, {high}]"
         lines.append(f"{metric:<21}{of_a:>9}{of_b:>9}{value:>9}{interval:>19}  {verdicts[result.verdict]}")
-    return "\n".join(lines)
+    told = [text for name, text in EXPLAINED.items() if any(metric.startswith(name) for metric in found)]
+    notes = (textwrap.fill(text, 79, subsequent_indent="  ") for text in told)
+    return "\n".join([*lines, "", *notes])
 
 
 def _check_same_images(a: Run, b: Run) -> None:

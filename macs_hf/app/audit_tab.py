@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gradio as gr
+from gradio.components import Component
 
 from ..report.markup import percent, text
 from .access import Access
@@ -40,6 +41,63 @@ def audit_tab(visitor: gr.State, access: Access, model: str, dataset: str, first
         model, dataset (`str`): What the fields hold at first.
         first_page (`str`, *optional*): What to show before the first audit.
     """
+    fields, start, cancel = _form(model, dataset)
+    status = gr.HTML(apply_default_css=False, elem_id="status")
+    page = gr.HTML(first_page or EMPTY, apply_default_css=False, elem_id="report")
+    with gr.Column(visible=False, elem_classes="take") as take:
+        download_panel(visitor)
+
+    def run(who: Visitor, *values: Any) -> Iterator[dict]:
+        yield {start: gr.update(interactive=False), cancel: gr.update(visible=True), status: progress_bar(None)}
+        if who.job is not None and who.job.is_running and not who.job.is_cancelled:
+            yield {status: notice("An audit of yours is still running. Cancel it, or wait.")}
+            return
+        try:
+            while who.job is not None and not who.job.wait(POLL_SECONDS):
+                yield {status: progress_bar(ENDING)}
+            job = who.job = start_audit(who, access, dict(zip(fields, values, strict=True)))
+            try:
+                while not job.wait(POLL_SECONDS):
+                    yield {status: progress_bar(ENDING if job.is_cancelled else job.progress)}
+            finally:
+                job.cancel()  # does nothing if it is over; a visitor who left does not keep the server busy
+            if job.error is not None:
+                yield {status: notice(job.error)}
+            elif job.result is not None:
+                who.keep(job.result)
+                has_temperature = job.result.report.has_temperature
+                yield {status: "", page: audit_page(job.result), take: gr.update(visible=has_temperature)}
+            else:
+                yield {status: notice("Cancelled.", "note")}
+        except Exception as error:
+            yield {status: notice(explain(error))}
+        finally:
+            # Trainers and figures refer to themselves, and Python would let many pile up beside its loaded libraries.
+            gc.collect()
+
+    def stop(who: Visitor) -> None:
+        if who.job is not None:
+            who.job.cancel()  # `run` shows it
+
+    private = {"api_visibility": "private", "show_progress": "hidden"}
+    running = start.click(
+        run,
+        [visitor, *fields.values()],
+        [start, cancel, status, page, take],
+        concurrency_limit=AUDITS_AT_ONCE,
+        concurrency_id="audit",
+        **private,
+    )
+    # Gradio ignores a click while the last one's event is open, also after it has shown everything it had to show.
+    ready = running.then(
+        lambda: (gr.update(interactive=True), gr.update(visible=False)), None, [start, cancel], **private
+    )
+    cancel.click(stop, visitor, None, queue=False, **private)
+    return AuditTab(fields["dataset"], page, ready)
+
+
+def _form(model: str, dataset: str) -> tuple[dict[str, Component], gr.Button, gr.Button]:
+    """The fields, by the names that [`AuditRequest`] has for them, and the two buttons."""
     with gr.Row():
         with gr.Column(scale=5, min_width=280):
             model_field = gr.Textbox(
@@ -91,11 +149,6 @@ def audit_tab(visitor: gr.State, access: Access, model: str, dataset: str, first
         image_column = gr.Textbox(label="Image column", min_width=140)
         label_column = gr.Textbox(label="Label column", min_width=140)
         revision = gr.Textbox(label="Revision", placeholder="of the model", min_width=140)
-    status = gr.HTML(apply_default_css=False, elem_id="status")
-    page = gr.HTML(first_page or EMPTY, apply_default_css=False, elem_id="report")
-    with gr.Column(visible=False, elem_classes="take") as take:
-        download_panel(visitor)
-
     fields = {
         "model": model_field,
         "dataset": dataset_field,
@@ -110,55 +163,7 @@ def audit_tab(visitor: gr.State, access: Access, model: str, dataset: str, first
         "corrupted_images": corrupted,
         "calibrate": calibrate,
     }
-
-    def run(who: Visitor, *values: Any) -> Iterator[dict]:
-        yield {start: gr.update(interactive=False), cancel: gr.update(visible=True), status: progress_bar(None)}
-        if who.job is not None and who.job.is_running and not who.job.is_cancelled:
-            yield {status: notice("An audit of yours is still running. Cancel it, or wait.")}
-            return
-        try:
-            while who.job is not None and not who.job.wait(POLL_SECONDS):
-                yield {status: progress_bar(ENDING)}
-            job = who.job = start_audit(who, access, dict(zip(fields, values, strict=True)))
-            try:
-                while not job.wait(POLL_SECONDS):
-                    yield {status: progress_bar(ENDING if job.is_cancelled else job.progress)}
-            finally:
-                job.cancel()  # does nothing if it is over; a visitor who left does not keep the server busy
-            if job.error is not None:
-                yield {status: notice(job.error)}
-            elif job.result is not None:
-                who.keep(job.result)
-                has_temperature = job.result.report.has_temperature
-                yield {status: "", page: audit_page(job.result), take: gr.update(visible=has_temperature)}
-            else:
-                yield {status: notice("Cancelled.", "note")}
-        except Exception as error:
-            yield {status: notice(explain(error))}
-        finally:
-            # Trainers and figures refer to themselves, and Python would let many pile up beside its loaded libraries.
-            gc.collect()
-
-    def stop(who: Visitor) -> str:
-        if who.job is not None:
-            who.job.cancel()
-        return progress_bar(ENDING)
-
-    private = {"api_visibility": "private", "show_progress": "hidden"}
-    running = start.click(
-        run,
-        [visitor, *fields.values()],
-        [start, cancel, status, page, take],
-        concurrency_limit=AUDITS_AT_ONCE,
-        concurrency_id="audit",
-        **private,
-    )
-    # Gradio ignores a click while the last one's event is open, also after it has shown everything it had to show.
-    ready = running.then(
-        lambda: (gr.update(interactive=True), gr.update(visible=False)), None, [start, cancel], **private
-    )
-    cancel.click(stop, visitor, status, queue=False, **private)
-    return AuditTab(dataset_field, page, ready)
+    return fields, start, cancel
 
 
 def start_audit(visitor: Visitor, access: Access, fields: dict[str, Any]) -> Job:

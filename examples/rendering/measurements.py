@@ -268,14 +268,15 @@ def exported() -> str:
     sets = re.search(r"^\| promised.*?(?=\n\n)", card, re.DOTALL | re.MULTILINE)[0]
     speed = load("exporting")
     text = (
-        f"An example, {speed['description']}, on {found.n:,} test images "
+        f"An example from the study, `{found.model}`, on {found.n:,} test images "
         "([export.json](../model_cards/exported/export.json)):"
     )
     ratios = ", ".join(f"{name} {value:.1f} times" for name, value in speed["times_faster_than_pytorch"].items())
     lines = [
         f"{temperature_sentence(found)} The logits of the float32 file differ from PyTorch's by at most "
         f"{found.agreement.largest_difference:.1e}.",
-        f"Images per second over PyTorch, on {speed['device']}, batches of {speed['batch_size']}: {ratios} "
+        f"Images per second over PyTorch, {speed['description'].partition(',')[0]}, on {speed['device']}, batches of "
+        f"{speed['batch_size']}: {ratios} "
         "([exporting.json](../model_cards/benchmarks/exporting.json)).",
     ]
     return "\n\n".join([text, table, lines[0], sets, lines[1]])

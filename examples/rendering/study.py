@@ -71,7 +71,18 @@ def finetuning() -> str:
         if rows.count("\n") > 1:
             parts += [f"**{table.title}**", rows]
     parts.append("![Accuracy, robustness and likelihood of each method](../model_cards/study/methods.png)")
-    return "\n\n".join([*parts, claims_table(folder)])
+    return "\n\n".join([*parts, conditions(), claims_table(folder)])
+
+
+def conditions() -> str:
+    """What the recipe that the search chose had to show on other seeds, and what became of it."""
+    claims = [row for row in _claims() if row["family"] == "recommended" or row["pair"] == "recommended over ce"]
+    rows = ["| condition | found | outcome |", "| --- | --- | --- |"]
+    for row in claims:
+        found = f"{METRICS[row['metric']].title}, `{row['pair']}`: {_numbers(row)}"
+        rows.append(f"| {row['claim']} | {found} | {row['outcome']} |")
+    text = "**What `recommended` has to show**, on seeds that the search did not use:"
+    return "\n".join([text, "", *rows])
 
 
 def results() -> str:
@@ -83,8 +94,7 @@ def results() -> str:
         f"recommended minus {CONTROL}": "`recommended` minus its control",
     }
     metrics = ("accuracy", "mean15", "nll_after", "corrupted_nll")
-    with (CARDS / "study" / "claims.csv").open(newline="", encoding="utf-8") as file:
-        claims = [row for row in csv.DictReader(file) if row["low"] and row["family"] in FAMILIES]
+    claims = [row for row in _claims() if row["family"] in FAMILIES]
     found = {(row["metric"], row["pair"]): row for row in claims if row["dataset"] == "cifar10"}
     shown = [pair for pair in pairs if any((metric, pair) in found for metric in metrics)]
     lines = ["| | " + " | ".join(pairs[pair] for pair in shown) + " |", "| --- |" + " --- |" * len(shown)]
@@ -104,12 +114,22 @@ def results() -> str:
     return "\n".join([*lines, "", note])
 
 
+def _claims() -> list[dict[str, str]]:
+    """Those of the study for which there are runs."""
+    with (CARDS / "study" / "claims.csv").open(newline="", encoding="utf-8") as file:
+        return [row for row in csv.DictReader(file) if row["low"]]
+
+
 def _difference_cell(row: dict[str, str] | None) -> str:
-    if row is None:
-        return "-"
+    return "-" if row is None else f"{_numbers(row)}, {row['outcome']}"
+
+
+def _numbers(row: dict[str, str]) -> str:
+    """A difference with its sign, or a ratio, and its interval."""
+    sign = "" if row["metric"] == "overhead" else "+"
     numbers = (float(row[name]) for name in ("difference", "low", "high"))
-    value, low, high = (f"{number:+.{METRICS[row['metric']].decimals}f}" for number in numbers)
-    return f"{value} [{low}, {high}], {row['outcome']}"
+    value, low, high = (f"{number:{sign}.{METRICS[row['metric']].decimals}f}" for number in numbers)
+    return f"{value} [{low}, {high}]"
 
 
 def findings() -> str:

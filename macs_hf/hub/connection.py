@@ -16,7 +16,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import get_session, httpx, validate_repo_id
 
-from .failure_reasons import WRONG_TOKEN
+from .failure_reasons import WRONG_TOKEN, forget_refusals, why_unreadable
 
 
 TIMEOUT_SECONDS = 5.0
@@ -133,10 +133,13 @@ def hub_needed(what: str, name_or_path: str, repo_type: str = "model", revision:
         yield
         return
     require_repo(what, name_or_path, repo_type, revision)
+    forget_refusals()
     try:
         yield
-    except OSError as error:
-        if not constants.HF_HUB_OFFLINE:
+    except Exception as error:
+        if not constants.HF_HUB_OFFLINE and (reason := why_unreadable(what, error)) is not None:
+            raise reason from error
+        if not constants.HF_HUB_OFFLINE or not isinstance(error, OSError):
             raise
         raise ConnectionError(
             f"{what} is neither a local folder nor wholly in the cache, and HF_HUB_OFFLINE=1 forbids downloading it. "

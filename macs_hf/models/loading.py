@@ -1,5 +1,6 @@
 """A Hub, timm or local image classifier with a head for given labels, and the processor that feeds it."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -145,8 +146,8 @@ def _load(
                 f"Model {path!r} has no model.safetensors. Weights in other files, such as pickles, which may run "
                 "code, are not loaded: convert them, or choose another model."
             ) from error
-        if "valid JSON" in str(error):
-            raise ValueError(f"Model {path!r} cannot be loaded: {error}") from error
+        if damaged := re.search(r"([^/\\]+)' is not a valid JSON file", str(error)):  # a path in the cache
+            raise ValueError(f"Model {path!r} cannot be loaded: its {damaged[1]} is not a valid JSON file.") from error
         raise  # another missing file or the Hub, which say so themselves
     except Exception as error:
         if "trust_remote_code" in str(error):

@@ -23,11 +23,14 @@ CALIBRATE = "calibrate --push_to_hub alice/x"
 MODEL = "!evaluate alice/model --dataset data --cpu --output_dir out"
 DATA = "train --dataset alice/photos"
 SILENT = "has not answered for"
+LATER = "HTTP 429 (too many requests) and asks to wait for 300 s"
 OFTEN = 99
 
 
-def fault(route: str, status: int | None = None, cut: str | None = None, times: int = OFTEN) -> Prepare:
-    return lambda hub: hub.inject(route, status=status, cut=cut, times=times)
+def fault(
+    route: str, status: int | None = None, cut: str | None = None, ending: str = "", retry_after: int | None = None
+) -> Prepare:
+    return lambda hub: hub.inject(route, status=status, cut=cut, times=OFTEN, ending=ending, retry_after=retry_after)
 
 
 def token(value: str) -> Prepare:
@@ -112,6 +115,35 @@ HUB = [
     ("model, files 503", MODEL, "answers with HTTP 503", model(fault("resolve", 503))),
     ("dataset, list 500", DATA, "HTTP 500", photos(fault("info", 500))),
     ("dataset, files 503", DATA, "HTTP 503", photos(fault("resolve", 503))),
+    ("model, wait for minutes", MODEL, LATER, model(fault("resolve", 429, retry_after=300))),
+    ("dataset, wait for minutes", DATA, LATER, photos(fault("resolve", 429, retry_after=300))),
+    ("push, wait for minutes", PUSH, LATER, fault("preupload", 429, retry_after=300)),
+    # One file fails
+    *(
+        (
+            f"{name} {code}",
+            MODEL,
+            f"cannot be read: {why} {name.strip('/')} (HTTP {code})",
+            model(fault("resolve", code, ending=name)),
+        )
+        for name in ("/config.json", "preprocessor_config.json", "model.safetensors")
+        for code, why in ((403, "your token may not read"), (404, "the Hub does not find"))
+    ),
+    *(
+        (
+            f"{name} cut",
+            MODEL,
+            f"the connection was cut (at {name.strip('/')})",
+            model(fault("resolve", cut="body", ending=name)),
+        )
+        for name in ("/config.json", "preprocessor_config.json", "model.safetensors")
+    ),
+    ("storage 403", MODEL, "your token may not read a file of it (HTTP 403)", model(fault("download", 403))),
+    ("storage cut", MODEL, "the connection was cut (at a file of it)", model(fault("download", cut="body"))),
+    ("photo 403", DATA, "may not read train/ant/0.png (HTTP 403)", photos(fault("resolve", 403, ending="0.png"))),
+    ("photo 404", DATA, "does not find train/ant/0.png (HTTP 404)", photos(fault("resolve", 404, ending="0.png"))),
+    ("photo cut", DATA, "was cut (at train/ant/0.png)", photos(fault("resolve", cut="body", ending="0.png"))),
+    ("photos, list 403", DATA, "may not read its list of files (HTTP 403)", photos(fault("tree", 403))),
     # It refuses
     *((f"{words[:10]}, nobody is logged in", words, "you are not logged in", token("")) for words in (PUSH, TRAIN)),
     *((f"{words[:10]}, unknown token", words, "does not know your token", token("hf_no")) for words in (PUSH, TRAIN)),
@@ -160,7 +192,7 @@ HUB = [
     ),
     ("a pickle", MODEL, "model.safetensors", model(weights=None, pickle=hostile_pickle())),
     ("damaged weights", MODEL, "the file is damaged or incomplete", model(weights=b"\x10")),
-    ("a damaged config", MODEL, "is not a valid JSON file", model(config=b"{")),
+    ("a damaged config", MODEL, "cannot be loaded: its config.json is not a valid JSON file", model(config=b"{")),
     ("a loading script", DATA, "Dataset scripts are no longer supported", script),
 ]
 
@@ -181,6 +213,7 @@ def test_hub(
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_ENDPOINT", hub.endpoint)
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)  # between repetitions
     monkeypatch.setattr("builtins.input", lambda *args: "y")  # whoever asks gets a yes
     prepare(hub)
     # A card says where the model is: that of another place is rendered again.

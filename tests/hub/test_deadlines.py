@@ -71,12 +71,40 @@ def test_errors_are_repeated_for_a_shorter_time(clock: Clock) -> None:
 def test_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     waiting = Deadline()
     with caplog.at_level(logging.WARNING):
-        waiting.say("GET /a")
-        waiting.say("GET /b")
+        waiting.say("the Hub to answer GET /a", 45)
+        waiting.say("the Hub to answer GET /b", 45)
     assert [record.message for record in caplog.records] == [
-        f"Waiting for {constants.ENDPOINT} to answer GET /a; giving up after 45 s."
+        "Waiting for the Hub to answer GET /a; giving up after 45 s."
     ]
     assert deadlines.SAY_AFTER == 5 and deadlines.GIVE_UP_AFTER < 60
+
+
+def test_repetitions_are_said_before_five_seconds_are_over(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    waiting = Deadline()
+    said = []
+    for pause in (1, 2, 4, 8):  # as the Hub's client waits
+        waiting.fail(clock.now, "answers with HTTP 429", 45, "GET /a")
+        waiting.expect_repetition(None, 45, "GET /a")
+        said.append(len(caplog.records))
+        clock.now += pause
+    assert said == [0, 0, 1, 1]  # after 3 s: the next pause would end after 7 s
+    assert caplog.messages == [
+        f"Waiting for {constants.ENDPOINT}, which answers with HTTP 429 (GET /a); giving up after 45 s."
+    ]
+
+
+@pytest.mark.parametrize(("pause", "said"), [(4, 0), (30, 1)])
+def test_a_pause_that_the_hub_asks_for_is_said_at_once(
+    pause: int, said: int, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = Deadline()
+    waiting.fail(clock.now, "answers with HTTP 429", 45, "GET /a")
+    waiting.expect_repetition(pause, 45, "GET /a")
+    assert len(caplog.records) == said
+    clock.now += 20
+    waiting.fail(clock.now, "answers with HTTP 429", 45, "GET /a")
+    with pytest.raises(HubSilentError, match=r"answers with HTTP 429 and asks to wait for 26 s \(GET /a\)$"):
+        waiting.expect_repetition(26, 45, "GET /a")
 
 
 @pytest.fixture
@@ -110,3 +138,20 @@ def test_shorter_deadlines_stay_and_waiting_is_limited_once(patient: HubServer) 
         client.get(f"{patient.endpoint}/api/whoami-v2", timeout=0.05)
     client.get(f"{patient.endpoint}/api/models")
     assert client.deadline.left("GET /") == 0.5
+
+
+def test_a_pause_of_minutes_is_not_waited_for(patient: HubServer) -> None:
+    patient.inject("whoami", status=429, retry_after=300)
+    with pytest.raises(HubSilentError, match=r"HTTP 429 \(too many requests\) and asks to wait for 300 s"):
+        get_session().get(f"{patient.endpoint}/api/whoami-v2")
+
+
+def test_pauses_are_read_as_the_client_reads_them() -> None:
+    def answer(status: int, **headers: str) -> httpx.Response:
+        return httpx.Response(status, headers=headers)
+
+    limit = '"api";r=0;t=55'
+    assert deadlines._pause(answer(429, ratelimit=limit)) == 55
+    assert deadlines._pause(answer(503, ratelimit=limit)) is None
+    assert deadlines._pause(answer(503, **{"Retry-After": "7"})) == 7
+    assert deadlines._pause(answer(429, **{"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"})) is None

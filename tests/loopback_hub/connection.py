@@ -34,6 +34,8 @@ class Fault:
     cut: str | None
     times: int
     skip: int
+    ending: str
+    retry_after: int | None
 
 
 class Request(NamedTuple):
@@ -76,7 +78,7 @@ class Connection(BaseHTTPRequestHandler):
         self.body, self.answer_lost = b"", False
         try:
             try:
-                self._answer(self.server.take_fault(self.route))
+                self._answer(self.server.take_fault(self.route, url.path))
             except HubError as error:
                 self._send_error(error)
             except (Cut, ConnectionError):
@@ -101,7 +103,8 @@ class Connection(BaseHTTPRequestHandler):
         if self.route != "upload" or (fault and fault.status):  # uploads are streamed to disk
             self.body = b"".join(self.incoming)
         if fault and fault.status:
-            raise HubError(fault.status, "injected fault")
+            later = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
+            raise HubError(fault.status, "injected fault", **later)
         self.answer_lost = fault is not None
         if token := self.headers.get("Authorization", "").removeprefix("Bearer ").strip():
             self.account = self.server.accounts.get(token)

@@ -102,7 +102,15 @@ class HubServer(ThreadingHTTPServer):
         }
 
     def inject(
-        self, route: str, *, status: int | None = None, cut: str | None = None, times: int = 1, skip: int = 0
+        self,
+        route: str,
+        *,
+        status: int | None = None,
+        cut: str | None = None,
+        times: int = 1,
+        skip: int = 0,
+        ending: str = "",
+        retry_after: int | None = None,
     ) -> None:
         """Let the next `times` requests of `route` fail, after letting `skip` of them through.
 
@@ -112,21 +120,23 @@ class HubServer(ThreadingHTTPServer):
                 429, 500, 502, 503, 504 and cuts up to five times, over 23 s; but not `commit` or `create`.
             cut (`str`, *optional*): `"body"` resets the connection in the middle of the request's body, `"answer"`
                 does the request and resets the connection instead of answering, `"hang"` never answers.
+            ending (`str`, *optional*): only requests whose path ends so, such as those of one file.
+            retry_after (`int`, *optional*): seconds that the answer asks the client to wait.
         """
         if route not in {name for name, _, _ in ROUTES}:
             raise ValueError(f"unknown route {route!r}: see ROUTES")
         if (status is None) == (cut is None) or cut not in (None, "body", "answer", "hang"):
             raise ValueError(f"give either a status or cut='body', 'answer' or 'hang', not {status=} and {cut=}")
         with self._lock:
-            self._faults.append(Fault(route, status, cut, times, skip))
+            self._faults.append(Fault(route, status, cut, times, skip, ending, retry_after))
 
     def clear_faults(self) -> None:
         with self._lock:
             self._faults.clear()
 
-    def take_fault(self, route: str | None) -> Fault | None:
+    def take_fault(self, route: str | None, path: str) -> Fault | None:
         with self._lock:
-            fault = next((f for f in self._faults if f.route == route), None)
+            fault = next((f for f in self._faults if f.route == route and path.endswith(f.ending)), None)
             if fault is None:
                 return None
             if fault.skip:

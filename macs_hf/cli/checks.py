@@ -78,6 +78,25 @@ def check_training_arguments(args: Any, trackers: Mapping[str, bool] | None = No
     _check_trackers(args.report_to, _known_trackers() if trackers is None else trackers)
 
 
+def check_warmup(args: Any, images: int | None) -> None:
+    """
+    Refuse to warm up for longer than the run.
+
+    Args:
+        args ([`~transformers.TrainingArguments`]): As parsed.
+        images (`int`, *optional*): In the training set; `None` for a stream, whose `max_steps` is given.
+    """
+    steps = args.max_steps
+    if steps < 1:
+        batches = math.ceil(images / (args.per_device_train_batch_size * args.world_size))
+        steps = math.ceil(args.num_train_epochs * math.ceil(batches / args.gradient_accumulation_steps))
+    if args.warmup_steps > steps:
+        raise ValueError(
+            f"warmup_steps={args.warmup_steps:g} is more than the {steps:,} steps of the run, which would end before it "
+            "has reached its learning rate. Give fewer steps, or a share of them below 1."
+        )
+
+
 def check_disk(args: Any, model: Any) -> None:
     """
     Refuse a run whose checkpoints and final model do not fit on the disk, as far as their sizes are known.

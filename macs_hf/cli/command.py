@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..disk.secrets import refuse_secrets
+from ..disk.terminal_text import refuse_nul
 from .errors import plain_errors
 
 
@@ -13,6 +14,7 @@ def running(name: str, options: argparse.Namespace) -> Iterator[None]:
     """Inside, `macs-hf NAME` runs: no option holds a secret, requests to the Hub have deadlines, errors are plain."""
     with plain_errors(f"macs-hf {name}", vars(options)):
         refuse_secrets(vars(options))
+        refuse_nul(vars(options))
         from ..hub.deadlines import limit_waiting
 
         limit_waiting()

@@ -39,7 +39,7 @@ from ..training.run_identity import identity_of
 from ..training.screen import Screen
 from ..training.terminal import TerminalCallback
 from ..training.trainer import MaCSTrainer
-from .checks import check_disk
+from .checks import check_disk, check_warmup
 from .dataset_options import chosen_source
 from .errors import ends_on_signals, plain_errors
 from .folders import check_output_dir, folder_name
@@ -119,6 +119,7 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen
             max_calibration_samples=script.max_calibration_samples,
         )
     splits = smaller_training_set(splits, script.data_fraction, script.max_train_samples, args.seed)
+    check_warmup(args, None if script.streaming else len(splits.train))
 
     # ---- Model: a fresh head, or a whole network, is drawn from the seed ----
     if script.model in FROM_SCRATCH:

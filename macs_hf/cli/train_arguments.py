@@ -10,6 +10,7 @@ import torch
 from transformers import HfArgumentParser
 
 from ..disk.secrets import refuse_secrets
+from ..disk.terminal_text import refuse_nul
 from ..models.loading import FROM_SCRATCH
 from ..objective import METHODS
 from ..training.arguments import MaCSTrainingArguments
@@ -155,6 +156,10 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
         meant = f" Did you mean --{similar[0]}?" if similar else ""
         raise ValueError(f"Unknown arguments: {' '.join(unknown)}.{meant} --help-all lists all arguments.")
     refuse_secrets({name: value for name, value in {**vars(script), **vars(args)}.items() if name != "hub_token"})
+    refuse_nul({**vars(script), **vars(args)})
+    if args.do_train is False:
+        raise ValueError(f"do_train=False: {PROGRAM} trains. To measure a model, run `macs-hf evaluate MODEL`.")
+    args.do_train = False  # as transformers has it: what is recorded of a run does not depend on it
     check_training_arguments(args)
     return script, args
 
@@ -162,6 +167,7 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
 def make_parser(argv: list[str]) -> tuple[HfArgumentParser, list[str]]:
     """A parser with the defaults that the dataset, the model and the method ask for, and the flags it is for."""
     settings = {}
+    refuse_nul({"settings": argv[:1]})
     if argv and argv[0].endswith((".json", ".yaml", ".yml")):
         settings, argv = read_settings(argv[0], *CLASSES), argv[1:]
     usual = {"allow_abbrev": False, "add_help": False, "prog": PROGRAM, "usage": USAGE}
@@ -169,5 +175,6 @@ def make_parser(argv: list[str]) -> tuple[HfArgumentParser, list[str]]:
     first.set_defaults(**{name: value for name, value in settings.items() if hasattr(ScriptArguments, name)})
     script = first.parse_args_into_dataclasses(argv, return_remaining_strings=True)[0]
     parser = HfArgumentParser(CLASSES, **usual)
-    parser.set_defaults(**script_defaults(script) | METHODS[script.method] | settings)
+    # transformers' own default is False, and means nothing: None tells it from a wish.
+    parser.set_defaults(**script_defaults(script) | METHODS[script.method] | {"do_train": None} | settings)
     return parser, argv

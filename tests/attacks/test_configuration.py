@@ -1,5 +1,8 @@
 """Attacks by files of settings."""
 
+import os
+from pathlib import Path
+
 import pytest
 from attacks.changes import write
 from attacks.conftest import QUICK, Attack
@@ -58,6 +61,8 @@ CONFIGURATION = [
     ("output_dir: ''\n", "--output_dir '' is empty. Name a folder"),
     ("".join(f"k{number}: 1\n" for number in range(30_000)), "Unknown settings"),
     ("# " + "x" * 2_000_000, "too large for settings (the limit is 1,000,000 bytes)"),
+    ('dataset: "a\\0b"\n', "--dataset 'a\\x00b' has a NUL character"),
+    ("do_train: false\n", "--do_train False: macs-hf train trains"),
     ("num_train_epochs: 0\n", "--num_train_epochs 0.0 must be a finite number above 0"),
 ]
 # Flags win over settings, so those that settings are to change are left out.
@@ -91,7 +96,9 @@ def test_variables(
     [
         ("missing.yaml", "No such file or directory: 'missing.yaml'"),
         ("data.yaml", "Is a directory: 'data.yaml'"),
+        ("pipe.yaml", "pipe.yaml is a pipe, or too large for settings"),
     ],
 )
-def test_files_that_cannot_be_read(name: str, sentence: str, attack: Attack) -> None:
+def test_files_that_cannot_be_read(name: str, sentence: str, attack: Attack, place: Path) -> None:
+    os.mkfifo(place / "pipe.yaml")  # nobody writes to it: reading would wait for ever
     attack(f"!train {name}", sentence, write("data.yaml/x", ""))

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from .inputs import ArrayLike, on_cpu
+from .inputs import ArrayLike, check_probability, on_cpu
 
 
 logger = logging.getLogger(__name__)
@@ -97,9 +97,7 @@ def abstention_report(
 ) -> AbstentionFit:
     """[`abstention_threshold`] with the number of answered samples, and the reason where there is no threshold."""
     for name, value in (("accuracy", accuracy), ("delta", delta)):
-        if not 0 < value < 1:
-            example = 0.95 if name == "accuracy" else 0.05
-            raise ValueError(f"{name} must lie between 0 and 1, such as {example}, got {value}.")
+        check_probability(name, value, 0.95 if name == "accuracy" else 0.05)
     confidence, correct = _checked(confidence, correct)
     reached = confidence >= THRESHOLDS[:, None]
     answered, right = reached.sum(1), (reached & correct).sum(1)

@@ -26,7 +26,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from .inputs import ArrayLike, checked_logits, checked_samples, chunks
+from .inputs import ArrayLike, check_number, check_probability, checked_logits, checked_samples, chunks
 
 
 Method = Literal["lac", "raps"]
@@ -98,8 +98,7 @@ def prediction_sets(logits: ArrayLike, threshold: float, method: Method = "lac",
 
     ```
     """
-    if not math.isfinite(threshold):
-        raise ValueError(f"threshold must be a finite number, got {threshold}.")
+    check_number("threshold", threshold)
     device = logits.device if isinstance(logits, Tensor) else None
     logits = checked_logits(logits)
     sets = torch.cat([class_scores(part, method) <= threshold for (part,) in chunks(logits)])
@@ -146,6 +145,5 @@ def class_scores(logits: Tensor, method: Method) -> Tensor:
 
 def _exact(coverage: float) -> Fraction:
     """0.95 as 19/20: in floating point, (n + 1) * 0.95 may lie just above a whole number, and be rounded up by one."""
-    if not 0 < coverage < 1:
-        raise ValueError(f"coverage must lie between 0 and 1, such as 0.9, got {coverage}.")
+    check_probability("coverage", coverage, 0.9)
     return Fraction(str(float(coverage)))

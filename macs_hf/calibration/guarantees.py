@@ -20,7 +20,7 @@ from ..report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGu
 from ..report.rows import SampleRows
 from .abstention import abstention_report
 from .conformal_sets import Method, class_scores, label_scores, threshold_of_scores
-from .inputs import ArrayLike, checked_samples, chunks, on_cpu
+from .inputs import ArrayLike, check_number, checked_samples, chunks, on_cpu
 from .temperature import TemperatureFit, fit_temperature_report
 
 
@@ -103,6 +103,7 @@ def make_guarantees(
     Returns:
         [`Guarantees`]: Without anything about test samples; [`measure_guarantees`] adds it.
     """
+    check_number("temperature", temperature)
     n = len(labels)
     facts = {"num_temperature": num_temperature, "num_guarantee": n, "num_test": 0, "exact": exact}
     facts["temperature"] = float(temperature)

@@ -1,7 +1,11 @@
 """Checked inputs of everything that is fitted on held-out data: logits and labels on the CPU, in pieces of float64."""
 
+import math
+import reprlib
 import warnings
 from collections.abc import Iterator, Sequence
+from numbers import Real
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,4 +61,27 @@ def _look_like_probabilities(rows: Tensor) -> bool:
 
 
 def on_cpu(values: ArrayLike) -> Tensor:
-    return values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+    if isinstance(values, Tensor):
+        return values.detach().cpu()
+    array = np.array(values)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"expected an array of numbers, got {reprlib.repr(values)}, which numpy reads as {array.dtype}."
+        )
+    return torch.from_numpy(array)
+
+
+def check_number(name: str, value: float) -> None:
+    """Refuse what is no finite number, text that looks like one included."""
+    if not _is_number(value) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}.")
+
+
+def check_probability(name: str, value: float, example: float) -> None:
+    """Refuse what does not lie between 0 and 1."""
+    if not _is_number(value) or not 0 < value < 1:
+        raise ValueError(f"{name} must lie between 0 and 1, a number such as {example}, got {value!r}.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) or (isinstance(value, Tensor | np.ndarray) and value.ndim == 0)

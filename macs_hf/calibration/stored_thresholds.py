@@ -16,6 +16,7 @@ from typing import Any
 from ..report.config_fields import forget_guarantees
 from ..report.guarantees import Guarantees
 from .conformal_sets import RAPS_K_REG, RAPS_LAMBDA
+from .inputs import check_probability
 
 
 def store_guarantees(config: Any, guarantees: Guarantees) -> None:
@@ -54,8 +55,7 @@ def stored_abstention_threshold(config: Any, accuracy: float) -> float | None:
     Returns:
         `float`, or `None` if the model's config promises no such accuracy.
     """
-    if not 0 < accuracy < 1:
-        raise ValueError(f"accuracy must lie between 0 and 1, such as 0.95, got {accuracy}.")
+    check_probability("accuracy", accuracy, 0.95)
     stored = vars(config).get("abstention_thresholds", {})
     enough = {float(key): threshold for key, threshold in stored.items() if key != "delta" and float(key) >= accuracy}
     return enough[min(enough)] if enough else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Literal, get_args
 
 
@@ -43,10 +43,10 @@ def check_bins(n_bins: int) -> None:
 
 
 def check_resamples(n_resamples: int) -> None:
-    if n_resamples < 1:
-        raise ValueError(f"n_resamples must be positive, got {n_resamples}")
+    if not isinstance(n_resamples, Integral) or n_resamples < 1:
+        raise ValueError(f"n_resamples must be positive, got {n_resamples!r}")
 
 
 def check_level(level: float) -> None:
-    if not 0 < level < 1:
+    if not isinstance(level, Real) or not 0 < level < 1:
         raise ValueError(f"level must be between 0 and 1, such as 0.95, got {level!r}")

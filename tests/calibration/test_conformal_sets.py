@@ -155,7 +155,7 @@ def test_arrays_lists_and_chunks_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(prediction_sets(logits.numpy(), threshold, "raps"), sets)
 
 
-@pytest.mark.parametrize("coverage", [0.0, 1.0, -0.1, 90, math.nan])
+@pytest.mark.parametrize("coverage", [0.0, 1.0, -0.1, 90, math.nan, "0.9", None, [0.9]])
 def test_coverage_lies_between_0_and_1(coverage: float) -> None:
     with pytest.raises(ValueError, match="coverage must lie between 0 and 1"):
         prediction_set_threshold(*samples(200), coverage)
@@ -167,6 +167,10 @@ def test_wrong_inputs_are_refused() -> None:
         prediction_set_threshold(logits, labels.float())
     with pytest.raises(ValueError, match="Label 10 of row 3"):
         prediction_set_threshold(logits, labels.index_fill(0, torch.tensor([3]), 10))
+    with pytest.raises(ValueError, match=r"^threshold must be a finite number, got '0.5'\.$"):
+        prediction_sets(logits, "0.5")
+    with pytest.raises(ValueError, match=r"expected an array of numbers, got \['a', 'b'\]"):
+        prediction_set_threshold(logits, ["a", "b"])
     with pytest.raises(ValueError, match="there is no method 'aps': choose one of lac, raps"):
         prediction_set_threshold(logits, labels, method="aps")
     with pytest.raises(ValueError, match=r"expected logits of shape \(samples, classes\)"):

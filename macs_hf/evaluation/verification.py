@@ -15,7 +15,7 @@ from transformers.utils import logging
 
 from ..calibration.guarantees import measure_guarantees
 from ..corruptions.frost import PROCEDURAL, frost_source
-from ..data.images import ImageDataset
+from ..data.images import ImageDataset, input_size
 from ..data.preparing import aligned_images, load_data
 from ..data.sources import DATASETS, DatasetSource
 from ..hub.connection import hub_needed, is_local
@@ -159,6 +159,9 @@ def verify_model(
             f"{model!r} is about {report.n}: these are other data. Name the right ones with dataset=... and split=..."
         )
     classifier, processor = load_pretrained(model, revision)
+    if report.image_size not in (None, size := input_size(processor)):
+        stated, made = ("{} x {} pixels".format(*sides) for sides in (report.image_size, size))
+        raise ValueError(f"The report of {model!r} is about images of {stated}, but its processor makes {made}.")
     test = aligned_images(splits, ("test",), classifier.config, processor)["test"]
     with tempfile.TemporaryDirectory() as unused:
         args = TrainingArguments(unused, per_device_eval_batch_size=batch_size, report_to="none", use_cpu=use_cpu)

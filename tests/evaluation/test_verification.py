@@ -114,6 +114,17 @@ def test_other_data_are_refused(calibrated: Path, tmp_path: Path) -> None:
         verify_model(str(tmp_path / "other"))
 
 
+def test_another_size_of_images_is_refused(calibrated: Path, tmp_path: Path) -> None:
+    shutil.copytree(calibrated, tmp_path / "other")
+    report = json.loads((calibrated / "evaluation.json").read_text())
+    assert report["image_size"] == [32, 32]
+    (tmp_path / "other" / "evaluation.json").write_text(json.dumps(report | {"image_size": [224, 224]}))
+    with pytest.raises(
+        ValueError, match="is about images of 224 x 224 pixels, but its processor makes 32 x 32 pixels"
+    ):
+        verify_model(str(tmp_path / "other"), use_cpu=True)
+
+
 def test_data_of_another_machine_are_asked_for(calibrated: Path, tmp_path: Path) -> None:
     shutil.copytree(calibrated, tmp_path / "other")
     report = json.loads((calibrated / "evaluation.json").read_text()) | {"dataset": "photos"}

@@ -60,10 +60,16 @@ def finish_writing(folder: str | Path) -> None:
         return
     if (plan := _plan(place)) is not None:
         draft, last = place / plan["draft"], plan["last"]
+        if blocked := sorted(path.name for path in draft.iterdir() if _is_folder(folder / path.name)):
+            raise FileExistsError(
+                f"{str(folder / blocked[0])!r} is a folder, where an interrupted command has a file to put. Move it "
+                f"away, or delete {str(place)!r} to do without what that command had written."
+            )
         if (draft / last).exists():
             (folder / last).unlink(missing_ok=True)
         for name in plan["removed"]:
-            (folder / name).unlink(missing_ok=True)
+            if not _is_folder(folder / name):  # that is somebody else's
+                (folder / name).unlink(missing_ok=True)
         for path in sorted(draft.iterdir(), key=lambda path: (path.name == last, path.name)):
             path.replace(folder / path.name)
     shutil.rmtree(place, ignore_errors=True)
@@ -91,7 +97,13 @@ def _plan(place: Path) -> dict[str, Any] | None:
     if any(not isinstance(name, str) or Path(name).name != name or name == os.pardir for name in names):
         return None
     draft = place / plan["draft"]
-    return plan if draft.is_dir() and not draft.is_symlink() else None
+    if not draft.is_dir() or draft.is_symlink():
+        return None
+    return plan if all(path.is_file() and not path.is_symlink() for path in draft.iterdir()) else None
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _sync(path: Path) -> None:

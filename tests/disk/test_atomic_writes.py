@@ -106,6 +106,40 @@ def test_a_plan_from_elsewhere_touches_nothing_outside(folder: Path, plan: objec
     assert files(folder) == OLD and (folder.parent / "mine").read_text() == "mine"
 
 
+def interrupted(folder: Path, removed: list[str]) -> Path:
+    """The draft of a command that was killed when all of it was written."""
+    draft = folder / "_writing" / "run"
+    draft.mkdir(parents=True)
+    write(draft, NEW)
+    plan = {"draft": "run", "last": "config.json", "removed": removed}
+    (folder / "_writing" / "complete.json").write_text(json.dumps(plan))
+    return draft
+
+
+def test_a_plan_does_not_remove_folders(folder: Path) -> None:
+    interrupted(folder, ["mine", "model-1.safetensors"])
+    (folder / "mine").mkdir()
+    finish_writing(folder)
+    assert files(folder) == AFTER and (folder / "mine").is_dir()
+
+
+def test_a_folder_in_place_of_a_file_is_named(folder: Path) -> None:
+    interrupted(folder, [])
+    (folder / "evaluation.json").mkdir()
+    with pytest.raises(FileExistsError, match=r"/run/evaluation.json' is a folder, where .* delete '.*/run/_writing'"):
+        finish_writing(folder)
+    assert files(folder) == OLD
+    (folder / "evaluation.json").rmdir()
+    finish_writing(folder)
+    assert files(folder) == AFTER | {"model-1.safetensors": "old"}
+
+
+def test_a_draft_with_folders_is_none_of_ours(folder: Path) -> None:
+    (interrupted(folder, []) / "checkpoint-1").mkdir()
+    finish_writing(folder)
+    assert files(folder) == OLD and not (folder / "_writing").exists()
+
+
 def test_a_link_in_place_of_a_draft_is_not_followed(folder: Path) -> None:
     elsewhere = folder.parent / "elsewhere"
     (elsewhere / "run").mkdir(parents=True)

@@ -92,8 +92,8 @@ def check_warmup(args: Any, images: int | None) -> None:
         steps = math.ceil(args.num_train_epochs * math.ceil(batches / args.gradient_accumulation_steps))
     if args.warmup_steps > steps:
         raise ValueError(
-            f"warmup_steps={args.warmup_steps:g} is more than the {steps:,} steps of the run, which would end before it "
-            "has reached its learning rate. Give fewer steps, or a share of them below 1."
+            f"warmup_steps={args.warmup_steps:g} is more than the {steps:,} steps of the run, which would end before "
+            "it has reached its learning rate. Give fewer steps, or a share of them below 1."
         )
 
 

@@ -15,6 +15,8 @@ parser.add_argument("model", help="Hub id or folder")
 parser.add_argument("images", nargs="+", help="files or addresses")
 parser.add_argument("--accuracy", type=float, default=0.95, help="share of answers that should be right")
 options = parser.parse_args()
+if not 0 < options.accuracy < 1:
+    parser.error(f"--accuracy {options.accuracy:g} must lie between 0 and 1, such as 0.95")
 
 classifier = pipeline("image-classification", model=options.model)
 config = classifier.model.config
@@ -22,9 +24,12 @@ threshold = stored_abstention_threshold(config, options.accuracy)
 if threshold is None:
     print(f"No promise: the model has no threshold for {options.accuracy:.1%} right answers. All images are answered.")
 else:
+    stored = config.abstention_thresholds
+    about = "at least" if stored.get("exact", True) else "about"  # the held-out images also chose the checkpoint
+    answered = f"Answering from a probability of {threshold:.3f} on" if threshold > 0 else "Answering always"
     print(
-        f"Answering from a probability of {threshold:.3f} on: at least {options.accuracy:.1%} of the answers are "
-        f"right for images like the held-out ones ({1 - config.abstention_thresholds['delta']:.0%} certainty)."
+        f"{answered}: {about} {options.accuracy:.1%} of the answers are right for images like the held-out ones "
+        f"({1 - stored['delta']:.0%} certainty), perhaps fewer for others."
     )
 
 for image in options.images:

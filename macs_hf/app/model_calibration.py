@@ -1,8 +1,10 @@
 """What is known about a model's calibration: folded into it, or found by the visitor's audit."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..calibration.stored_thresholds import abstention_levels
 from ..report.evaluation import EvaluationReport
 
 
@@ -36,7 +38,7 @@ def stored_calibration(config: Any, folded: float) -> Calibration:
     """
     stored = vars(config)
     sets = stored.get("prediction_set_thresholds", {}).get("lac", {})
-    answers = {level: value for level, value in stored.get("abstention_thresholds", {}).items() if level != "delta"}
+    answers = abstention_levels(stored.get("abstention_thresholds", {}))
     return Calibration(1.0, folded, _by_level(sets), _by_level(answers))
 
 
@@ -52,5 +54,5 @@ def audited_calibration(report: EvaluationReport, folded: float) -> Calibration:
     return Calibration(1.0, after, sets, answers)
 
 
-def _by_level(stored: dict[str, float]) -> dict[float, float]:
+def _by_level(stored: Mapping[Any, float]) -> dict[float, float]:
     return {float(level): float(threshold) for level, threshold in sorted(stored.items())}

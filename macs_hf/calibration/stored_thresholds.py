@@ -11,6 +11,7 @@ Five lines of plain transformers then make prediction sets, here at a coverage o
 and one decides whether to answer: `probabilities.amax(-1) >= model.config.abstention_thresholds["0.95"]`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..report.config_fields import forget_guarantees
@@ -25,7 +26,8 @@ def store_guarantees(config: Any, guarantees: Guarantees) -> None:
 
     `config.prediction_set_thresholds` becomes `{"lac": {"0.9": threshold, ...}, "raps": {..., "lambda": 0.01, "k_reg":
     5}}`, and `config.abstention_thresholds` `{"0.95": threshold, ..., "delta": 0.05}`, without the accuracies that
-    could not be promised. What an earlier call wrote is replaced, also by nothing.
+    could not be promised, and with `"exact": false` if the promises are approximate. What an earlier call wrote is
+    replaced, also by nothing.
 
     Args:
         config (`PreTrainedConfig`): That of the calibrated model, or a model without config.
@@ -41,7 +43,8 @@ def store_guarantees(config: Any, guarantees: Guarantees) -> None:
     if sets:
         config.prediction_set_thresholds = sets
     if answers:
-        config.abstention_thresholds = answers | {"delta": guarantees.abstentions[0].delta}
+        facts = {"delta": guarantees.abstentions[0].delta} | ({} if guarantees.exact else {"exact": False})
+        config.abstention_thresholds = answers | facts
 
 
 def stored_abstention_threshold(config: Any, accuracy: float) -> float | None:
@@ -56,9 +59,14 @@ def stored_abstention_threshold(config: Any, accuracy: float) -> float | None:
         `float`, or `None` if the model's config promises no such accuracy.
     """
     check_probability("accuracy", accuracy, 0.95)
-    stored = vars(config).get("abstention_thresholds", {})
-    enough = {float(key): threshold for key, threshold in stored.items() if key != "delta" and float(key) >= accuracy}
-    return enough[min(enough)] if enough else None
+    stored = abstention_levels(vars(config).get("abstention_thresholds", {}))
+    enough = [level for level in stored if level >= accuracy]
+    return stored[min(enough)] if enough else None
+
+
+def abstention_levels(stored: Mapping[str, float]) -> dict[float, float]:
+    """The thresholds of `config.abstention_thresholds` by accuracy, without what else it says of them."""
+    return {float(key): threshold for key, threshold in stored.items() if key not in ("delta", "exact")}
 
 
 def _key(level: float) -> str:

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -222,6 +223,15 @@ def test_another_temperature_removes_the_thresholds(guarantees: Guarantees) -> N
     assert not {"prediction_set_thresholds", "abstention_thresholds"} & model.config.to_dict().keys()
 
 
+def test_approximate_promises_are_stored_as_such(guarantees: Guarantees) -> None:
+    model = build("vit")
+    store_guarantees(model.config, guarantees)
+    exact = dict(model.config.abstention_thresholds)
+    store_guarantees(model.config, replace(guarantees, exact=False))
+    assert model.config.abstention_thresholds == exact | {"exact": False}
+    assert stored_abstention_threshold(model.config, 0.9) == exact["0.9"]
+
+
 @pytest.mark.slow
 def test_the_example_answers_only_where_the_model_promises(guarantees: Guarantees, tmp_path: Path) -> None:
     Image.new("RGB", (32, 32), (90, 10, 200)).save(tmp_path / "blue.png")
@@ -242,7 +252,10 @@ def test_the_example_answers_only_where_the_model_promises(guarantees: Guarantee
     assert "at least 90.0% of the answers are right" in unsure and "95% certainty" in unsure
     assert "blue.png: not sure enough (0." in unsure
     model.config.abstention_thresholds["0.9"] = 0.0
-    assert "blue.png: LABEL_" in answer()
+    always = answer()
+    assert "blue.png: LABEL_" in always and "Answering always: at least 90.0% of the answers are right" in always
+    model.config.abstention_thresholds["exact"] = False
+    assert "Answering always: about 90.0% of the answers are right" in answer()
 
 
 def test_the_example_of_the_documentation() -> None:

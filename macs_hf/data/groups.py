@@ -38,7 +38,7 @@ def group_values(dataset: Dataset, column: str) -> np.ndarray:
     Rows without a value are a group of their own, with a warning.
 
     Raises:
-        `ValueError`: If there are more than 100 groups.
+        `ValueError`: If there are more than 100 groups, or no values at all.
     """
     feature = dataset.features[column]
     values = dataset.select_columns([column]).with_format("arrow")[:][column].to_pylist()
@@ -50,6 +50,8 @@ def group_values(dataset: Dataset, column: str) -> np.ndarray:
             "groups can be compared. Name a column of fewer values with group_column=..., or one with ranges of them."
         )
     missing = np.count_nonzero(groups == NO_VALUE)
+    if missing == len(groups):
+        raise ValueError(f"No image has a value in column {column!r}. Name another with group_column=...")
     if missing:
         logger.warning(
             f"{missing:,} of {len(groups):,} images have no value in column {column!r}; they are the group "

@@ -48,6 +48,12 @@ def test_values_become_text(values: list, feature: Any, groups: list[str], caplo
     assert (said in caplog.text) == (missing > 0)
 
 
+def test_a_column_without_values_is_refused() -> None:
+    empty = Dataset.from_dict({"site": [None, None]}, features=Features({"site": Value("string")}))
+    with pytest.raises(ValueError, match="^No image has a value in column 'site'. Name another with group_column"):
+        group_values(empty, "site")
+
+
 def test_a_column_of_numbers_of_images_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'site' has 10,000 different values in 10,000 images; at most 100 groups"):
         group_values(Dataset.from_dict({"site": list(range(10_000))}), "site")

@@ -136,10 +136,8 @@ def _load(
         with hub_needed(f"Model {path!r}", path, "model", revision):
             model, processor, info = _from_pretrained(path, revision, image_size, **kwargs)
     except SafetensorError as error:
-        raise ValueError(
-            f"The weights of model {path!r} cannot be read ({error}): the file is damaged or incomplete. Download or "
-            "save it again."
-        ) from error
+        reason = f"({error}): the file is damaged or incomplete. Download or save it again."
+        raise ValueError(f"The weights of model {path!r} cannot be read {reason}") from error
     except OSError as error:
         if "named pytorch_model.bin" in str(error) or "named model.safetensors" in str(error):
             raise FileNotFoundError(

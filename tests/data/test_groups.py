@@ -50,7 +50,7 @@ def test_values_become_text(values: list, feature: Any, groups: list[str], caplo
 
 def test_a_column_without_values_is_refused() -> None:
     empty = Dataset.from_dict({"site": [None, None]}, features=Features({"site": Value("string")}))
-    with pytest.raises(ValueError, match="^No image has a value in column 'site'. Name another with group_column"):
+    with pytest.raises(ValueError, match=r"^No image has a value in column 'site'. Name another with group_column"):
         group_values(empty, "site")
 
 

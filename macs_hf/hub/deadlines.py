@@ -47,13 +47,14 @@ class Deadline:
         self._since: float | None = None  # when that began
         self._latest = 0.0  # when it was last seen
         self._failures = 0
+        self._pause = 0.0  # that the Hub asked for, which is no sign that the trouble is over
         self._reason = ""
         self._said = False
 
     def left(self, what: str) -> float:
         """Seconds that the next request may take."""
         now = time.monotonic()
-        if self._since is None or now - self._latest > FORGET_AFTER:
+        if self._since is None or now - self._latest > FORGET_AFTER + self._pause:
             self.recover()
             return GIVE_UP_AFTER
         if now - self._since > 0.95 * GIVE_UP_AFTER:
@@ -77,7 +78,7 @@ class Deadline:
             at_most (`float`): Seconds to go on for.
             what (`str`): The request.
         """
-        so_far = self._latest - self._since
+        so_far, self._pause = self._latest - self._since, pause or 0.0
         if pause is not None and so_far + pause > at_most:
             raise HubSilentError(f"{constants.ENDPOINT} {self._reason} and asks to wait for {pause:g} s ({what})")
         if so_far + (min(8, 2 ** (self._failures - 1)) if pause is None else pause) > SAY_AFTER:
@@ -97,7 +98,7 @@ class Deadline:
             self._storage.add(httpx.URL(response.headers["Location"]).host)
 
     def recover(self) -> None:
-        self._since, self._said, self._failures = None, False, 0
+        self._since, self._said, self._failures, self._pause = None, False, 0, 0.0
 
     def say(self, waiting_for: str, at_most: float) -> None:
         if not self._said:

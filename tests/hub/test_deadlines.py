@@ -101,7 +101,8 @@ def test_a_pause_that_the_hub_asks_for_is_said_at_once(
     waiting.fail(clock.now, "answers with HTTP 429", 45, "GET /a")
     waiting.expect_repetition(pause, 45, "GET /a")
     assert len(caplog.records) == said
-    clock.now += 20
+    clock.now += 21  # a second more than the time after which failures are forgotten, if the Hub did not ask for it
+    assert waiting.left("GET /a") == 24
     waiting.fail(clock.now, "answers with HTTP 429", 45, "GET /a")
     with pytest.raises(HubSilentError, match=r"answers with HTTP 429 and asks to wait for 26 s \(GET /a\)$"):
         waiting.expect_repetition(26, 45, "GET /a")

@@ -147,4 +147,6 @@ def _make(folder: Path) -> list[Path]:
 
 def _cannot_write(folder: Path, error: OSError) -> OSError:
     reason = os.strerror(error.errno) if error.errno else str(error)
-    return type(error)(f"output_dir={str(folder)!r} cannot be written to: {reason}. Choose another folder.")
+    return type(error)(
+        f"output_dir={str(folder)!r} cannot be written to: {reason}. Choose another folder, or a copy of this one."
+    )

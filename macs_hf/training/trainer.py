@@ -268,8 +268,8 @@ class MaCSTrainer(Trainer):
         finish_checkpoint(self, output_dir)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        if not self.args.should_save:  # since 5.23, Trainer calls this in all processes
-            return super()._save(output_dir, state_dict)
+        if not self.args.should_save:  # since 5.23, Trainer calls this in all processes; some models need all to save
+            return super()._save(output_dir, state_dict) if self.is_distributed_loading_by_transformers else None
         folder = Path(output_dir or self.args.output_dir)
         if folder == Path(self.args.output_dir):
             with atomic_folder(folder, replaces=WEIGHT_FILES) as draft:

@@ -97,6 +97,11 @@ class CorruptionTable:
             for severity, cell in row.items():
                 if self.temperature is not None and None in (cell.scaled_nll, cell.scaled_ece):
                     raise ValueError(f"cells.{name}.{severity} must have scores with temperature {self.temperature}")
+            first = next(iter(self.cells))
+            if row.keys() != self.cells[first].keys():
+                raise ValueError(
+                    f"cells.{name} must have the severities of cells.{first}: {sorted(self.cells[first])}"
+                )
         for name, value in (self.standard_error or {}).items():
             check_range(f"standard_error.{name}", value, 0)
 

@@ -86,6 +86,7 @@ def changed(place: tuple, new: Any) -> str:
 
 
 @given(st.sampled_from(PLACES), st.just(...) | NUMBERS | JSON)
+@example(("corruptions", "cells", "fog", "5"), ...)
 def test_a_report_with_one_part_changed_is_refused_or_can_be_shown(place: tuple, new: Any) -> None:
     report = read(changed(place, new))
     if report is not None:

@@ -162,6 +162,11 @@ def changed(path: str, value: Any) -> str:
         ("corruptions.cells.fog.3.n", -1, "corruptions.cells.fog.3.n must be a whole number of at least 0, got -1"),
         ("corruptions.cells.rain", {}, "corruptions.cells.rain is not one of the corruptions"),
         ("corruptions.cells.fog.9", {"n": 1, "accuracy": 1, "nll": 1, "ece": 0}, "corruptions.cells.fog.9 is not one"),
+        (
+            "corruptions.cells.snow",
+            {"3": {"n": 1, "accuracy": 1, "nll": 1, "ece": 0, "scaled_nll": 1, "scaled_ece": 0}},
+            r"corruptions.cells.snow must have the severities of cells.\w+: \[1, 2, 3, 4, 5\]",
+        ),
         ("corruptions.clean.ece", -0.1, r"corruptions.clean.ece must be within \[0, 1\], got -0.1"),
         ("margins.margin_share", 2.0, r"margins.margin_share must be within \[0, 1\], got 2.0"),
         ("margins.space", "inches", "margins.space must be one of 'normalized', 'pixel', got 'inches'"),

@@ -47,7 +47,7 @@ def checkpoint_to_resume(
     if str(resume_from_checkpoint).lower() == "true":
         found = checkpoint_to_continue(args.output_dir)
         if found is None:
-            raise ValueError(f"No complete checkpoint in {args.output_dir!r} to resume from.")
+            raise ValueError(f"No valid checkpoint found in output directory {args.output_dir!r} to resume from.")
         checkpoint = found
     else:
         checkpoint = _named(str(resume_from_checkpoint))
@@ -60,12 +60,12 @@ def checkpoint_to_resume(
 
 
 def _named(name: str) -> Path:
-    if is_local(name):
+    if Path(name).is_dir():
         return Path(name)
-    if name.count("/") != 1:
-        raise ValueError(
-            f"resume_from_checkpoint={name!r} is neither a folder nor a Hub id. Name a checkpoint folder, or pass "
-            "true for the newest one in output_dir."
+    if is_local(name) or name.count("/") != 1:
+        raise ValueError(  # in the words of `Trainer`
+            f"Can't find a valid checkpoint at resume_from_checkpoint={name!r}: it is neither a folder nor a Hub id. "
+            "Name a checkpoint folder, or pass true for the newest one in output_dir."
         )
     return Path(download_checkpoint(name))
 

@@ -180,9 +180,9 @@ CHECKPOINT = [
     ("named, of another seed", f"{FROM} --seed 3", "it is of another run (seed: 0, now 3)", nothing),
     ("named, of other data", f"{FROM} --dataset photos", "it is of another run (dataset: 'data', now", nothing),
     ("named, a model", "train --resume_from_checkpoint model", "it was cut off while it was saved", nothing),
-    ("named, a file", "train --resume_from_checkpoint run/README.md", "trainer_state.json is missing", nothing),
-    ("named, nowhere", "train --resume_from_checkpoint a/b/c", "is neither a folder nor a Hub id", nothing),
-    ("the newest of none", "train --resume_from_checkpoint true", "No complete checkpoint in 'out'", nothing),
+    ("named, a file", "train --resume_from_checkpoint run/README.md", "it is neither a folder nor a Hub id", nothing),
+    ("named, nowhere", "train --resume_from_checkpoint a/b/c", "Can't find a valid checkpoint", nothing),
+    ("the newest of none", "train --resume_from_checkpoint true", "found in output directory 'out'", nothing),
     # Reports and rows
     ("half a report", "!compare run other", NO_REPORT, truncate(REPORT)),
     ("an empty report", "!compare run other", NO_REPORT, write(REPORT, "")),

@@ -99,7 +99,7 @@ def test_a_checkpoint_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_resume_without_a_checkpoint_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="No complete checkpoint in"):
+    with pytest.raises(ValueError, match="No valid checkpoint found in output directory"):
         start(tmp_path).train(resume_from_checkpoint=True)
 
 

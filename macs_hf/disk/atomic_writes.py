@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,9 @@ def atomic_folder(folder: str | Path, *, replaces: Sequence[str] = (), last: str
         unfinished = place / f"{COMPLETE}.tmp"
         unfinished.write_text(json.dumps(plan))
         _sync(unfinished)
+        for path in draft.iterdir():
+            with suppress(PermissionError):  # some network disks have no modes
+                path.chmod(unfinished.stat().st_mode)  # safetensors lets nobody but the owner read its files
         unfinished.replace(place / COMPLETE)
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)

@@ -38,6 +38,14 @@ def test_all_of_them(folder: Path) -> None:
     assert files(folder) == AFTER and not (folder / "_writing").exists()
 
 
+def test_files_are_readable_by_whom_the_user_lets_read(folder: Path) -> None:
+    with atomic_folder(folder) as draft:
+        write(draft, NEW)
+        (draft / "model.safetensors").chmod(0o600)  # as safetensors leaves it
+    usual = (folder / "notes.txt").stat().st_mode
+    assert {(folder / name).stat().st_mode for name in NEW} == {usual}
+
+
 @pytest.mark.parametrize("count", range(len(NEW) + 1))
 def test_or_none(folder: Path, count: int) -> None:
     with pytest.raises(OSError, match="full"), atomic_folder(folder, replaces=("model*.safetensors",)) as draft:

@@ -24,7 +24,7 @@ from ..disk.atomic_writes import atomic_folder
 from ..disk.public_names import path_fingerprint, public_name, public_words
 from ..disk.run_folder import locked_folder
 from ..evaluation.checkpoint import default_corruptions, evaluate_checkpoint, write_report
-from ..evaluation.recorded_arguments import recorded_arguments
+from ..evaluation.recorded_arguments import recorded_arguments, recorded_processes
 from ..hub.deadlines import limit_waiting
 from ..models.loading import FROM_SCRATCH, load_classifier
 from ..models.saving import WEIGHT_FILES
@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
         ):
             prepared = prepare(script, args, screen)
             train(prepared, script, args, screen)
-            command = shlex.join(["macs-hf", "train", *public_words(argv)])
+            command = shlex.join([*program_of(args), *public_words(argv)])
             finish(prepared, script, args, command, screen)
     return 0
 
@@ -179,6 +179,13 @@ def _has_last_step(trainer: MaCSTrainer) -> bool:
     return checkpoint is not None and checkpoint.name.endswith(f"-{trainer.state.global_step}")
 
 
+def program_of(args: MaCSTrainingArguments) -> list[str]:
+    """What to type in front of the arguments to train with as many processes."""
+    if args.world_size == 1:
+        return ["macs-hf", "train"]
+    return ["accelerate", "launch", "--num_processes", str(args.world_size), "-m", "macs_hf.cli.train"]
+
+
 def finish(
     prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArguments, command: str, screen: Screen
 ) -> None:
@@ -199,7 +206,7 @@ def finish(
         dataset=public_name(source.path),
         dataset_config=source.config,
         split=source.test_split,
-        training_arguments=recorded_arguments(script) | recorded_arguments(args),
+        training_arguments=recorded_arguments(script) | recorded_arguments(args) | recorded_processes(args),
         command=command,
         seeds={"seed": args.seed},
     )

@@ -4,7 +4,10 @@ import dataclasses
 from enum import Enum
 from typing import Any
 
+from transformers import TrainingArguments
+
 from ..disk.public_names import public_name
+from ..training.run_identity import sharding_of
 
 
 # What identifies a training run is recorded even where it is the default.
@@ -25,6 +28,14 @@ def recorded_arguments(arguments: Any) -> dict[str, Any]:
         if wanted and field.init and field.name not in NEVER_RECORDED:
             recorded[field.name] = _plain(value)
     return recorded
+
+
+def recorded_processes(args: TrainingArguments) -> dict[str, Any]:
+    """Where there are several processes, how many: `per_device_train_batch_size` is the batch of one of them."""
+    if args.world_size == 1:
+        return {}
+    sharding = sharding_of(args)
+    return {"processes": args.world_size} | ({} if sharding is None else {"sharding": sharding})
 
 
 def _plain(value: Any) -> Any:

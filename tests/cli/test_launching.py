@@ -47,7 +47,9 @@ def test_two_processes(program: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "digits-tiny-macs"
     # 64 images, 2 processes of 32: one step.
     assert json.loads((folder / "trainer_state.json").read_text())["global_step"] == 1
-    assert json.loads((folder / "evaluation.json").read_text())["n"] == 450
+    report = json.loads((folder / "evaluation.json").read_text())
+    assert report["n"] == 450 and report["training_arguments"]["processes"] == 2
+    assert report["command"].startswith("accelerate launch --num_processes 2 -m macs_hf.cli.train --")
     assert done.stdout.count(" is in runs/digits-tiny-macs") == 1
     AutoModelForImageClassification.from_pretrained(folder)
 

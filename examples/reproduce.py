@@ -25,7 +25,7 @@ from reproduction.quantities import Run
 from reproduction.render import render
 from reproduction.runner import check_flags, is_finished, run_cells
 
-from macs_hf.cli.errors import ends_with_its_reader
+from macs_hf.cli.errors import plain_errors
 from macs_hf.report.evaluation import EvaluationReport
 from macs_hf.report.run import load_run, save_run
 
@@ -130,5 +130,5 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    with ends_with_its_reader():
+    with plain_errors("reproduce.py", ("study", "table", "seeds", "shard", "output_dir")):
         sys.exit(main(sys.argv[1:]))

@@ -7,7 +7,7 @@
 # timeout = "12h"
 # secrets = ["HF_TOKEN"]
 # ///
-"""Train several methods with several seeds on rented GPUs, push every model, and print a table.
+r"""Train several methods with several seeds on rented GPUs, push every model, and print a table.
 
 hf jobs uv run examples/jobs/sweep.py --owner user --name cifar10 --methods macs ce --seeds 0 1 2 \
     --dataset cifar10 --model resnet50
@@ -40,8 +40,10 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--owner", required=True, help="user or organisation that the models go to")
     parser.add_argument("--name", required=True, help="what their names begin with")
-    parser.add_argument("--methods", nargs="+", default=["macs", "ce"], help="the first is compared with the others")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument(
+        "--methods", nargs="+", default=["macs", "ce"], help="(default: macs ce) the first is compared with the others"
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="(default: 0 1 2)")
     return parser.parse_known_args(argv)
 
 

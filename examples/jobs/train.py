@@ -12,8 +12,9 @@
 hf jobs uv run examples/jobs/train.py --hub_model_id user/my-model --dataset cifar10 --model resnet50
 hf jobs uv run --flavor a100x4 --timeout 12h examples/jobs/train.py --hub_model_id user/my-model --dataset food101 ...
 
-All arguments are those of `macs-hf train`. A job's disk is gone when it ends: each checkpoint goes to the repository,
-and a job that is started again with the same arguments continues from there. With several GPUs, each gets a process.
+A job's disk is gone when it ends: each checkpoint goes to the repository, and a job that is started again with the
+same arguments continues from there. With several GPUs, each gets a process.
+All arguments are those of `macs-hf train`.
 """
 
 import argparse
@@ -27,20 +28,29 @@ from huggingface_hub import HfApi
 def resumed(argv: list[str]) -> list[str]:
     """The flags that continue from the checkpoint which an earlier job left in the repository, if there is one."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--hub_model_id", required=True)
+    parser.add_argument("--hub_model_id")
     repo_id = parser.parse_known_args(argv)[0].hub_model_id
+    if repo_id is None:
+        sys.exit(
+            "Pass --hub_model_id user/name: a job's disk is gone when it ends, so the model has to go to the Hub."
+        )
     if not HfApi().repo_exists(repo_id) or not HfApi().file_exists(repo_id, "last-checkpoint/trainer_state.json"):
         return []
     return ["--resume_from_checkpoint", repo_id]
 
 
 def main(argv: list[str]) -> None:
+    command = [sys.executable, "-m", "macs_hf.cli.train"]
+    if {"-h", "--help", "--help-all"} & set(argv):
+        print(f"{__doc__}\nThese are:\n", flush=True)
+        os.execv(sys.executable, [*command, *argv])
     workers = str(min(8, os.cpu_count() or 1))
     defaults = ["--push_to_hub", "--hub_strategy", "checkpoint", "--dataloader_num_workers", workers]
     gpus = torch.cuda.device_count()
-    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(gpus)] if gpus > 1 else []
-    command = [sys.executable, *launcher, "-m", "macs_hf.cli.train", *defaults, *resumed(argv), *argv]
-    os.execv(sys.executable, command)  # what the job is told, such as to stop, reaches the training
+    if gpus > 1:
+        command[1:1] = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(gpus)]
+    # In place of this process, so that what the job is told, such as to stop, reaches the training.
+    os.execv(sys.executable, [*command, *defaults, *resumed(argv), *argv])
 
 
 if __name__ == "__main__":

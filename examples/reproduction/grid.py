@@ -151,6 +151,10 @@ def cells_of(grid: Grid, names: list[str] | None = None, seeds: list[int] | None
     for name in tables or grid.tables:
         for block in grid.tables[name].cells:
             found |= {cell.name: cell for cell in _product(grid, name, block, seeds)}
+    if seeds is not None and not found:
+        raise ValueError(
+            f"seeds={seeds}: none of these is a seed of what was chosen; the grid's are {list(grid.seeds)}."
+        )
     return sorted(found.values(), key=lambda cell: (cell.seed, cell.trained != cell))
 
 

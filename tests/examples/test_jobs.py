@@ -65,6 +65,22 @@ def test_hf_jobs_takes_the_settings_of_a_script(name: str, tmp_path: Path) -> No
     assert ("HF_TOKEN=***" in done.stdout) == (name != "gpu_smoke_test.py")  # what needs no token gets none
 
 
+def test_a_job_without_a_repository_is_refused(tmp_path: Path) -> None:
+    words = [sys.executable, str(JOBS / "train.py"), "--dataset", "digits"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and done.stderr.startswith("Pass --hub_model_id user/name: ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_help(name: str, tmp_path: Path) -> None:
+    words = [sys.executable, str(JOBS / name), "--help"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert f"hf jobs uv run examples/jobs/{name}" in done.stdout
+    assert ("usage: macs-hf train" in done.stdout) == (name == "train.py")
+
+
 @pytest.mark.slow
 def test_the_dependencies_resolve_with_the_wheel(tmp_path: Path) -> None:
     """In place of the package index: the wheel of this clone, and what is installed here."""

@@ -136,6 +136,8 @@ def test_unset_environment_and_unknown_names_are_said(tmp_path: Path, monkeypatc
         expand("${MACS_HF_ASSETS}/cifar10")
     with pytest.raises(ValueError, match="no table 'mian'"):
         cells_of(load_grid(PAPER), ["mian"])
+    with pytest.raises(ValueError, match=r"seeds=\[99\]: none of these is a seed .* the grid's are \[0, 1\]"):
+        cells_of(load_grid(grid_file(tmp_path)), seeds=[99])
     wrong = TINY["tables"]["both"] | {"cells": [{"dataset": "digits", "model": "tiny", "method": "sgd"}]}
     with pytest.raises(ValueError, match="method 'sgd' is not one of ce,"):
         cells_of(load_grid(grid_file(tmp_path, tables={"both": wrong}, figures={})))

@@ -110,7 +110,7 @@ def make_guarantees(
     if not n:
         reason = (
             f"all {num_temperature} held-out samples fitted the temperature: promises take at least {MIN_HELD_OUT}, "
-            "of which half are for them"
+            "half of them for the temperature"
         )
         logger.warning("no guarantees: %s", reason)
         return Guarantees(**facts, reason=reason)

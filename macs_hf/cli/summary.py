@@ -69,9 +69,9 @@ def _temperature(temperature: Temperature) -> str:
 
 
 def _risk_coverage(found: RiskCoverage) -> str:
-    answered = ", ".join(f"{100 * part.value:.1f}% with {risk}" for risk, part in found.coverage_at_risk.items())
+    answered = [f"{100 * part.value:.1f}% with {risk} wrong" for risk, part in found.coverage_at_risk.items()]
     aurc = interval_text(found.aurc)
-    return f"if it answers only the images it is surest of: {answered} of the answers wrong (AURC {aurc})"
+    return f"images it can answer, the surest first: {', '.join(answered)} (AURC {aurc})"
 
 
 def _corruptions(table: CorruptionTable) -> str:

@@ -1,6 +1,7 @@
 """`macs-hf verify MODEL`: measure a published model again, and compare with the numbers that it came with."""
 
 import argparse
+import sys
 
 from ..disk.terminal_text import printable
 from .command import add_options, running
@@ -13,19 +14,21 @@ def main(argv: list[str]) -> int:
     with running("verify", options), ends_on_signals("macs-hf verify", lambda: AGAIN):
         from ..evaluation.verification import verify_model
         from ..report.interval import interval_text
+        from .library_output import quiet_libraries
 
-        found = verify_model(
-            options.model,
-            revision=options.model_revision,
-            dataset=options.dataset,
-            corruptions=not options.skip_corruptions,
-            batch_size=options.batch_size,
-            use_cpu=options.cpu,
-            config=options.dataset_config,
-            test_split=options.split,
-            image_column=options.image_column,
-            label_column=options.label_column,
-        )
+        with quiet_libraries(verbose=sys.stderr.isatty()):  # bars are for terminals
+            found = verify_model(
+                options.model,
+                revision=options.model_revision,
+                dataset=options.dataset,
+                corruptions=not options.skip_corruptions,
+                batch_size=options.batch_size,
+                use_cpu=options.cpu,
+                config=options.dataset_config,
+                test_split=options.split,
+                image_column=options.image_column,
+                label_column=options.label_column,
+            )
         print(printable(f"{options.model} on {found.dataset}, {found.report.split} (n = {found.report.n})\n"))
         width = max(len(check.name) for check in found.checks)
         print(f"{'':<{width}}  {'published':>30}  {'measured now':>12}")

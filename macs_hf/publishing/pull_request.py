@@ -98,7 +98,8 @@ def description(report: EvaluationReport, other_weights: Sequence[str] = ()) -> 
     """The text of the pull request."""
     shown = sections(report, [report.dataset])
     temperature = report.temperature
-    fitted = f"{temperature.n:,} held-out images" if temperature.n is not None else "held-out images"
+    # Only the owners know whether their model was trained on them.
+    fitted = f"{temperature.n:,} other images" if temperature.n is not None else "other images"
     rows = [f"| {label} | {' | '.join(cells)} |" for label, cells in shown["rows"]]
     lines = [
         f"This divides weight and bias of the classifier head by a temperature of {temperature.value:.4f}. No "
@@ -107,7 +108,8 @@ def description(report: EvaluationReport, other_weights: Sequence[str] = ()) -> 
         f"Measured on the {report.n:,} images of the split {code(report.split)} of "
         f"{code(short_name(report.dataset))}; the temperature was fitted on {fitted}"
         + (f" of {text(temperature.calibration_split)}" if temperature.calibration_split else "")
-        + ". In brackets: 95 % intervals over the test images.",
+        + ", which should not be among those that the model was trained on. In brackets: 95 % intervals over the test "
+        "images.",
         "",
         "| | before | with this change |",
         "|:--|--:|--:|",

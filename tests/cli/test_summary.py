@@ -81,4 +81,4 @@ def test_risk_and_coverage_in_a_line() -> None:
         Interval(0.042, 0.031, 0.053), Interval(0.03, 0.02, 0.04), {"5%": Interval(0.6, 0.5, 0.7)}, (1.0,), (0.3,)
     )
     shown = summary_table(replace(REPORT, risk_coverage=found))
-    assert "surest of: 60.0% with 5% of the answers wrong (AURC 0.0420 [0.0310, 0.0530])" in shown
+    assert "images it can answer, the surest first: 60.0% with 5% wrong (AURC 0.0420 [0.0310, 0.0530])" in shown

@@ -51,6 +51,7 @@ def test_a_pull_request_holds_the_head_and_the_report(
     assert request["author"] == "alice" and request["target"] == "main"
     assert f"{report.temperature.value:.4f}" in request["title"]
     assert request["description"] == description(report, ["pytorch_model.bin"])
+    assert "135 other images of train (a tenth, split off), which should not be among" in request["description"]
 
     assert hub.files("bob/digits") == before  # nothing happened to the repository itself
     after = hub.files("bob/digits", revision="refs/pr/1")

@@ -53,7 +53,7 @@ def test_durations() -> None:
 
 
 def test_a_log_file_gets_whole_lines_and_no_control_characters() -> None:
-    log, text = io.StringIO(), "word " * 60
+    log, text = io.StringIO(), "word " * 60 + "end"
     screen = Screen(file=log)
     with screen.phase("counting", 3) as bar:
         screen.line(text, style="bold", indent=2)

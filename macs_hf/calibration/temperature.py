@@ -105,7 +105,7 @@ def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> TemperatureF
     low, high = math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE)
     if at(low).slope >= 0:
         return unfitted(
-            f"the optimum is not above the lower bound {MIN_TEMPERATURE} (all samples right, or all alike)"
+            f"the optimum is not above the lower bound {MIN_TEMPERATURE} (nearly all samples right, or all alike)"
         )
     if at(high).slope <= 0:
         return unfitted(f"the optimum is not below the upper bound {MAX_TEMPERATURE} (labels unrelated to the logits)")

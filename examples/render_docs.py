@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rendering import measurements, study
+from rendering import app_cost, measurements, study
 
 import macs_hf
 
@@ -47,6 +47,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/measuring.md": {"coverage": measurements.coverage},
     "docs/cost.md": {"cost": measurements.cost},
+    "docs/app.md": {"app": app_cost.app},
     "docs/exporting.md": {"exported": measurements.exported},
     "docs/jobs.md": {"smoke": measurements.smoke, "prices": measurements.prices},
     "examples/README.md": {"assumptions": measurements.assumptions},

@@ -4,6 +4,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import gradio as gr
@@ -53,8 +54,8 @@ def serve(
         with page:
             add_tools(access, root)
     page.queue(max_size=QUEUE_SIZE, default_concurrency_limit=4, api_open=False)
-    # The page is there before the libraries that measure are loaded, which takes seconds.
-    Job(_warm_up)
+    with page:  # the first visitor sees the form before the libraries that measure are loaded, which takes seconds
+        page.load(_start_warm_up, queue=False, api_visibility="private", show_progress="hidden")
     page.launch(
         server_name=host,
         server_port=port,
@@ -79,6 +80,11 @@ def serve(
         page.close(verbose=False)
         raise ImportError(f"Tools for language models need `pip install 'gradio[mcp]'` ({page.mcp_error}).")
     return page
+
+
+@cache
+def _start_warm_up() -> None:
+    Job(_warm_up)
 
 
 def _warm_up(job: Job) -> None:

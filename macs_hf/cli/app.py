@@ -1,8 +1,9 @@
 """`macs-hf app [MODEL_OR_RUN]`: audit, try and compare classifiers in the browser."""
 
 import argparse
+import time
 
-from .errors import plain_errors
+from .errors import ends_on_signals, plain_errors
 
 
 MISSING = "The app needs Gradio 6 or later, which is not installed. Install it with `pip install 'macs-hf[app]'`."
@@ -17,16 +18,18 @@ def main(argv: list[str]) -> int:
             raise ImportError(MISSING) from error
         from ..app.serving import serve
 
-        page = serve(
-            options.model,
-            options.dataset,
-            host=options.host,
-            port=options.port,
-            mcp=options.mcp,
-            open_browser=options.open,
-        )
-        print(f"The app is at {page.local_url} (Ctrl-C ends it).", flush=True)
-        page.block_thread()
+        with ends_on_signals("macs-hf app", lambda: "What visitors uploaded is deleted."):
+            page = serve(
+                options.model,
+                options.dataset,
+                host=options.host,
+                port=options.port,
+                mcp=options.mcp,
+                open_browser=options.open,
+            )
+            print(f"The app is at {page.local_url} (Ctrl-C ends it).", flush=True)
+            while page.is_running:
+                time.sleep(0.1)
     return 0
 
 

@@ -1,6 +1,10 @@
 """The page in a real browser: what a visitor does, from the first click to the download."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +14,7 @@ import pytest
 from page_reader import HOSTILE
 
 from ..app.small_run import picture
+from .conftest import SECONDS, free_port, wait_for
 
 
 if TYPE_CHECKING:
@@ -180,6 +185,22 @@ def test_a_visitor_who_leaves_frees_the_queue(visit: Visit) -> None:
     gone.close()
     audit(next_one)
     assert "It is right on" in finished(next_one)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_app_and_deletes_what_it_kept(number: signal.Signals, tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "app.log"
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    with log.open("wb") as file:
+        command = [sys.executable, "-m", "macs_hf.cli", "app", "--port", str(port)]
+        app = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, "TMPDIR": str(kept)})
+    wait_for(app, f"http://127.0.0.1:{port}", log)
+    assert list(kept.glob("macs-hf-app-*"))
+    app.send_signal(number)
+    assert app.wait(SECONDS) == 128 + number
+    assert not list(kept.glob("macs-hf-app-*"))
+    assert f"Stopped by {number.name}." in log.read_text()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -25,7 +25,8 @@ def app() -> str:
         "([app.json](../model_cards/benchmarks/app.json)):"
     )
     grown = (
-        f"The form can be used {waited:.0f} s after the command was typed. Memory after the first of {found['settings']['audits']} audits in a row: {kept['one_visitor'][0]:,.0f} MB, "
+        f"The form can be used {waited:.0f} s after the command was typed. "
+        f"Memory after the first of {found['settings']['audits']} audits in a row: {kept['one_visitor'][0]:,.0f} MB, "
         f"after the last: {kept['one_visitor'][-1]:,.0f} MB; after as many other visitors have come and gone: "
         f"{kept['visitors_who_come_and_go'][-1]:,.0f} MB."
     )

@@ -82,7 +82,10 @@ def training_cost() -> str:
     found = load("training")
     titles = ("model", "batch", "rounds", *TIMED.values())
     rows = ["| " + " | ".join(titles) + " |", "| --- |" + " --- |" * (len(titles) - 1)]
-    for name, model in found["models"].items():
+    networks = list(dict.fromkeys(name.partition(",")[0] for name in found["models"]))
+    order = sorted(found["models"], key=lambda name: networks.index(name.partition(",")[0]))  # batches are in order
+    for name in order:
+        model = found["models"][name]
         times, memory = model["time_ratio"], model["memory_ratio"]
         cells = (f"{times[key]:.2f} / {memory[key]:.2f}" if key in times else "-" for key in TIMED)
         rows.append(f"| {name.replace(', batch ', ' | ')} | {model['rounds']} | " + " | ".join(cells) + " |")

@@ -10,6 +10,7 @@ from gradio.components import Component
 from ..report.markup import percent, text
 from .access import Access
 from .job import Job, Progress, explain
+from .libraries import load_libraries
 from .limits import AUDITS_AT_ONCE, MAX_AUDITED_IMAGES
 from .markup import notice
 from .model_download import download_panel
@@ -175,7 +176,8 @@ def start_audit(visitor: Visitor, access: Access, fields: dict[str, Any]) -> Job
         access ([`Access`]): What they may name.
         fields (`dict`): What the form holds, by the names of the fields of [`AuditRequest`].
     """
-    from .auditing import AuditRequest, audit  # takes seconds, in which the page is there already
+    load_libraries()
+    from .auditing import AuditRequest, audit
 
     given = {name: value.strip() or None if isinstance(value, str) else value for name, value in fields.items()}
     given["model"] = access.check_model(given["model"] or "")

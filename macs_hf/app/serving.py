@@ -4,13 +4,12 @@ import atexit
 import os
 import shutil
 import tempfile
-from functools import cache
 from pathlib import Path
 
 import gradio as gr
 
 from .access import LOOPBACK, Access
-from .job import Job
+from .libraries import start_loading
 from .limits import MAX_UPLOAD_BYTES, QUEUE_SIZE, VISITORS
 from .page import build_page
 from .tools import add_tools
@@ -55,7 +54,7 @@ def serve(
             add_tools(access, root)
     page.queue(max_size=QUEUE_SIZE, default_concurrency_limit=4, api_open=False)
     with page:  # the first visitor sees the form before the libraries that measure are loaded, which takes seconds
-        page.load(_start_warm_up, queue=False, api_visibility="private", show_progress="hidden")
+        page.load(start_loading, queue=False, api_visibility="private", show_progress="hidden")
     page.launch(
         server_name=host,
         server_port=port,
@@ -80,22 +79,6 @@ def serve(
         page.close(verbose=False)
         raise ImportError(f"Tools for language models need `pip install 'gradio[mcp]'` ({page.mcp_error}).")
     return page
-
-
-@cache
-def _start_warm_up() -> None:
-    Job(_warm_up)
-
-
-def _warm_up(job: Job) -> None:
-    from datasets import disable_progress_bars
-    from transformers.utils.logging import disable_progress_bar
-
-    from . import auditing, prediction  # noqa: F401
-
-    # The page shows how far the work is.
-    disable_progress_bars()
-    disable_progress_bar()
 
 
 def theme() -> gr.themes.Base:

@@ -8,6 +8,7 @@ import gradio as gr
 from ..report.corruption_names import FAMILIES, SEVERITIES
 from .access import Access
 from .job import explain
+from .libraries import load_libraries
 from .limits import ANSWERS_AT_ONCE
 from .markup import notice
 from .model_calibration import Calibration, audited_calibration, stored_calibration
@@ -107,6 +108,7 @@ def try_page(
     accuracy: float,
 ) -> tuple[Calibration, str]:
     """What is known about the model's calibration, and what it says of the image, as HTML."""
+    load_libraries()
     from .answer_markup import answer_page
     from .prediction import answer, classifier
     from .uploads import read_image

@@ -82,8 +82,9 @@ def training_cost() -> str:
     found = load("training")
     titles = ("model", "batch", "rounds", *TIMED.values())
     rows = ["| " + " | ".join(titles) + " |", "| --- |" + " --- |" * (len(titles) - 1)]
-    networks = list(dict.fromkeys(name.partition(",")[0] for name in found["models"]))
-    order = sorted(found["models"], key=lambda name: networks.index(name.partition(",")[0]))  # batches are in order
+    keys = {name: name.split(", batch ") for name in found["models"]}
+    networks = [network for network, _ in keys.values()]
+    order = sorted(keys, key=lambda name: (networks.index(keys[name][0]), int(keys[name][1])))
     for name in order:
         model = found["models"][name]
         times, memory = model["time_ratio"], model["memory_ratio"]

@@ -192,7 +192,7 @@ def test_a_broken_test_image_is_found_before_training(
             "Dataset './no-such-folder' is neither a local folder nor the id of a Hub dataset.",
         ),
         ("--model ./no-such-model", "Model './no-such-model' is neither a local folder nor the id of a Hub model."),
-        ("--resume_from_checkpoint no/such/folder", "--resume_from_checkpoint 'no/such/folder' is neither"),
+        ("--resume_from_checkpoint no/such/folder", "--resume_from_checkpoint 'no/such/folder': it is neither"),
         ("--learnin_rate 3", "Unknown arguments: --learnin_rate 3. Did you mean --learning_rate?"),
     ],
 )

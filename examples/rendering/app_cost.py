@@ -11,7 +11,6 @@ def app() -> str:
     rows = ["| | CPU seconds | over | times |", "| --- | --- | --- | --- |"]
     first, bare = page["cpu_seconds"]["app"]["median"], page["cpu_seconds"]["app_over_gradio"]
     rows.append(f"| until the form can be used | {first:.1f} | a page of Gradio with one button | {_ratio(bare)} |")
-    waited = page["seconds"]["app"]["median"]
     for name, title in (
         ("command", "`macs-hf calibrate`"),
         ("command_in_a_warm_process", "the same, libraries loaded"),
@@ -25,7 +24,6 @@ def app() -> str:
         "([app.json](../model_cards/benchmarks/app.json)):"
     )
     grown = (
-        f"The form can be used {waited:.0f} s after the command was typed. "
         f"Memory after the first of {found['settings']['audits']} audits in a row: {kept['one_visitor'][0]:,.0f} MB, "
         f"after the last: {kept['one_visitor'][-1]:,.0f} MB; after as many other visitors have come and gone: "
         f"{kept['visitors_who_come_and_go'][-1]:,.0f} MB."

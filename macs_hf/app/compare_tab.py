@@ -3,8 +3,8 @@
 import gradio as gr
 
 from .access import Access
-from .comparison_markup import comparison_page
 from .job import explain
+from .libraries import load_libraries
 from .limits import MAX_COMPARED_RUNS
 from .markup import notice
 from .runs import run_choices, run_named
@@ -42,6 +42,9 @@ def compare_tab(visitor: gr.State, access: Access) -> gr.Dropdown:
         if len(names) < 2:
             return EMPTY
         try:
+            load_libraries()
+            from .comparison_markup import comparison_page
+
             return comparison_page([run_named(name, who, access) for name in names])
         except Exception as error:
             return notice(explain(error))

@@ -12,7 +12,7 @@ _loading = threading.Lock()
 def load_libraries() -> None:
     """Returns when they are loaded, which takes seconds: threads that load them at once may wait for each other."""
     with _loading:
-        from . import auditing, prediction  # noqa: F401
+        from . import answer_markup, auditing, comparison_markup, prediction  # noqa: F401
 
 
 @cache

@@ -1,7 +1,7 @@
 """The tab that tries a model on one image."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
@@ -11,8 +11,11 @@ from .job import explain
 from .libraries import load_libraries
 from .limits import ANSWERS_AT_ONCE
 from .markup import notice
-from .model_calibration import Calibration, audited_calibration, stored_calibration
 from .visitor import Visitor
+
+
+if TYPE_CHECKING:
+    from .model_calibration import Calibration
 
 
 NONE = "none"
@@ -77,8 +80,8 @@ def try_tab(visitor: gr.State, access: Access, model: str) -> TryTab:
         try:
             found, shown = try_page(who, access, *values)
         except Exception as error:
-            found, shown = Calibration(), notice(explain(error))
-        return shown, gr.update(visible=bool(found.sets)), gr.update(visible=bool(found.answers))
+            found, shown = None, notice(explain(error))
+        return shown, gr.update(visible=bool(found and found.sets)), gr.update(visible=bool(found and found.answers))
 
     event = {"api_visibility": "private", "show_progress": "hidden", "trigger_mode": "always_last"}
     event |= {"concurrency_limit": ANSWERS_AT_ONCE, "concurrency_id": "try"}
@@ -106,15 +109,16 @@ def try_page(
     severity: float,
     coverage: float,
     accuracy: float,
-) -> tuple[Calibration, str]:
+) -> "tuple[Calibration | None, str]":
     """What is known about the model's calibration, and what it says of the image, as HTML."""
+    if image is None:
+        return None, EMPTY
     load_libraries()
     from .answer_markup import answer_page
+    from .model_calibration import audited_calibration, stored_calibration
     from .prediction import answer, classifier
     from .uploads import read_image
 
-    if image is None:
-        return Calibration(), EMPTY
     name = access.check_model(name)
     audit = visitor.audit if visitor.audit is not None and visitor.audit.request.model == name else None
     model = classifier(name, audit.report.model_revision if audit is not None else None)

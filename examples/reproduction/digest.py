@@ -50,6 +50,8 @@ def _outcome(record: dict[str, str]) -> str:
 
 def _found(record: dict[str, str]) -> str:
     metric = METRICS[record["metric"]]
+    if not record["difference"]:  # not run
+        return f"{metric.title}: `{record['pair']}`"
     sign = "" if record["metric"] == "overhead" else "+"
     values = (record["difference"], record["low"], record["high"])
     value, low, high = (f"{float(value):{sign}.{metric.decimals}f}" if value else "-" for value in values)

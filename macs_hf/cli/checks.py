@@ -1,6 +1,7 @@
 """Training arguments that transformers accepts, and that would end a run at its first step or after its last one."""
 
 import math
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,38 @@ ABOVE_ZERO = ("logging_steps", "eval_steps", "save_steps")
 SEEDS = ("seed", "data_seed")
 BETAS = ("adam_beta1", "adam_beta2")
 COMPILE_MODES = ("default", "lite", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+# Arguments of transformers that would do nothing here, or make a run fail at its end: the only values they may have.
+FIXED = {
+    "train_sampling_strategy": (("random", "sequential"), "images have no lengths to sort them by"),
+    "include_num_input_tokens_seen": ((False, "no"), "images have no tokens"),
+    "ignore_data_skip": ((False,), "a run that is stopped could not be resumed exactly"),
+    "use_liger_kernel": ((False,), "there are no such kernels for image classifiers"),
+    "prediction_loss_only": ((False,), "a run is measured by its predictions"),
+    "batch_eval_metrics": ((False,), "calibration is measured on all predictions at once"),
+    "eval_do_concat_batches": ((True,), "calibration is measured on all predictions at once"),
+    "include_for_metrics": (([],), "no metric of this command reads them"),
+}
+# What is always done, so that `false` would be a wish that is not granted.
+ALWAYS = {
+    "do_train": "macs-hf train trains. To measure a model, run `macs-hf evaluate MODEL`.",
+    "do_eval": "a run ends with the measurement of its model. To measure nothing before, pass eval_strategy=no.",
+    "do_predict": "a run ends with the test of its model. To test on fewer images, pass max_eval_samples=...",
+}
+# What says how to push.
+PUSHING = ("hub_model_id", "hub_private_repo", "hub_revision")
+
+
+def check_wishes(asked: Any) -> None:
+    """
+    Refuse `do_eval=False` and its like.
+
+    Args:
+        asked (`argparse.Namespace`): As the flags say, where `None` stands for what was not given. The arguments that
+            are made of it no longer tell.
+    """
+    for name, reason in ALWAYS.items():
+        if getattr(asked, name) is False:
+            raise ValueError(f"{name}=False: {reason}")
 
 
 def check_gallery(gallery: int | None, publish_gallery: bool) -> None:
@@ -69,10 +102,23 @@ def check_training_arguments(args: Any, trackers: Mapping[str, bool] | None = No
         raise ValueError(f"dataloader_num_workers={args.dataloader_num_workers} processes are too many for a machine.")
     if any("=" not in part for part in (args.optim_args or "a=b").split(",")):
         raise ValueError(f"optim_args={args.optim_args!r} must be name=value, or several of them between commas.")
+    if args.optim_target_modules is not None and not re.match("galore|apollo", args.optim.value):
+        raise ValueError(
+            f"optim_target_modules={args.optim_target_modules!r} is for GaLore and APOLLO; optim={args.optim.value} "
+            "trains all modules. Leave it out."
+        )
     if args.torch_compile_mode not in (None, *COMPILE_MODES):
         raise ValueError(f"torch_compile_mode={args.torch_compile_mode!r} is not one of {', '.join(COMPILE_MODES)}.")
     if args.label_names not in (None, ["labels"]):
         raise ValueError(f"label_names={args.label_names} are not in the data, whose labels are called 'labels'.")
+    for name, (possible, reason) in FIXED.items():
+        if (value := getattr(args, name)) not in possible:
+            raise ValueError(f"{name}={value} is not possible: {reason}. Leave it out.")
+    for name in PUSHING:
+        if getattr(args, name) is not None and not args.push_to_hub:
+            raise ValueError(f"{name}={getattr(args, name)!r}, but nothing would be pushed. Add push_to_hub=True.")
+        if getattr(args, name) == "":
+            raise ValueError(f"{name}='' is empty. Name something, or leave it out.")
     _check_length(args)
     _check_metric(args.metric_for_best_model)
     _check_trackers(args.report_to, _known_trackers() if trackers is None else trackers)

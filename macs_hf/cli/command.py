@@ -1,8 +1,9 @@
 """What commands that measure or push have in common: how they start, and the options that several of them have."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from ..disk.secrets import refuse_secrets
 from ..disk.terminal_text import refuse_nul
@@ -15,10 +16,18 @@ def running(name: str, options: argparse.Namespace) -> Iterator[None]:
     with plain_errors(f"macs-hf {name}", vars(options)):
         refuse_secrets(vars(options))
         refuse_nul(vars(options))
-        from ..hub.deadlines import limit_waiting
+        _refuse_empty(vars(options))
+        from ..hub.client import limit_waiting
 
         limit_waiting()
         yield
+
+
+def _refuse_empty(options: Mapping[str, Any]) -> None:
+    """A variable of the shell that is not set would silently mean another folder, or no push."""
+    for name, value in options.items():
+        if isinstance(value, str) and not value.strip():
+            raise ValueError(f"{name}={value!r} is empty. Name something, or leave it out.")
 
 
 def positive(text: str) -> int:

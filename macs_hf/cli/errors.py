@@ -38,6 +38,10 @@ RENAMED = {
 }
 
 
+def _shows_tracebacks() -> bool:
+    return os.environ.get("MACS_HF_TRACEBACK", "0") not in ("", "0")
+
+
 def _write(text: str) -> None:
     """To where `sys.stderr` is now: above a bar, while there is one. A terminal gets it broken between words."""
     text = printable(text)
@@ -64,13 +68,13 @@ def plain_errors(program: str, arguments: Iterable[str] = ()) -> Iterator[None]:
         with ends_with_its_reader(), _warnings_with_flags(program, arguments):
             yield
     except KeyboardInterrupt:
-        if os.environ.get("MACS_HF_TRACEBACK"):
+        if _shows_tracebacks():
             raise
         _write(f"\n{program}: interrupted")
         raise SystemExit(130) from None
     except Exception as error:
         text = user_message(error)
-        if text is None or os.environ.get("MACS_HF_TRACEBACK"):
+        if text is None or _shows_tracebacks():
             raise
         text = f"{program}: {redact(with_flags(text, arguments))}"
         if is_first_to_say(text):
@@ -128,7 +132,7 @@ def ends_on_signals(program: str, advice: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, _Terminated) as stopped:
-        if os.environ.get("MACS_HF_TRACEBACK"):
+        if _shows_tracebacks():
             raise
         number = signal.SIGINT if isinstance(stopped, KeyboardInterrupt) else signal.SIGTERM
         # A launcher also sends SIGTERM to the others when one process has failed.

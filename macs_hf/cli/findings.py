@@ -27,7 +27,7 @@ def _worst(table: GroupTable, kind: str) -> str:
     line = f"lowest accuracy by {kind}: {', '.join(shown)}"
     if any(group.significant for group in worst):
         return f"{line} (*: differs from the other images beyond chance, corrected for {len(table.groups)})"
-    return f"{line} (none differs from the other images beyond chance, corrected for {len(table.groups)})"
+    return f"{line} (none of these differs from the other images beyond chance, corrected for {len(table.groups)})"
 
 
 def _unknowns(unknowns: Unknowns) -> list[str]:
@@ -40,7 +40,7 @@ def _unknowns(unknowns: Unknowns) -> list[str]:
         lines.append(f"  {SCORE_NAMES[found.score]:<20} AUROC {auroc}, accepted when 95% of test images are: {fpr}")
     for found in unknowns.answered:
         lines.append(
-            f"  answers {100 * found.accuracy:g}% right, where confidence >= {found.threshold:.4g}: "
+            f"  answers {100 * found.accuracy:g}% right, where confidence >= {found.threshold:.6g}: "
             f"{_percent(found.unknown)} of them are answered, and {100 * found.known.value:.1f}% of test images"
         )
     return lines

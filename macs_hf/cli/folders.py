@@ -36,8 +36,14 @@ def is_main_process() -> bool:
     return _number("WORLD_SIZE", 1) < 2 or _number("RANK", 0) == 0
 
 
+def check_launch() -> None:
+    """Refuse ranks that are no numbers, of which libraries say only that."""
+    for variable in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
+        _number(variable, 0)
+
+
 def _number(variable: str, default: int) -> int:
     value = os.environ.get(variable, str(default))
-    if not value.isdecimal():
+    if not value.removeprefix("-").isdecimal():
         raise ValueError(f"The environment variable {variable} is {value!r}, not a number of processes. Unset it.")
     return int(value)

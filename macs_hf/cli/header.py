@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..calibration.guarantees import MIN_HELD_OUT
+from ..calibration.temperature import MIN_SAMPLES
 from ..data.images import ImageDataset, input_size
 from ..data.leakage import find_leakage, leakage_line
 from ..disk.public_names import public_name
@@ -18,14 +20,14 @@ from .train_arguments import ScriptArguments
 
 
 LABEL = 10
-# What each part of an objective adds to it, with its weight and the name of the perturbation.
+# What each part of an objective adds to it, with its weight, the perturbation, and the share of images that get it.
 TERMS = {
     "label_smoothing_factor": "label smoothing {0:g}",
     "mixup_alpha": "MixUp with alpha {0:g}",
     "perturb_as_augmentation": "on images with {T}",
-    "two_view_cross_entropy": "also on images with {T}",
+    "two_view_cross_entropy": "also on images with {T}{share}",
     "lambda_margin": "{0:g} x margin",
-    "lambda_consistency": "{0:g} x consistency ({T})",
+    "lambda_consistency": "{0:g} x consistency ({T}{share})",
     "lambda_jsd": "{0:g} x AugMix divergence",
     "lambda_mbls": "{0:g} x margin-based smoothing",
 }
@@ -49,6 +51,7 @@ def header_of_training(
     return {
         "data": f"{script.dataset}, {trainer.model.config.num_labels:,} classes: {sizes}",
         "copies": leakage_line(find_leakage(splits)).removeprefix("exact copies "),
+        **_held_out(trainer.eval_dataset),
         "network": _network(script.model, trainer),
         "method": f"{script.method}: {_terms(objective_of(args))}",
         "training": _schedule(args),
@@ -63,14 +66,25 @@ def header_of_measuring(loaded: ModelAndData, model: str, dataset: str, folder: 
     trainer, test, held_out = loaded.trainer, loaded.test, loaded.calibration
     sizes = f"{len(test):,} {loaded.metadata['split']} images"
     if held_out is not None:
-        sizes = f"{len(held_out):,} {held_out.split} images to fit the temperature, {sizes} to test"
+        sizes = f"{len(held_out):,} {held_out.split} images to calibrate, {sizes} to test"
     return {
         "data": f"{dataset}, {trainer.model.config.num_labels:,} classes: {sizes}",
+        **({} if held_out is None else _held_out(held_out)),
         "network": _network(model, trainer),
         "device": _device(trainer.args),
         "cache": _cache([test] if held_out is None else [held_out, test]),
         "output": str(folder),
     }
+
+
+def _held_out(dataset: ImageDataset) -> dict[str, str]:
+    """A row that says before the work what so few held-out images will not give, and how to give more."""
+    too_few_for = {"to fit a temperature": MIN_SAMPLES, "to promise anything": MIN_HELD_OUT}
+    missed = [f"{purpose} ({least})" for purpose, least in too_few_for.items() if len(dataset) < least]
+    if not missed:
+        return {}
+    more = "add more in a split `validation`, or name another with --calibration_split"
+    return {"held out": f"{len(dataset):,} images are too few {' and '.join(missed)}: {more}"}
 
 
 def _network(name: str, trainer: MaCSTrainer) -> str:
@@ -84,12 +98,16 @@ def _terms(objective: Objective) -> str:
     """What is minimised."""
     first = f"focal loss with gamma {objective.focal_gamma:g}" if objective.focal_gamma else "cross-entropy"
     used = {name: text for name, text in TERMS.items() if getattr(objective, name)}
-    others = [text.format(getattr(objective, name), T=objective.perturbation) for name, text in used.items()]
+    space = " of pixels" if objective.perturbation_space == "pixel" else ""
+    share = "" if objective.consistency_fraction == 1 else f", on {objective.consistency_fraction:.0%} of the images"
+    names = {"T": f"{objective.perturbation}{space}", "share": share}
+    others = [text.format(getattr(objective, name), **names) for name, text in used.items()]
     return " + ".join([first, *others])
 
 
 def _schedule(args: MaCSTrainingArguments) -> str:
-    length = f"{args.max_steps:,} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs"
+    count, unit = (args.max_steps, "step") if args.max_steps > 0 else (args.num_train_epochs, "epoch")
+    length = f"{count:,.9g} {unit}{'' if count == 1 else 's'}"
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     schedule = str(args.lr_scheduler_type.value).replace("_", " ")
     return f"{length}, batches of {batch:,}, learning rate {args.learning_rate:g} ({schedule}), seed {args.seed}"
@@ -97,7 +115,8 @@ def _schedule(args: MaCSTrainingArguments) -> str:
 
 def _device(args: Any) -> str:
     kind = {(True, False): ", bfloat16", (False, True): ", float16"}.get((bool(args.bf16), bool(args.fp16)), "")
-    return f"{args.device}{kind}, {args.world_size} process{'es' if args.world_size > 1 else ''}"
+    device = "cpu" if args.device.type == "cpu" else args.device  # of several processes, each has a cpu:0
+    return f"{device}{kind}, {args.world_size} process{'es' if args.world_size > 1 else ''}"
 
 
 def _cache(datasets: Sequence[Any]) -> str:

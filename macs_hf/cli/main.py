@@ -11,19 +11,19 @@ from .errors import plain_errors
 # Each is a module beside this one, loaded when it is asked for, with a function `main(argv)`.
 COMMANDS = {
     "train": "train a classifier, calibrate it, measure it and, if asked, push it",
-    "evaluate": "measure accuracy, calibration and margins of any classifier, and its accuracy under corruption",
-    "calibrate": "fit a temperature on held-out data, fold it into the head and save the model",
+    "evaluate": "measure any classifier: accuracy, calibration, under corruption",
+    "calibrate": "fit a temperature on held-out data, fold it in, save the model",
     "compare": "compare two runs on the same test images, image by image",
     "app": "audit, try and compare classifiers in the browser",
-    "export": "write ONNX files, float32 and int8, checked against the model and measured",
-    "verify": "measure a published model again, and compare with the numbers it came with",
-    "push": "push the model, report, pictures and card of a run's folder to the Hub",
+    "export": "write ONNX files, float32 and int8, checked and measured",
+    "verify": "measure a published model again, and compare with its report",
+    "push": "push a run's model, report, pictures and card to the Hub",
 }
 EXAMPLES = """\
 examples:
   macs-hf train --dataset cifar10 --model resnet50
-  macs-hf evaluate google/vit-base-patch16-224 --dataset user/photos --split test --corruptions imagenet
-  macs-hf calibrate user/model --dataset user/photos --calibration_split validation --push_to_hub user/new
+  macs-hf evaluate user/model --dataset user/photos --corruptions imagenet
+  macs-hf calibrate user/model --dataset user/photos --push_to_hub user/new
   macs-hf compare runs/first runs/second
   macs-hf app runs/first
   macs-hf export user/model --output_dir exported --int8 --dataset user/photos

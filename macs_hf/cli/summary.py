@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from ..report.corruption_table import CORRUPTIONS, SEVERITIES, STANDARD_15, CorruptionTable
 from ..report.evaluation import EvaluationReport, Measurement, Temperature
 from ..report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share
-from ..report.interval import interval_text
+from ..report.interval import digits_shown, interval_text
 from ..report.risk_coverage import RiskCoverage
 from .findings import findings
 
 
+LABEL = 22  # columns for the name of a row, more for a threshold of 0.999998: it must not be shown as 1
 # Name, scale, unit and digits of each metric.
 SHOWN = (("accuracy", 100, "%", 2), ("ece", 100, "%", 2), ("nll", 1, "", 3), ("brier", 1, "", 3))
 
@@ -23,12 +24,12 @@ def summary_table(report: EvaluationReport) -> str:
     size = "" if report.image_size is None else ", {} x {} pixels".format(*report.image_size)
     title = f"{report.model} on {report.dataset}, {report.split} (n = {report.n}{size})"
     lines = [f"{title}, method {method}" if method else title, ""]
-    lines.append(" " * 22 + "".join(f"{title:>28}" for title, _ in columns))
+    lines.append(" " * LABEL + "".join(f"{title:>28}" for title, _ in columns))
     for name, *style in SHOWN:
         cells = "".join(f"{interval_text(part.metrics[name], *style):>28}" for _, part in columns)
-        lines.append(f"{name:<22}{cells}")
+        lines.append(f"{name:<{LABEL}}{cells}")
     floors = "".join(f"{100 * part.noise_floor:>27.2f}%" for _, part in columns)
-    lines.append(f"{'ece by chance alone':<22}{floors}")
+    lines.append(f"{'ece by chance alone':<{LABEL}}{floors}")
     lines.append("")
     lines.append("[ ]: 95 % intervals; by chance alone: the ece of a perfectly calibrated model on so few images")
     if report.temperature is not None:
@@ -60,7 +61,7 @@ def _temperature(temperature: Temperature) -> str:
     line = f"temperature {temperature.value:.4f}{error}{where}"
     if temperature.nll_gain is None:
         return line
-    gain = interval_text(temperature.nll_gain, digits=3)
+    gain = interval_text(temperature.nll_gain, digits=digits_shown(temperature.nll_gain, 3))
     if temperature.helped:
         return f"{line}; it lowered the NLL of the test images by {gain}"
     harmed = temperature.nll_gain.high < 0
@@ -69,9 +70,11 @@ def _temperature(temperature: Temperature) -> str:
 
 
 def _risk_coverage(found: RiskCoverage) -> str:
-    answered = [f"{100 * part.value:.1f}% with {risk} wrong" for risk, part in found.coverage_at_risk.items()]
+    if found.risk[-1] == 0:
+        return "no answer to a test image was wrong: how well confidence ranks errors is not known"
+    parts = [f"{interval_text(part, 100, '%', 1)} with {risk} wrong" for risk, part in found.coverage_at_risk.items()]
     aurc = interval_text(found.aurc)
-    return f"images it can answer, the surest first: {', '.join(answered)} (AURC {aurc})"
+    return f"test images that could be answered, the surest first: {', '.join(parts)} (AURC {aurc}); no promise"
 
 
 def _corruptions(table: CorruptionTable) -> str:
@@ -91,7 +94,7 @@ def _guarantees(guarantees: Guarantees) -> list[str]:
     others = [promise for promise in guarantees.abstentions if promise.threshold is None]
     return [
         f"promises for images like the {guarantees.num_guarantee} held-out ones{kind}, and what came true:",
-        f"{'promise':<21}{'on test images':<37}{'corrupted, 1 to 5' if is_shifted else ''}".rstrip(),
+        f"{'promise':<{LABEL}}{'on test images':<37}{'at severity 1 to 5' if is_shifted else ''}".rstrip(),
         *map(_set, sets),
         *map(_abstention, kept),
         *(f"{_level(promise.accuracy)} of the answers right: not promised, {promise.reason}" for promise in others),
@@ -99,14 +102,14 @@ def _guarantees(guarantees: Guarantees) -> list[str]:
 
 
 def _set(promise: PredictionSetGuarantee) -> str:
-    label, size = f"class in set, {_level(promise.coverage)}", f"{promise.mean_size:.2f} classes"
+    label, size = f"class in {_level(promise.coverage)} of sets", f"{promise.mean_size:.2f} classes"
     return _promise(label, promise.test_coverage, size, promise.severity_coverage)
 
 
 def _abstention(promise: AbstentionGuarantee) -> str:
-    label = f"right from {promise.threshold:.2f}, {_level(promise.accuracy)}"
+    label = f"{_level(promise.accuracy)} right, if >= {promise.threshold:.6g}"
     if promise.test_accuracy is None:
-        return f"{label:<21}no test image is answered"
+        return f"{label + ' ':<{LABEL}}no test image is answered"
     answered = f"{100 * promise.test_answered.value:.1f}% answered"
     return _promise(label, promise.test_accuracy, answered, promise.severity_accuracy)
 
@@ -115,7 +118,7 @@ def _promise(label: str, share: Share, cost: str, by_severity: Mapping[int, Shar
     """A row of a table that fits 80 columns."""
     shares = [by_severity.get(severity) for severity in SEVERITIES] if by_severity else []
     shown = " ".join(f"{'-' if share is None else f'{100 * share.value:.0f}':>3}" for share in shares)
-    return f"{label:<21}{_share(share):<21}{cost:<16}{f'{shown}%' if shown else ''}".rstrip()
+    return f"{label + ' ':<{LABEL}}{_share(share):<21}{cost:<16}{f'{shown}%' if shown else ''}".rstrip()
 
 
 def _share(share: Share) -> str:

@@ -18,14 +18,14 @@ from ..data.images import ImageDataset, TrainTransform
 from ..data.leakage import hash_training_images
 from ..data.preparing import held_out, image_dataset, load_data, smaller_training_set
 from ..data.sources import DatasetSource, comes_from_hub
-from ..data.streaming import check_streaming, training_stream
+from ..data.streaming import check_streaming, limit_retries, training_stream
 from ..data.unknowns import UnknownImages
 from ..disk.atomic_writes import atomic_folder
 from ..disk.public_names import path_fingerprint, public_name, public_words
 from ..disk.run_folder import locked_folder
 from ..evaluation.checkpoint import default_corruptions, evaluate_checkpoint, write_report
 from ..evaluation.recorded_arguments import recorded_arguments, recorded_processes
-from ..hub.deadlines import limit_waiting
+from ..hub.client import limit_waiting
 from ..models.loading import FROM_SCRATCH, load_classifier
 from ..models.saving import WEIGHT_FILES
 from ..objective import objective_of
@@ -42,7 +42,7 @@ from ..training.trainer import MaCSTrainer
 from .checks import check_disk, check_warmup
 from .dataset_options import chosen_source
 from .errors import ends_on_signals, plain_errors
-from .folders import check_output_dir, folder_name
+from .folders import check_launch, check_output_dir, folder_name
 from .header import header_of_training, show_header
 from .library_output import bars_of_datasets, screen_of
 from .optional_steps import gallery, unknown_images
@@ -76,6 +76,7 @@ def main(argv: list[str] | None = None) -> int:
             if any(flag in argv for flag in flags):
                 print(text([word for word in argv if word not in flags]))
                 return 0
+        check_launch()
         script, args = parse(argv)
         check_ends_calibrated(args)
         limit_waiting()
@@ -101,6 +102,7 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen
         logging.get_logger("macs_hf").setLevel(logging.ERROR)  # one process speaks for all
     if script.streaming:
         check_streaming(args.max_steps, script.data_fraction, script.max_train_samples)
+        limit_retries()
         args.accelerator_config.dispatch_batches = False  # each process reads its own shards
     if args.push_to_hub and args.process_index == 0:
         open_repo(args)  # before the long work

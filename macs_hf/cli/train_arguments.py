@@ -14,7 +14,7 @@ from ..disk.terminal_text import refuse_nul
 from ..models.loading import FROM_SCRATCH
 from ..objective import METHODS
 from ..training.arguments import MaCSTrainingArguments
-from .checks import check_gallery, check_training_arguments
+from .checks import ALWAYS, check_gallery, check_training_arguments, check_wishes
 from .folders import folder_name
 from .settings import read_settings
 
@@ -157,9 +157,9 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
         raise ValueError(f"Unknown arguments: {' '.join(unknown)}.{meant} --help-all lists all arguments.")
     refuse_secrets({name: value for name, value in {**vars(script), **vars(args)}.items() if name != "hub_token"})
     refuse_nul({**vars(script), **vars(args)})
-    if args.do_train is False:
-        raise ValueError(f"do_train=False: {PROGRAM} trains. To measure a model, run `macs-hf evaluate MODEL`.")
-    args.do_train = False  # as transformers has it: what is recorded of a run does not depend on it
+    check_wishes(parser.parse_known_args(argv)[0])
+    for name in ALWAYS:
+        setattr(args, name, name == "do_eval" and args.eval_strategy != "no")  # what is recorded does not depend on it
     check_training_arguments(args)
     return script, args
 
@@ -175,6 +175,6 @@ def make_parser(argv: list[str]) -> tuple[HfArgumentParser, list[str]]:
     first.set_defaults(**{name: value for name, value in settings.items() if hasattr(ScriptArguments, name)})
     script = first.parse_args_into_dataclasses(argv, return_remaining_strings=True)[0]
     parser = HfArgumentParser(CLASSES, **usual)
-    # transformers' own default is False, and means nothing: None tells it from a wish.
-    parser.set_defaults(**script_defaults(script) | METHODS[script.method] | {"do_train": None} | settings)
+    # transformers' own default of these is False, and means nothing: None tells it from a wish.
+    parser.set_defaults(**script_defaults(script) | METHODS[script.method] | dict.fromkeys(ALWAYS) | settings)
     return parser, argv

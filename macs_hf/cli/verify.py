@@ -1,7 +1,6 @@
 """`macs-hf verify MODEL`: measure a published model again, and compare with the numbers that it came with."""
 
 import argparse
-import sys
 
 from ..disk.terminal_text import printable
 from .command import add_options, running
@@ -9,14 +8,17 @@ from .errors import ends_on_signals
 from .measuring_options import AGAIN
 
 
+PUBLISHED = 26  # columns, for an interval of negative numbers
+
+
 def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     with running("verify", options), ends_on_signals("macs-hf verify", lambda: AGAIN):
         from ..evaluation.verification import verify_model
         from ..report.interval import interval_text
-        from .library_output import quiet_libraries
+        from .library_output import bars_of_datasets, screen_of
 
-        with quiet_libraries(verbose=sys.stderr.isatty()):  # bars are for terminals
+        with screen_of(quiet=False, verbose=False) as screen, bars_of_datasets(screen.draws):
             found = verify_model(
                 options.model,
                 revision=options.model_revision,
@@ -24,18 +26,19 @@ def main(argv: list[str]) -> int:
                 corruptions=not options.skip_corruptions,
                 batch_size=options.batch_size,
                 use_cpu=options.cpu,
+                screen=screen,
                 config=options.dataset_config,
                 test_split=options.split,
                 image_column=options.image_column,
                 label_column=options.label_column,
             )
-        print(printable(f"{options.model} on {found.dataset}, {found.report.split} (n = {found.report.n})\n"))
+        print(printable(f"\n{options.model} on {found.dataset}, {found.report.split} (n = {found.report.n})\n"))
         width = max(len(check.name) for check in found.checks)
-        print(f"{'':<{width}}  {'published':>30}  {'measured now':>12}")
+        print(f"{'':<{width}}  {'published':>{PUBLISHED}}  {'now':>7}")
         for check in found.checks:
             stated = interval_text(check.published)
-            outcome = ("same" if check.same else "within its interval") if check.holds else "OUTSIDE"
-            print(f"{check.name:<{width}}  {stated:>30}  {check.measured.value:>12.4f}  {outcome}")
+            outcome = ("same" if check.same else "within") if check.holds else "OUTSIDE"
+            print(f"{check.name:<{width}}  {stated:>{PUBLISHED}}  {check.measured.value:>7.4f}  {outcome}")
         right = sum(check.holds for check in found.checks)
         same = sum(check.holds and check.same for check in found.checks)
         print(f"\n{right} of {len(found.checks)} numbers come out within their intervals, {same} as published")

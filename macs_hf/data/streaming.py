@@ -46,6 +46,17 @@ def check_streaming(max_steps: int, data_fraction: float = 1.0, max_train_sample
         )
 
 
+def limit_retries() -> None:
+    """
+    Let `datasets` give up in seconds, not in 100 s of silence, on a file whose connection is cut again and again. The
+    client below it repeats requests by itself; only what is cut in the middle of an answer comes up to here.
+    """
+    for name in ("READ_MAX_RETRIES", "OPEN_MAX_RETRIES"):
+        setattr(datasets.config, f"STREAMING_{name}", 4)
+    for name in ("READ", "OPEN", "READ_SERVER_UNAVAILABLE", "READ_RATE_LIMIT"):
+        setattr(datasets.config, f"STREAMING_{name}_RETRY_INTERVAL", 1)
+
+
 def stream_splits(
     source: DatasetSource,
     max_eval_samples: int,
@@ -155,6 +166,10 @@ def _undecoded(stream: IterableDataset, image: str, columns: Features) -> Iterab
                 stored = {"bytes": file.read(), "path": None}
         return {image: stored}
 
+    if stream.features is not None:
+        stream = stream.decode(
+            False
+        )  # what comes from the Hub is decoded by threads otherwise, whatever it is cast to
     stream = stream.select_columns(list(columns)).cast_column(image, datasets.Image(decode=False))
     return stream.map(read, features=columns)
 

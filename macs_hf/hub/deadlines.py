@@ -1,6 +1,6 @@
 """How long to wait for the Hub: after five seconds a line says for what, and within a minute it is given up.
 
-The Hub's client has no deadline for most requests, and repeats others for minutes. [`limit_waiting`] gives its HTTP
+The Hub's client has no deadline for most requests, and repeats others for minutes. `limit_waiting` gives its HTTP
 client, which transformers and datasets use too, a limit over all requests in a row that get no good answer. It also
 keeps what went wrong, which those libraries do not pass on.
 """
@@ -11,7 +11,7 @@ import time
 from collections import deque
 from typing import Any, NamedTuple
 
-from huggingface_hub import constants, get_session, set_client_factory
+from huggingface_hub import constants
 from huggingface_hub.utils import httpx, parse_ratelimit_headers
 
 
@@ -117,7 +117,7 @@ class DeadlineClient(httpx.Client):
         self.deadline = deadline
 
     def send(self, request: httpx.Request, **kwargs: Any) -> httpx.Response:
-        start, what = time.monotonic(), f"{request.method} {request.url.path}"
+        start, what = time.monotonic(), f"{request.method} {_shown(request.url)}"
         left = self.deadline.left(what)
         asked = request.extensions.get("timeout", {})
         limits = {kind: asked.get(kind) for kind in ("connect", "read", "write", "pool")}
@@ -155,6 +155,11 @@ class DeadlineClient(httpx.Client):
         self.deadline.expect_repetition(_pause(response), at_most, what)
 
 
+def _shown(url: httpx.URL) -> str:
+    """Addresses in the Hub's storage may be signed."""
+    return url.path if str(url).startswith(constants.ENDPOINT) else "a file in its storage"
+
+
 def _pause(response: httpx.Response) -> float | None:
     """Seconds that the Hub asks its clients to wait for, which they do."""
     limit = parse_ratelimit_headers(response.headers)
@@ -167,12 +172,3 @@ def _pause(response: httpx.Response) -> float | None:
 def _is_refusal(response: httpx.Response) -> bool:
     """An error other than that there is no such file, which clients find out by asking for it."""
     return response.is_error and response.headers.get("X-Error-Code") != "EntryNotFound"
-
-
-def limit_waiting() -> None:
-    """Let no request of this process to the Hub wait for more than a minute, or for 5 s without a line about it."""
-    present = get_session()
-    if isinstance(present, DeadlineClient):
-        return
-    hooks, deadline = present.event_hooks, Deadline()
-    set_client_factory(lambda: DeadlineClient(deadline, event_hooks=hooks, follow_redirects=True, timeout=None))

@@ -9,6 +9,9 @@ import re
 
 FULL_DISK = "The disk is full ({error}). Free some space, then start the same command again."
 
+# What `datasets` says of a file that it streams.
+CUT_STREAM = "Server Disconnected"
+
 # Added to the sentences of other libraries, which may need their context.
 HINT = " (MACS_HF_TRACEBACK=1 shows where)"
 
@@ -35,6 +38,10 @@ def user_message(error: BaseException) -> str | None:
     message = _message(error)
     if _is_full_disk(error, message):
         return FULL_DISK.format(error=message)
+    if isinstance(error, ConnectionError) and message == CUT_STREAM:
+        return "The connection to the Hub is cut again and again while the dataset is streamed. Try again later."
+    if isinstance(error, RuntimeError) and message.startswith("Symlink loop from "):  # by `Path.resolve`
+        return f"{message}: it is a link to itself. Remove it, or name another."
     names = [cls.__name__ for cls in type(error).__mro__]
     for name, text in FAMILIES.items():
         if name in names:

@@ -57,10 +57,11 @@ def why_unreadable(what: str, error: BaseException) -> OSError | None:
     noted = list(session.deadline.refusals) if isinstance(session, DeadlineClient) else []
     of_files = [refusal for refusal in noted if FILE in refusal.path]
     found = of_files + told + [refusal for refusal in noted if refusal.status != 404]
-    return _unreadable(what, found[0]) if found else None
+    return unreadable(what, found[0]) if found else None
 
 
-def _unreadable(what: str, refusal: Refusal) -> OSError:
+def unreadable(what: str, refusal: Refusal) -> OSError:
+    """The error that says which file of `what` was refused, and why."""
     path, status = refusal
     part = path.partition(FILE)[2].partition("/")[2]
     part = part or ("its list of files" if path.startswith("/api/") else "a file of it")

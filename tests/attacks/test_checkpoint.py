@@ -49,6 +49,10 @@ CHECKPOINT = [
     # The config of a model
     ("another number of classes", "evaluate", OTHER_SHAPES, edit(CONFIG, num_labels=7, id2label=..., label2id=...)),
     ("an unknown architecture", "evaluate", "has model type `nope`", edit(CONFIG, model_type="nope")),
+    ("a type that torch does not have", "evaluate", "no attribute 'float7'", edit(CONFIG, dtype="float7")),
+    ("a temperature in text", "calibrate", "is not a temperature", edit(CONFIG, calibration_temperature="hot")),
+    ("a temperature of -2", "evaluate", "is not a temperature", edit(CONFIG, calibration_temperature=-2)),
+    ("a config with a mark before it", "evaluate", "not a valid JSON file", write(CONFIG, b"\xef\xbb\xbf{}")),
     ("no architecture", "evaluate", "Should have a `model_type` key", edit(CONFIG, model_type=...)),
     ("a language model", "evaluate", "Unrecognized configuration class", edit(CONFIG, model_type="bert")),
     ("text in place of numbers", "evaluate", UNLOADED, edit(CONFIG, hidden_sizes="many")),

@@ -81,6 +81,9 @@ def test_settings(settings: str | bytes, sentence: str, attack: Attack) -> None:
     [
         ("LOCAL_WORLD_SIZE", "0", "train", "LOCAL_WORLD_SIZE is '0', not a number of processes"),
         ("LOCAL_WORLD_SIZE", "x", "evaluate", "LOCAL_WORLD_SIZE is 'x', not a number of processes"),
+        ("RANK", "x", "train", "RANK is 'x', not a number of processes"),
+        ("LOCAL_RANK", "gpu0", "train", "LOCAL_RANK is 'gpu0', not a number of processes"),
+        ("MACS_HF_TRACEBACK", "0", "train --method x", "--method 'x' is not one of"),
         ("WORLD_SIZE", "x", "evaluate", "WORLD_SIZE is 'x', not a number of processes"),
     ],
 )

@@ -97,6 +97,15 @@ def test_a_full_disk_while_measuring_leaves_nothing(
     attack("evaluate", "The disk is full (")
 
 
+@pytest.mark.parametrize("writer", [WRITERS["config"], WRITERS["processor"], "macs_hf.exporting.export.write_onnx"])
+def test_a_full_disk_while_exporting_leaves_nothing(
+    writer: str, attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(writer, full)
+    attack("!export model --output_dir out", "The disk is full (")
+
+
 @pytest.mark.parametrize("plan", ["{", "[" * 100_000, '{"draft": "..", "removed": [], "last": "config.json"}'])
 def test_a_damaged_plan_moves_nothing(plan: str, place: Path) -> None:
     old = state(place / "run")
@@ -162,6 +171,12 @@ PLACES = [
     ("evaluate --output_dir run/README.md", "--output_dir 'run/README.md' cannot be written to: File exists"),
     (f"train --output_dir {'x' * 300}", "cannot be written to: File name too long"),
 ]
+
+
+@pytest.mark.parametrize("words", ["train --output_dir loop", "calibrate --output_dir loop", "!compare run loop"])
+def test_a_link_to_itself(words: str, attack: Attack, place: Path) -> None:
+    (place / "loop").symlink_to("loop")
+    attack(words, "loop': it is a link to itself. Remove it, or name another")
 
 
 @pytest.mark.parametrize(("words", "sentence"), PLACES, ids=[row[0][:50] for row in PLACES])

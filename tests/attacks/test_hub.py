@@ -22,6 +22,7 @@ TRAIN = "train --push_to_hub --hub_model_id alice/x"
 CALIBRATE = "calibrate --push_to_hub alice/x"
 MODEL = "!evaluate alice/model --dataset data --cpu --output_dir out"
 DATA = "train --dataset alice/photos"
+STREAM = f"{DATA} --streaming --max_steps 2"
 SILENT = "has not answered for"
 LATER = "HTTP 429 (too many requests) and asks to wait for 300 s"
 OFTEN = 99
@@ -144,6 +145,30 @@ HUB = [
     ("photo 404", DATA, "does not find train/ant/0.png (HTTP 404)", photos(fault("resolve", 404, ending="0.png"))),
     ("photo cut", DATA, "was cut (at train/ant/0.png)", photos(fault("resolve", cut="body", ending="0.png"))),
     ("photos, list 403", DATA, "may not read its list of files (HTTP 403)", photos(fault("tree", 403))),
+    # A stream, whose files are read one by one
+    *(
+        (f"stream {code}", STREAM, f"Dataset 'alice/photos' cannot be read: {why}", photos(fault(*of)))
+        for code, why, of in (
+            (404, "the Hub does not find train/ant/0.png (HTTP 404).", ("resolve", 404, None, "0.png")),
+            (403, "your token may not read train/ant/0.png (HTTP 403).", ("resolve", 403, None, "0.png")),
+            ("storage 403", "your token may not read train/ant/0.png (HTTP 403).", ("download", 403)),
+            (503, "http://127.0.0.1", ("resolve", 503, None, "0.png")),
+            ("hangs", "http://127.0.0.1", ("resolve", None, "hang", "0.png")),
+        )
+    ),
+    *(
+        (f"stream, {what}", STREAM, "is cut again and again while the dataset is streamed", photos(of))
+        for what, of in (
+            ("cut", fault("resolve", cut="body", ending="0.png")),
+            ("half a file", fault("download", cut="file")),
+        )
+    ),
+    (
+        "stream, a worker's 404",
+        f"{STREAM} --dataloader_num_workers 1",
+        "Dataset 'alice/photos' cannot be read: the Hub does not find train/",
+        photos(lambda hub: hub.inject("resolve", status=404, times=OFTEN, skip=24)),
+    ),
     # It refuses
     *((f"{words[:10]}, nobody is logged in", words, "you are not logged in", token("")) for words in (PUSH, TRAIN)),
     *((f"{words[:10]}, unknown token", words, "does not know your token", token("hf_no")) for words in (PUSH, TRAIN)),
@@ -214,6 +239,7 @@ def test_hub(
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_ENDPOINT", hub.endpoint)
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)  # between repetitions
+    monkeypatch.setattr("datasets.utils.file_utils.time.sleep", lambda seconds: None)
     monkeypatch.setattr("builtins.input", lambda *args: "y")  # whoever asks gets a yes
     prepare(hub)
     # A card says where the model is: that of another place is rendered again.
@@ -221,6 +247,7 @@ def test_hub(
     if sentence == SILENT:
         assert f"Waiting for {hub.endpoint} to answer" in printed
     assert not list(place.rglob(EXECUTED))
+    assert hub.key not in printed  # of addresses that are signed
     assert ALICE not in printed and BOB not in printed
     pushed = [files for repo in hub.store.repos.values() for commit in repo.commits.values() for files in commit.files]
     assert "evaluation.json" not in pushed or sentence == "the connection was cut"

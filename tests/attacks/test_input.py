@@ -3,10 +3,14 @@
 import pytest
 from attacks.conftest import Attack
 from loopback_hub.server import ALICE
+from torch.distributed.fsdp import FSDPModule
 
 
 TOKEN = "holds a token (hf_a...), which would be written into files"
 OFFLINE = "and HF_HUB_OFFLINE=1 forbids downloading it"
+# Before torch 2.8 it is FSDP2 itself that is refused.
+CAN_SHARD = hasattr(FSDPModule, "set_reshard_after_forward")
+NO_SHARDS = "Using fsdp only works in distributed training" if CAN_SHARD else "cannot keep a model gathered"
 IN_USE = "of another run (made by another command, train)"
 
 INPUT = [
@@ -34,6 +38,27 @@ INPUT = [
     ("train --warmup_steps 3", "--warmup_steps 3 is more than the 2 steps of the run"),
     ("train --warmup_steps 9 --max_steps 8", "--warmup_steps 9 is more than the 8 steps of the run"),
     ("train --do_train false", "--do_train False: macs-hf train trains. To measure a model, run `macs-hf evaluate"),
+    ("train --do_eval false", "--do_eval False: a run ends with the measurement of its model"),
+    ("train --do_predict false", "--do_predict False: a run ends with the test of its model"),
+    ("train --optim_target_modules x", "--optim_target_modules 'x' is for GaLore and APOLLO"),
+    ("train --train_sampling_strategy group_by_length", "is not possible: images have no lengths"),
+    ("train --include_num_input_tokens_seen true", "is not possible: images have no tokens"),
+    ("train --ignore_data_skip true", "is not possible: a run that is stopped could not be resumed exactly"),
+    ("train --use_liger_kernel true", "is not possible: there are no such kernels for image classifiers"),
+    ("train --prediction_loss_only true", "is not possible: a run is measured by its predictions"),
+    ("train --batch_eval_metrics true", "is not possible: calibration is measured on all predictions at once"),
+    ("train --eval_do_concat_batches false", "--eval_do_concat_batches False is not possible: calibration is"),
+    ("train --include_for_metrics inputs", "--include_for_metrics ['inputs'] is not possible: no metric of this"),
+    ("train --activation_checkpointing true", "does not support activation checkpointing"),
+    ("train --enable_jit_checkpoint true", "--enable_jit_checkpoint and --stop_on_signals both handle SIGTERM"),
+    ("train --dataloader_persistent_workers true", "persistent_workers option needs num_workers > 0"),
+    ("train --torch_empty_cache_steps 0", "must be an integer bigger than 0, got 0"),
+    ("train --hub_model_id alice/x", "--hub_model_id 'alice/x', but nothing would be pushed. Add --push_to_hub"),
+    ("train --hub_private_repo true", "--hub_private_repo, but nothing would be pushed. Add --push_to_hub"),
+    ("train --resume_from_checkpoint ''", "--resume_from_checkpoint '' is empty"),
+    ("train --resume_from_checkpoint run", "it holds a model without optimizer.pt and scheduler.pt"),
+    ("train --quiet true --verbose true", "--quiet and --verbose contradict each other"),
+    ("train --eval_strategy steps --eval_steps 1.7", "--eval_steps must be an integer if bigger than 1: 1.7"),
     ("train --adam_beta1 1", "--adam_beta1 1.0 must lie in [0, 1)"),
     ("train --adam_beta2 -0.1", "--adam_beta2 -0.1 must lie in [0, 1)"),
     ("train --adam_epsilon -1", "--adam_epsilon -1.0 must be"),
@@ -72,7 +97,7 @@ INPUT = [
     ("train --report_to clearml", "--report_to 'clearml' is not installed"),
     ("train --report_to no", "--report_to 'no' is not a tracker: write 'none'"),
     ("train --deepspeed zero.json", "deepspeed"),
-    ("train --fsdp full_shard", "Using fsdp only works in distributed training"),
+    ("train --fsdp full_shard", NO_SHARDS),
     ("train --tf32 true", "requires Ampere or a newer GPU"),
     ("train --bf16 --fp16", "At most one of fp16 and bf16 can be True"),
     ("train --accelerator_config nope.json", "No such file or directory: 'nope.json'"),
@@ -104,7 +129,14 @@ INPUT = [
     ("train --dataset nope", OFFLINE),
     ("train --dataset nope/nope", OFFLINE),
     ("train --dataset run/README.md", "Dataset 'run/README.md' is a file. Give the folder that it is in"),
-    ("train --dataset model", "Dataset 'model' "),
+    ("train --dataset model", "Dataset 'model' is the folder of a saved model. Give the folder of the images"),
+    ("train --dataset photos/train/ant", "a folder of images gets labels from two or more class folders"),
+    ("train --dataset photos --split train", "must differ, or the model is tested on what it has seen"),
+    ("train --dataset https://huggingface.co/datasets/a/b", "is neither a local folder nor the id of a Hub dataset"),
+    ("train --ood_dataset data", "is the dataset that the model is measured on, whose classes it knows"),
+    ("train --ood_split test", "--ood_split 'test' is the split of a dataset: name it with --ood_dataset"),
+    ("train --group_column image", "Column 'image' of dataset 'data' holds Image"),
+    ("train --group_column=", "has no column '' to group by; its columns are image, label"),
     ("train --dataset_config nope", "Dataset 'data' has no configurations: leave --dataset_config 'nope' out"),
     ("train --train_split nope", "has no split 'nope' to train on, only ['test', 'train', 'validation']"),
     ("train --calibration_split nope", "has no split 'nope' to validate on"),
@@ -157,6 +189,21 @@ INPUT = [
     ("!evaluate run/nope --dataset data", OFFLINE),
     ("calibrate --calibration_split test", "must differ, or the model is tested on what it has seen"),
     ("calibrate --calibration_split nope", "has no split 'nope' to validate on"),
+    # A variable of the shell that is not set
+    ("train --push_to_hub --hub_model_id=", "--hub_model_id '' is empty"),
+    ("calibrate --push_to_hub=", "--push_to_hub '' is empty. Name something, or leave it out"),
+    ("evaluate --output_dir=", "--output_dir '' is empty"),
+    ("evaluate --ood_dataset=", "--ood_dataset '' is empty"),
+    ("!export model --output_dir=", "--output_dir '' is empty"),
+    ("!push run alice/x --revision=", "--revision '' is empty"),
+    ("!verify run --dataset ' '", "--dataset ' ' is empty"),
+    # Files in place of folders, and the other way round
+    ("!evaluate run/model.safetensors --dataset data", "is not the folder of a saved model: it has no config.json"),
+    ("!compare run/samples.parquet other/samples.parquet", "There is no report in 'run/samples.parquet'"),
+    ("!verify model", "'model' has no evaluation.json, so there is nothing to verify"),
+    ("!verify run --dataset photos --cpu", "has 6 images, but the report of 'run' is about 8: these are other data"),
+    ("!push run/README.md alice/x", "There is no folder 'run/README.md' to push"),
+    ("!push . alice/x", "There is no saved model (*.safetensors) in '.'"),
     # Where results go
     ("train --output_dir model/config.json", "--output_dir 'model/config.json' cannot be written to: File exists"),
     ("train --output_dir model", "'model' holds config.json of another run (it has no record of what made it)"),

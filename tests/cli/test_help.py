@@ -26,6 +26,7 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture) -> None:
     text = capsys.readouterr().out
     for name, purpose in COMMANDS.items():
         assert f"  {name:<10} {purpose}\n" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"train"}))

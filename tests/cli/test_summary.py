@@ -63,12 +63,14 @@ def test_promises_and_what_came_true() -> None:
     lines = summary_table(REPORT).splitlines()
     assert [" ".join(line.split()) for line in lines[-5:-1]] == [
         "promises for images like the 200 held-out ones, and what came true:",
-        "promise on test images corrupted, 1 to 5",
-        "class in set, 90% 91.0% [84.0, 95.0] 1.25 classes 88 80 - - 50%",
-        "right from 0.83, 95% 96.0% [90.0, 99.0] 70.0% answered",
+        "promise on test images at severity 1 to 5",
+        "class in 90% of sets 91.0% [84.0, 95.0] 1.25 classes 88 80 - - 50%",
+        "95% right, if >= 0.83 96.0% [90.0, 99.0] 70.0% answered",
     ]
     assert lines[-1] == "99% of the answers right: not promised, too few"
     assert max(map(len, lines[-5:])) <= 80
+    nearly_1 = replace(PROMISES, abstentions=(replace(PROMISES.abstentions[0], threshold=1 - 1e-6),))
+    assert "95% right, if >= 0.999999 96.0%" in summary_table(replace(REPORT, guarantees=nearly_1))
     approximate = summary_table(replace(REPORT, guarantees=replace(PROMISES, exact=False)))
     assert "held-out ones, approximate, since these also chose the checkpoint, and" in approximate
     nothing = Guarantees(60, 0, 0, 1.5, True, "promises take at least 400 held-out samples")
@@ -81,4 +83,7 @@ def test_risk_and_coverage_in_a_line() -> None:
         Interval(0.042, 0.031, 0.053), Interval(0.03, 0.02, 0.04), {"5%": Interval(0.6, 0.5, 0.7)}, (1.0,), (0.3,)
     )
     shown = summary_table(replace(REPORT, risk_coverage=found))
-    assert "images it can answer, the surest first: 60.0% with 5% wrong (AURC 0.0420 [0.0310, 0.0530])" in shown
+    line = "test images that could be answered, the surest first: 60.0% [50.0, 70.0] with 5% wrong "
+    assert line + "(AURC 0.0420 [0.0310, 0.0530]); no promise" in shown
+    shown = summary_table(replace(REPORT, risk_coverage=replace(found, risk=(0.0,))))
+    assert "no answer to a test image was wrong" in shown and "AURC" not in shown

@@ -20,8 +20,10 @@ from huggingface_hub.utils import are_progress_bars_disabled
 from transformers import set_seed
 from transformers.utils import logging as transformers_logging
 
+from macs_hf import METHODS, Objective
 from macs_hf.cli import train
 from macs_hf.cli.errors import ends_on_signals
+from macs_hf.cli.header import _held_out, _terms
 from macs_hf.cli.library_output import quiet_libraries
 from macs_hf.cli.main import main
 from macs_hf.models.loading import load_classifier
@@ -57,9 +59,11 @@ def test_a_log_of_training(here: Path, capfd: pytest.CaptureFixture) -> None:
     train.main([*QUICK, "--output_dir", "run"])
     shown, errors = capfd.readouterr()
     lines = shown.splitlines()
-    assert lines[1:9] == [
+    assert lines[1:10] == [
         "data      digits, 10 classes: 64 train, 135 validation, 450 test images",
         "copies    between train, validation and test: none",
+        "held out  135 images are too few to promise anything (400): add more in a split `validation`, or name "
+        "another with --calibration_split",
         "network   tiny, from scratch, 32 x 32 pixels, 79,962 weights",
         "method    macs: cross-entropy + 0.1 x margin + 0.5 x consistency (noise+blur)",
         "training  2 epochs, batches of 32, learning rate 0.005 (cosine), seed 0",
@@ -79,6 +83,31 @@ def test_a_log_of_training(here: Path, capfd: pytest.CaptureFixture) -> None:
         "  macs-hf push run USER/NAME  push it to the Hub",
     ]
     assert not any(noise in shown + errors for noise in (*NOISE, "\x1b", "\r"))
+
+
+@pytest.mark.parametrize(
+    ("images", "row"),
+    [
+        (99, "99 images are too few to fit a temperature (100) and to promise anything (400): "),
+        (399, "399 images are too few to promise anything (400): "),
+        (400, None),
+    ],
+)
+def test_what_too_few_held_out_images_will_not_give(images: int, row: str | None) -> None:
+    found = _held_out(range(images))
+    assert found == {} if row is None else found["held out"].startswith(row)
+
+
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [
+        ("ce", "cross-entropy"),
+        ("recommended", "cross-entropy + 0.5 x consistency (noise+blur of pixels, on 25% of the images)"),
+        ("two_view_ce", "cross-entropy + also on images with noise+blur"),
+    ],
+)
+def test_what_is_minimised(method: str, text: str) -> None:
+    assert _terms(Objective(**METHODS[method])) == text
 
 
 def test_quiet_and_verbose(here: Path, capfd: pytest.CaptureFixture) -> None:
@@ -103,8 +132,10 @@ def test_a_log_of_measuring(command: str, model: Path, here: Path, capfd: pytest
     shown, errors = capfd.readouterr()
     lines = shown.splitlines()
     assert lines[0].startswith(f"macs-hf {command} ")
-    fitted = "" if command == "evaluate" else "120 train (a tenth, split off) images to fit the temperature, "
+    fitted = "" if command == "evaluate" else "120 train (a tenth, split off) images to calibrate, "
     tested = "120 test images" if command == "evaluate" else "120 test images to test"
+    if command == "calibrate":
+        assert lines.pop(2).startswith("held out  120 images are too few to promise anything (400): add more in")
     assert lines[1:6] == [
         f"data      digits, 10 classes: {fitted}{tested}",
         "network   model, 32 x 32 pixels, 79,962 weights",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from packaging.version import Version
 from PIL import Image
 from transformers import AutoModelForImageClassification, pipeline
 
@@ -203,6 +204,7 @@ def test_what_can_be_known_is_said_before_training(
     assert not list(Path(".").rglob("*.safetensors"))
 
 
+@pytest.mark.skipif(Version(torch.__version__) < Version("2.8"), reason="its Adam refuses such a learning rate itself")
 def test_divergence_ends_in_a_sentence(
     run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

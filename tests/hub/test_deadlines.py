@@ -9,7 +9,8 @@ from huggingface_hub.utils import httpx
 from loopback_hub.server import HubServer
 
 from macs_hf.hub import deadlines
-from macs_hf.hub.deadlines import Deadline, DeadlineClient, HubSilentError, limit_waiting
+from macs_hf.hub.client import limit_waiting
+from macs_hf.hub.deadlines import Deadline, DeadlineClient, HubSilentError
 from macs_hf.hub.failure_reasons import reason_of
 
 
@@ -156,3 +157,9 @@ def test_pauses_are_read_as_the_client_reads_them() -> None:
     assert deadlines._pause(answer(503, ratelimit=limit)) is None
     assert deadlines._pause(answer(503, **{"Retry-After": "7"})) == 7
     assert deadlines._pause(answer(429, **{"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"})) is None
+
+
+def test_a_signed_address_is_not_named() -> None:
+    asked = httpx.URL(f"{constants.ENDPOINT}/alice/model/resolve/main/model.safetensors")
+    assert deadlines._shown(asked) == "/alice/model/resolve/main/model.safetensors"
+    assert deadlines._shown(httpx.URL("https://storage.example/signed/5c45f191")) == "a file in its storage"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..report.markup import percent, section, text
+from ..report.markup import exact_percent, percent, section, text
 from .curves import severity_curve
 from .markup import picture
 from .prediction import Answer, Reading
@@ -10,6 +10,7 @@ from .prediction import Answer, Reading
 
 SHOWN_CLASSES = 5
 NO_PROMISE = "What it promises does not hold for corrupted images."
+APPROXIMATE = "This is approximate: the images that it rests on also chose the checkpoint."
 SMALLEST_SHOWN = 240  # pixels; smaller images are enlarged without smoothing
 
 
@@ -42,20 +43,23 @@ def answer_page(answer: Answer, severity: int, corruption: str | None, coverage:
 
 def _headline(answer: Answer, severity: int, accuracy: float) -> str:
     reading, first = answer.readings[severity], answer.readings[0]
-    threshold, share = answer.calibration.answers.get(accuracy), percent(accuracy, 0)
+    threshold, exact = answer.calibration.answers.get(accuracy), answer.calibration.exact
+    share = f"{'at least' if exact else 'about'} {exact_percent(accuracy)}"
     name, sure = text(answer.label_names[reading.prediction]), sureness(reading.confidence)
     if threshold is not None and reading.confidence < threshold:
-        said = f"The likeliest class is <b>{name}</b>, with {sure}. It answers from {percent(threshold)} on, where at "
-        said += f"least {share} of the answers are right."
+        said = f"The likeliest class is <b>{name}</b>, with {sure}. It answers from {exact_percent(threshold)} on, "
+        said += f"where {share} of the answers are right."
         return f'<header class="verdict neutral"><h2>I would not answer</h2><p>{said}</p></header>'
     said, kind = f"{sure} sure.", "good"
     if severity and reading.prediction != first.prediction:
         was = text(answer.label_names[first.prediction])
         said, kind = f"{said} Not corrupted, it was <b>{was}</b>, with {sureness(first.confidence)}.", "bad"
     if threshold is not None:
-        said += f" {NO_PROMISE}" if severity else f" At least {share} of answers this sure are right."
+        which = f"answers from {exact_percent(threshold)} on" if threshold > 0 else "all answers"
+        promise = f"{share.capitalize()} of {which} are right.{'' if exact else f' {APPROXIMATE}'}"
+        said += f" {NO_PROMISE if severity else promise}"
     elif answer.calibration.answers:
-        said += f" How sure it must be for {share} of answers to be right is not known."
+        said += f" How sure it must be for {exact_percent(accuracy)} of answers to be right is not known."
     return f'<header class="verdict {kind}"><h2>{name}</h2><p>{said}</p></header>'
 
 
@@ -92,11 +96,15 @@ def _prediction_set(answer: Answer, reading: Reading, coverage: float, severity:
         return ""
     members = reading.members.get(coverage)
     if members is None:
-        known = ", ".join(percent(level, 0) for level in answer.calibration.sets)
-        return section("Prediction set", f"<p>Nothing is promised for {percent(coverage, 0)}, only for {known}.</p>")
+        known = ", ".join(exact_percent(level) for level in answer.calibration.sets)
+        return section(
+            "Prediction set", f"<p>Nothing is promised for {exact_percent(coverage)}, only for {known}.</p>"
+        )
     chips = "".join(f'<span class="chip">{text(answer.label_names[index])}</span>' for index in members)
     hint = (
-        f"With a probability of {percent(coverage, 0)} it holds the right class, for images like those of the audit."
+        f"With a probability of {exact_percent(coverage)} it holds the right class, for images like those of the "
+        "audit."
+        f"{'' if answer.calibration.exact else f' {APPROXIMATE}'}"
     )
     return section("Prediction set", f'<p class="chips">{chips}</p>', NO_PROMISE if severity else hint)
 

@@ -1,10 +1,9 @@
 """What is known about a model's calibration: folded into it, or found by the visitor's audit."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..calibration.stored_thresholds import abstention_levels
+from ..calibration.stored_thresholds import promised_levels
 from ..report.evaluation import EvaluationReport
 
 
@@ -16,12 +15,14 @@ class Calibration:
             any was folded into it. They are equal if no temperature is known.
         sets (`dict[float, float]`): For each promised coverage, the threshold of the prediction sets (LAC).
         answers (`dict[float, float]`): For each promised accuracy, the confidence from which on to answer.
+        exact (`bool`): `False` if the promises are approximate, since the same images also chose the checkpoint.
     """
 
     before: float = 1.0
     after: float = 1.0
     sets: dict[float, float] = field(default_factory=dict)
     answers: dict[float, float] = field(default_factory=dict)
+    exact: bool = True
 
     @property
     def is_known(self) -> bool:
@@ -38,8 +39,9 @@ def stored_calibration(config: Any, folded: float) -> Calibration:
     """
     stored = vars(config)
     sets = stored.get("prediction_set_thresholds", {}).get("lac", {})
-    answers = abstention_levels(stored.get("abstention_thresholds", {}))
-    return Calibration(1.0, folded, _by_level(sets), _by_level(answers))
+    answers = stored.get("abstention_thresholds", {})
+    exact = sets.get("exact", True) and answers.get("exact", True)
+    return Calibration(1.0, folded, promised_levels(sets), promised_levels(answers), exact)
 
 
 def audited_calibration(report: EvaluationReport, folded: float) -> Calibration:
@@ -51,8 +53,4 @@ def audited_calibration(report: EvaluationReport, folded: float) -> Calibration:
         promise.coverage: promise.threshold for promise in report.guarantees.prediction_sets if promise.method == "lac"
     }
     answers = {p.accuracy: p.threshold for p in report.guarantees.abstentions if p.threshold is not None}
-    return Calibration(1.0, after, sets, answers)
-
-
-def _by_level(stored: Mapping[Any, float]) -> dict[float, float]:
-    return {float(level): float(threshold) for level, threshold in sorted(stored.items())}
+    return Calibration(1.0, after, sets, answers, report.guarantees.exact)

@@ -109,11 +109,13 @@ def abstention_report(
         last = tests[-1]
         return AbstentionFit(float(THRESHOLDS[last]), None, len(confidence), int(answered[last]))
     if len(failed):
-        first = failed[0]
+        first, needed = failed[0], answers_needed(accuracy, delta)
         reason = (
             f"of the {answered[first]} held-out samples with a confidence of at least {THRESHOLDS[first]:.6g}, "
             f"{answered[first] - right[first]} are wrong, too many to promise an accuracy of {accuracy:g}"
         )
+        if needed > SMALLEST_SHARE * len(confidence) and THRESHOLDS[first] < confidence.max():
+            reason += f" (no higher confidence was tested, since a test takes {needed} samples: more may help)"
     else:
         reason = (
             f"{len(confidence)} held-out images are too few to promise an accuracy of {accuracy:g} with "

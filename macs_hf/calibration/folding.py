@@ -50,6 +50,8 @@ def fold_temperature(model: nn.Module, temperature: float, pixel_values: Tensor 
         `ValueError`: for a temperature that is not positive and finite, or a model whose head cannot take it (tied or
         quantised weights, something other than a linear map behind the last layer), with the reason.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
     temperature = float(temperature)
     if not (math.isfinite(temperature) and temperature > 0):
         raise ValueError(f"temperature must be positive and finite, got {temperature}.")

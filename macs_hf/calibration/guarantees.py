@@ -52,6 +52,8 @@ def split_held_out(samples: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]
 
     ```
     """
+    if samples < 0:
+        raise ValueError(f"samples={samples} must be at least 0.")
     if samples < MIN_HELD_OUT:
         return np.arange(samples), np.arange(0)
     order = np.random.default_rng(seed).permutation(samples)
@@ -109,8 +111,8 @@ def make_guarantees(
     facts["temperature"] = float(temperature)
     if not n:
         reason = (
-            f"all {num_temperature} held-out samples fitted the temperature: promises take at least {MIN_HELD_OUT}, "
-            "half of them for the temperature"
+            f"{num_temperature} held-out samples are too few: promises take at least {MIN_HELD_OUT}, half of them for "
+            "the temperature"
         )
         logger.warning("no guarantees: %s", reason)
         return Guarantees(**facts, reason=reason)

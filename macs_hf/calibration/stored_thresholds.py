@@ -20,14 +20,17 @@ from .conformal_sets import RAPS_K_REG, RAPS_LAMBDA
 from .inputs import check_probability
 
 
+FACTS = ("delta", "exact", "lambda", "k_reg")  # in the tables beside the levels
+
+
 def store_guarantees(config: Any, guarantees: Guarantees) -> None:
     """
     Write the thresholds into a model's config, after its temperature was folded into the head.
 
     `config.prediction_set_thresholds` becomes `{"lac": {"0.9": threshold, ...}, "raps": {..., "lambda": 0.01, "k_reg":
     5}}`, and `config.abstention_thresholds` `{"0.95": threshold, ..., "delta": 0.05}`, without the accuracies that
-    could not be promised, and with `"exact": false` if the promises are approximate. What an earlier call wrote is
-    replaced, also by nothing.
+    could not be promised. If the promises are approximate, each of these tables has `"exact": false` too. What an
+    earlier call wrote is replaced, also by nothing.
 
     Args:
         config (`PreTrainedConfig`): That of the calibrated model, or a model without config.
@@ -40,11 +43,11 @@ def store_guarantees(config: Any, guarantees: Guarantees) -> None:
     if "raps" in sets:
         sets["raps"] |= {"lambda": RAPS_LAMBDA, "k_reg": RAPS_K_REG}
     answers = {_key(p.accuracy): p.threshold for p in guarantees.abstentions if p.threshold is not None}
+    kind = {} if guarantees.exact else {"exact": False}
     if sets:
-        config.prediction_set_thresholds = sets
+        config.prediction_set_thresholds = {method: levels | kind for method, levels in sets.items()}
     if answers:
-        facts = {"delta": guarantees.abstentions[0].delta} | ({} if guarantees.exact else {"exact": False})
-        config.abstention_thresholds = answers | facts
+        config.abstention_thresholds = answers | {"delta": guarantees.abstentions[0].delta} | kind
 
 
 def stored_abstention_threshold(config: Any, accuracy: float) -> float | None:
@@ -59,14 +62,15 @@ def stored_abstention_threshold(config: Any, accuracy: float) -> float | None:
         `float`, or `None` if the model's config promises no such accuracy.
     """
     check_probability("accuracy", accuracy, 0.95)
-    stored = abstention_levels(vars(config).get("abstention_thresholds", {}))
+    stored = promised_levels(vars(config).get("abstention_thresholds", {}))
     enough = [level for level in stored if level >= accuracy]
     return stored[min(enough)] if enough else None
 
 
-def abstention_levels(stored: Mapping[str, float]) -> dict[float, float]:
-    """The thresholds of `config.abstention_thresholds` by accuracy, without what else it says of them."""
-    return {float(key): threshold for key, threshold in stored.items() if key not in ("delta", "exact")}
+def promised_levels(stored: Mapping[str, float]) -> dict[float, float]:
+    """The thresholds of a table that [`store_guarantees`] wrote, lowest level first, without what else it holds."""
+    levels = {float(key): float(value) for key, value in stored.items() if key not in FACTS}
+    return dict(sorted(levels.items()))
 
 
 def _key(level: float) -> str:

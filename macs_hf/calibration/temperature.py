@@ -108,7 +108,10 @@ def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> TemperatureF
             f"the optimum is not above the lower bound {MIN_TEMPERATURE} (nearly all samples right, or all alike)"
         )
     if at(high).slope <= 0:
-        return unfitted(f"the optimum is not below the upper bound {MAX_TEMPERATURE} (labels unrelated to the logits)")
+        return unfitted(
+            f"the optimum is not below the upper bound {MAX_TEMPERATURE} (labels unrelated to the logits, or some "
+            "classes all but ruled out)"
+        )
     # T = 1 was evaluated already: it halves the bracket for free.
     low, high = (0.0, high) if at(0.0).slope < 0 else (low, 0.0)
     log_temperature = optimize.brentq(lambda x: at(x).slope, low, high, xtol=1e-9)

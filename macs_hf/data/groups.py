@@ -24,7 +24,7 @@ def check_group_column(features: Features, source: DatasetSource, split: str) ->
             f"Split {split!r} of dataset {source.path!r} has no column {name!r} to group by; its columns are "
             f"{', '.join(sorted(features))}. Name one of them with group_column=..."
         )
-    if not isinstance(features[name], ClassLabel | Value):
+    if not isinstance(features[name], ClassLabel | Value) or "binary" in features[name].dtype:
         raise ValueError(
             f"Column {name!r} of dataset {source.path!r} holds {features[name]}, not one value per image. Name "
             "another with group_column=..."

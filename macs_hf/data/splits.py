@@ -150,6 +150,8 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
         return _digits(few=source.path == "few_digits")
     if os.path.isfile(source.path):
         raise ValueError(f"Dataset {source.path!r} is a file. Give the folder that it is in.")
+    if os.path.isfile(os.path.join(source.path, "model.safetensors")):
+        raise ValueError(f"Dataset {source.path!r} is the folder of a saved model. Give the folder of the images.")
     try:
         if saved:
             found = datasets.load_from_disk(source.path)

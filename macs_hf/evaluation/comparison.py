@@ -75,7 +75,7 @@ def comparison_table(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> str:
         of_a, of_b = (f"{scale * value:.{digits}f}{unit}" for value in (result.a, result.b))
         value, low, high = shown_difference(metric, result)
         interval = f"[{low}, {high}]"
-        lines.append(f"{metric:<21}{of_a:>9}{of_b:>9}{value:>9}{interval:>19}  {verdicts[result.verdict]}")
+        lines.append(f"{metric:<21}{of_a:>9}{of_b:>9}{value:>9} {interval:>18}  {verdicts[result.verdict]}")
     told = [text for name, text in EXPLAINED.items() if any(metric.startswith(name) for metric in found)]
     notes = (textwrap.fill(text, 79, subsequent_indent="  ") for text in told)
     return "\n".join([*lines, "", *notes])

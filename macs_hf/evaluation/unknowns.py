@@ -8,7 +8,7 @@ import torch
 from scipy.special import expit
 from torch import Tensor
 
-from ..calibration.stored_thresholds import abstention_levels
+from ..calibration.stored_thresholds import promised_levels
 from ..data.images import ImageDataset
 from ..data.unknowns import UnknownImages
 from ..disk.public_names import public_name
@@ -102,7 +102,7 @@ def _thresholds(trainer: MaCSTrainer, guarantees: Guarantees | None) -> Mapping[
     if guarantees is not None:
         return {p.accuracy: p.threshold for p in guarantees.abstentions if p.threshold is not None}
     config = getattr(trainer.model, "config", None) or trainer.model  # a network without one keeps them itself
-    return abstention_levels(getattr(config, "abstention_thresholds", None) or {})
+    return promised_levels(getattr(config, "abstention_thresholds", None) or {})
 
 
 def _share(accepted: np.ndarray) -> Interval:

@@ -2,7 +2,8 @@
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,13 +22,16 @@ from ..data.sources import DATASETS, DatasetSource
 from ..hub.connection import hub_needed, is_local
 from ..metrics import measure
 from ..models.loading import load_pretrained
-from ..report.corruption_table import CORRUPTIONS, STANDARD_15
+from ..report.corruption_table import CORRUPTIONS, SEVERITIES, STANDARD_15
 from ..report.evaluation import EvaluationReport, Interval
 from ..report.guarantees import Guarantees, Share
 from ..report.rows import SampleRows
 from ..report.run import REPORT_FILE
+from ..training.screen import Screen
+from ..training.terminal import TerminalCallback, phase, view_of
 from ..training.trainer import MaCSTrainer
 from .byte_images import ByteImages
+from .check import Check
 from .corruption_benchmark import evaluate_corruptions, forward_of
 
 
@@ -36,38 +40,6 @@ logger = logging.get_logger(__name__)
 # Arguments of a training run that say which images were tested.
 COLUMNS = ("image_column", "label_column")
 MEANS = {"mean15": STANDARD_15, "mean19": CORRUPTIONS}
-
-
-@dataclass(frozen=True)
-class Check:
-    """
-    One number of a report.
-
-    Args:
-        name (`str`): Which one.
-        published ([`Interval`]): As the report has it.
-        measured ([`Interval`]): As it came out now.
-    """
-
-    name: str
-    published: Interval
-    measured: Interval
-
-    @property
-    def same(self) -> bool:
-        """Whether it came out as published, up to 0.1 points or 1 %: another machine rounds otherwise."""
-        return abs(self.measured.value - self.published.value) <= max(1e-3, 1e-2 * abs(self.published.value))
-
-    @property
-    def holds(self) -> bool:
-        """
-        Whether it lies within the published interval, and that interval is no more than twice as wide as the one that
-        was measured now: a report with wide intervals would always hold.
-        """
-        stated, now = self.published, self.measured
-        slack = 1e-4 * max(abs(stated.value), 1e-2)
-        is_honest = stated.high - stated.low <= 2 * (now.high - now.low) + slack
-        return is_honest and stated.low - slack <= now.value <= stated.high + slack
 
 
 class Verification(NamedTuple):
@@ -123,6 +95,7 @@ def verify_model(
     corruptions: bool = True,
     batch_size: int = 64,
     use_cpu: bool = False,
+    screen: Screen | None = None,
     **source_changes: str | None,
 ) -> Verification:
     """
@@ -135,6 +108,7 @@ def verify_model(
         corruptions (`bool`, *optional*, defaults to `True`): Measure under corruption too, if the report has it.
         batch_size (`int`, *optional*, defaults to 64): Images in a forward pass.
         use_cpu (`bool`, *optional*, defaults to `False`): Do not use accelerators.
+        screen ([`Screen`], *optional*): Where to show how far it is; without one, `Trainer` draws its bar.
         source_changes: Fields of `DatasetSource` that the report does not say, such as `image_column`.
 
     Raises:
@@ -166,6 +140,8 @@ def verify_model(
     with tempfile.TemporaryDirectory() as unused:
         args = TrainingArguments(unused, per_device_eval_batch_size=batch_size, report_to="none", use_cpu=use_cpu)
         trainer = MaCSTrainer(model=classifier, args=args, processing_class=processor)
+        if screen is not None:
+            TerminalCallback(screen).add_to(trainer)
         checks = [*_clean(trainer, test, report), *(_corrupted(trainer, test, report) if corruptions else ())]
     return Verification(report, source.path, checks)
 
@@ -187,7 +163,8 @@ def _source(report: EvaluationReport, dataset: str | None, changes: dict[str, st
 
 
 def _clean(trainer: MaCSTrainer, test: ImageDataset, report: EvaluationReport) -> Iterator[Check]:
-    logits, labels = (torch.from_numpy(part) for part in trainer.predict_logits(test))
+    with phase(trainer, f"testing on {len(test):,} images"):
+        logits, labels = (torch.from_numpy(part) for part in trainer.predict_logits(test))
     folded = report.temperature.value if report.has_temperature else 1.0
     parts = {"": (report.published, logits)}
     if folded != 1.0:  # the model carries it in its head
@@ -230,6 +207,8 @@ def _corrupted(trainer: MaCSTrainer, test: ImageDataset, report: EvaluationRepor
             f"corrupted {stated.when}), and is left out."
         )
         return
+    view = view_of(trainer)
+    label = f"{len(CORRUPTIONS)} corruptions x {len(SEVERITIES)} on {stated.n:,} images"
     table = evaluate_corruptions(
         forward_of(trainer.model, trainer.pixel_stats),
         ByteImages(test, ("pixel_values", "labels"), trainer.pixel_stats),
@@ -240,6 +219,7 @@ def _corrupted(trainer: MaCSTrainer, test: ImageDataset, report: EvaluationRepor
         frost_textures=frost,
         batch_size=trainer.args.eval_batch_size,
         accelerator=trainer.accelerator,
+        progress=True if view is None else partial(view.counted_phase, label),
     )
     for name, corruptions in MEANS.items():
         intervals = [part.interval(name) for part in (stated, table)]

@@ -9,6 +9,7 @@ import torch
 from ..calibration.conformal_sets import label_scores, prediction_sets, threshold_of_scores
 from ..calibration.drift import temperature_drift
 from ..calibration.guarantees import COVERAGES, share, split_held_out
+from ..calibration.stored_thresholds import promised_levels
 from ..metrics import compare, measure
 from ..metrics.difference import Comparison, paired_difference
 from ..report.rows import SampleRows
@@ -79,12 +80,8 @@ def _limits(
 ) -> tuple[list[tuple[str, float, float]], str | None]:
     """Method, promised coverage and threshold of each kind of set."""
     if thresholds is not None:
-        # Beside the coverages, `raps` has the constants of its score.
         found = [
-            (method, float(key), threshold)
-            for method, levels in thresholds.items()
-            for key, threshold in levels.items()
-            if key not in ("lambda", "k_reg")
+            (method, *level) for method, stored in thresholds.items() for level in promised_levels(stored).items()
         ]
         return found, "the model's config"
     _, promising = split_held_out(len(held_out.labels))

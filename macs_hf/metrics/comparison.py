@@ -17,6 +17,8 @@ from .risk_coverage import RISKS, aurc_without_each, resampled_coverages
 from .score_options import check_bins, check_resamples
 
 
+# Differences cannot be larger: the Brier score and the gap have a range of 2, NLL has no bound, the others are shares.
+LARGEST = {"nll": np.inf, "brier": 2.0, "confidence_gap": 2.0}
 HIGHER_IS_BETTER = {"accuracy", *(f"coverage_at_{name}_risk" for name in RISKS)}
 
 
@@ -92,7 +94,7 @@ def compare(
     split = len(sides[0])
     found = ComparisonTable()
     for name, scores in _scores(runs, n_bins, max(2, min(n_resamples, 300)), seed).items():
-        found[name] = difference_of_runs(
+        difference = difference_of_runs(
             scores.values[:split],
             scores.values[split:],
             scores.covariance,
@@ -101,6 +103,9 @@ def compare(
             level=level,
             higher_is_better=name in HIGHER_IS_BETTER,
         )
+        # With two runs that differ a lot, an interval of the normal kind would leave what is possible.
+        low, high = np.clip((difference.low, difference.high), *(sign * LARGEST.get(name, 1.0) for sign in (-1, 1)))
+        found[name] = difference._replace(low=float(low), high=float(high))
     gap = found["confidence_gap"]
     signs = np.repeat(np.sign([gap.a, gap.b]), [split, len(runs) - split])
     gaps = np.stack([rows.confidence.astype(np.float64) - rows.correct for rows in runs])

@@ -17,7 +17,7 @@ from scipy.special import erf
 
 from .classwise import classwise_sums
 from .inputs import check_confidences, checked_chunks, softmax, warn_of_probabilities
-from .score_options import Binning, Norm, ScoreOptions, Variant
+from .score_options import Binning, Norm, ScoreOptions, Variant, check_bins
 from .smooth import smooth_calibration_error
 
 
@@ -124,6 +124,7 @@ def reliability_bins(
     """Sums per bin. Equal-mass bins are `numpy.array_split` of the stably sorted confidences; their edges are the
     extremes of what they hold."""
     check_confidences(confidence, correct)
+    check_bins(n_bins)
     index = bin_index(confidence, n_bins, binning)
     count = np.bincount(index, minlength=n_bins).astype(np.float64)
     if binning == "equal_width":

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 from scipy.stats import hypergeom
 
 from ..report.groups import ConfusionMatrix, GroupMeasures, GroupTable
@@ -38,7 +37,8 @@ def group_measures(
     Accuracy, calibration and coverage of each group, worst first, corrected for looking at many.
 
     Whether a group's accuracy or coverage differs from that of all other images is tested exactly (hypergeometric),
-    and its gap is tested against perfect calibration; each with Holm's correction over all groups, at `1 - level`.
+    and so is its gap against perfect calibration (Poisson binomial); each with Holm's correction over all groups, at
+    `1 - level`.
 
     By default images are grouped by their label. Read the calibration of such groups with care: the label is not known
     when a model answers, so even a perfectly calibrated one is overconfident on the images of rare or hard classes.
@@ -87,10 +87,7 @@ def group_measures(
     right = np.bincount(index, weights=rows.correct).astype(np.int64)
     claimed = np.bincount(index, weights=confidence)
     significant = holm(_share_p_values(right, n), 1 - level)
-    # If every answer is right with its confidence, the number of right ones is normal with this variance.
-    variance = np.bincount(index, weights=confidence * (1 - confidence))
-    deviation = np.abs(claimed - right) / np.sqrt(np.maximum(variance, 1e-12))
-    gap_significant = holm(2 * ndtr(-deviation), 1 - level)
+    gap_significant = holm(_calibration_p_values(confidence, index, right), 1 - level)
     if covered is not None:
         held = np.bincount(index, weights=covered).astype(np.int64)
         coverage_significant = holm(_share_p_values(held, n), 1 - level)
@@ -155,6 +152,32 @@ def _share_p_values(right: np.ndarray, n: np.ndarray) -> np.ndarray:
     """Two-sided, exact: that many of the right ones if the group were drawn at random from all images."""
     law = hypergeom(n.sum(), right.sum(), n)
     return np.minimum(1.0, 2 * np.minimum(law.cdf(right), law.sf(right - 1)))
+
+
+def _calibration_p_values(confidence: np.ndarray, index: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """
+    Two-sided, exact: that many right ones in each group if every answer is right with its confidence.
+
+    Where confidences are close to 1, a few errors are expected, and a normal law would call three in place of one
+    beyond chance.
+    """
+    order = np.argsort(index, kind="stable")
+    found = []
+    for chances, count in zip(np.split(confidence[order], np.cumsum(np.bincount(index))[:-1]), right, strict=True):
+        law = _sum_of_chances(np.clip(chances, 0, 1))
+        found.append(min(1.0, 2 * min(law[: count + 1].sum(), law[count:].sum())))
+    return np.array(found)
+
+
+def _sum_of_chances(chances: np.ndarray) -> np.ndarray:
+    """The probability of each number of successes, if each trial has its own chance: halves, then their sum."""
+    if len(chances) <= 32:
+        law = np.ones(1)
+        for chance in chances:
+            law = np.convolve(law, [1 - chance, chance])
+        return law
+    middle = len(chances) // 2
+    return np.convolve(_sum_of_chances(chances[:middle]), _sum_of_chances(chances[middle:]))
 
 
 def _groups(rows: SampleRows, groups: Any, column: str) -> tuple[np.ndarray, np.ndarray]:

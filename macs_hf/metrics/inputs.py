@@ -25,6 +25,8 @@ def as_array(values: Any) -> np.ndarray:
         values = values.detach().cpu()
         values = values.float() if values.dtype == torch.bfloat16 else values
         return values.numpy()
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError("a masked array has values that are missing: leave those rows out")
     return np.asarray(values)
 
 
@@ -46,6 +48,8 @@ def checked_chunks(
     predictions, references = as_array(predictions), as_array(references)
     if predictions.ndim != 2 or 0 in predictions.shape:
         raise ValueError(f"predictions must have the shape (n, classes) and not be empty, got {predictions.shape}")
+    if predictions.dtype.kind == "c":
+        raise ValueError(f"predictions must be real numbers, got {predictions.dtype}")
     if references.shape != predictions.shape[:1]:
         raise ValueError(
             f"references must hold one class id for each of the {len(predictions)} rows of predictions, "
@@ -73,6 +77,10 @@ def check_confidences(confidence: np.ndarray, correct: np.ndarray) -> None:
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(f"confidence[{row}] must be within [0, 1], got {confidence[row]}")
+    wrong = ~np.isin(correct, (0, 1))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(f"correct[{row}] must be True (1) or False (0), got {correct[row]}")
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

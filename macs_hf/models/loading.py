@@ -187,6 +187,7 @@ def _from_pretrained(
         **source,
         output_loading_info=True,
         use_safetensors=True,  # never a pickle
+        dtype="float32",  # images are, and what is trained or measured in 16 bits loses digits of its calibration
         **kwargs,
     )
     return model, processor, info | {"stored_size": stored_size}

@@ -44,20 +44,24 @@ def logit_margin(logits: Tensor, labels: Tensor) -> Tensor:
 
     ```
     """
+    _check_logits(logits)
     if logits.shape[-1] < 2:
         raise ValueError(f"A logit margin needs at least two classes, but logits have shape {tuple(logits.shape)}.")
-    index = labels.long().unsqueeze(-1)
+    index = _class_numbers(labels, logits).unsqueeze(-1)
     runner_up = logits.scatter(-1, index, -torch.inf).amax(-1)
     return logits.gather(-1, index).squeeze(-1) - runner_up
 
 
 def margin_loss(logits: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:
     """Mean of max(0, margin - gap)^2: zero if and only if every label leads the runner-up by `margin`."""
+    if not 0 <= margin < math.inf:
+        raise ValueError(f"margin={margin} must be a finite number >= 0.")
     return F.relu(margin - logit_margin(_full_precision(logits), labels)).square().mean()
 
 
 def consistency_loss(logits: Tensor, perturbed_logits: Tensor) -> Tensor:
     """Mean KL(p || p'), clean view first; the gradient flows through both views."""
+    _check_views((logits, perturbed_logits))
     return F.kl_div(
         F.log_softmax(_full_precision(perturbed_logits), dim=-1),
         F.log_softmax(_full_precision(logits), dim=-1),
@@ -68,8 +72,8 @@ def consistency_loss(logits: Tensor, perturbed_logits: Tensor) -> Tensor:
 
 def focal_loss(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
     """Mean of -(1 - p)^gamma log p, p the probability of the label ([Lin et al.](https://huggingface.co/papers/1708.02002))."""
-    if not gamma >= 0:
-        raise ValueError(f"gamma={gamma} must be >= 0; 0 is plain cross-entropy.")
+    if not 0 <= gamma < math.inf:
+        raise ValueError(f"gamma={gamma} must be a finite number >= 0; 0 is plain cross-entropy.")
     labels = checked_labels(labels, logits.shape[-1])
     log_p = F.log_softmax(_full_precision(logits), dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
     # 1 - p without cancellation; kept off zero, where the power has no finite slope for gamma < 1.
@@ -88,6 +92,7 @@ def mbls_penalty(logits: Tensor, margin: float = 10.0) -> Tensor:
 
 def jensen_shannon(views: Sequence[Tensor]) -> Tensor:
     """Mean Jensen-Shannon divergence between the predictions of several views, in [0, log(number of views)]."""
+    _check_views(views)
     log_p = torch.stack([F.log_softmax(_full_precision(view), dim=-1) for view in views])
     log_mixture = torch.logsumexp(log_p, dim=0) - math.log(len(views))
     divergences = F.kl_div(log_mixture.expand_as(log_p), log_p, log_target=True, reduction="none").sum(-1)
@@ -165,6 +170,8 @@ def checked_labels(labels: Tensor, classes: int) -> Tensor:
 
     Values are read on the CPU only, since an accelerator would have to be waited for.
     """
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"labels must be a tensor, got {type(labels).__name__}.")
     on_cpu = labels.device.type == "cpu"
     if labels.ndim == 2 and labels.is_floating_point():
         if labels.shape[1] != classes:
@@ -187,6 +194,23 @@ def checked_labels(labels: Tensor, classes: int) -> Tensor:
     if on_cpu:
         check_labels(labels, classes)
     return labels
+
+
+def _class_numbers(labels: Tensor, logits: Tensor) -> Tensor:
+    """One class number for each row of logits, of any shape."""
+    if labels.shape != logits.shape[:-1]:
+        raise ValueError(
+            f"`labels` of shape {tuple(labels.shape)} do not fit logits of shape {tuple(logits.shape)}: there must be "
+            "one class number for each row."
+        )
+    return checked_labels(labels.flatten(), logits.shape[-1]).view(labels.shape)
+
+
+def _check_views(views: Sequence[Tensor]) -> None:
+    """Rows of several views belong together; torch would repeat the only row of one for all rows of another."""
+    shapes = [tuple(view.shape) for view in views]
+    if len(set(shapes)) != 1 or len(shapes[0]) != 2:
+        raise ValueError(f"Views must be logits of one shape (batch, classes), got {shapes[:3]}.")
 
 
 def _classification_loss(logits: Tensor, labels: Tensor, objective: Objective) -> Tensor:
@@ -216,4 +240,11 @@ def _rows_of_second_view(
 
 
 def _full_precision(logits: Tensor) -> Tensor:
+    _check_logits(logits)
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def _check_logits(logits: Tensor) -> None:
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+        raise TypeError(f"logits must be a tensor of floating-point numbers, got {kind}.")

@@ -6,6 +6,7 @@
 with `gap` the logit of the label minus the largest other logit, and `T` a mild perturbation.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Literal
@@ -138,6 +139,8 @@ class Objective:
 
 def objective_of(arguments: object) -> Objective:
     """The objective that `arguments` describe; what they do not say (plain `TrainingArguments`) is the paper's."""
+    if arguments is None or isinstance(arguments, Mapping):
+        raise TypeError(f"{arguments!r} has no attributes to read weights from. Write Objective(**weights).")
     known = {f.name: getattr(arguments, f.name) for f in fields(Objective) if hasattr(arguments, f.name)}
     return Objective(**known)
 

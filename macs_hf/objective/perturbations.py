@@ -82,6 +82,11 @@ def perturb(
             `perturbation_space="pixel"`.
         generator (`torch.Generator`, *optional*): On the images' device.
     """
+    if images.ndim != 4 or not images.is_floating_point():
+        raise ValueError(
+            f"images of shape {tuple(images.shape)} and type {images.dtype} must be floats of shape (batch, channels, "
+            "height, width), as the network is given them."
+        )
     if objective.needs_pixel_stats and pixel_stats is None:
         raise ValueError(
             f"perturbation={objective.perturbation!r} in {objective.perturbation_space!r} space has to know how "

@@ -102,7 +102,7 @@ def plot_severity_curves(tables: Mapping[str, CorruptionTable], *, scaled: bool 
         _draw(left, table.by_severity("accuracy", names), "_", style)
         _draw(right, table.by_severity("ece", names), _label(name, plain, tables), style)
         if after_scaling:
-            label = _label(name, f"T = {table.temperature:.2f}", tables)
+            label = _label(name, f"T = {table.temperature:.3g}", tables)
             _draw(right, table.by_severity("scaled_ece", names), label, style | {"linestyle": DASHES})
         floors, is_approximate = _noise_floors(table, names, "scaled_noise_floor" if after_scaling else "noise_floor")
         label = _label(name, "noise floor" + (" (approximate)" if is_approximate else ""), tables)

@@ -97,7 +97,7 @@ def plot_confusion(matrix: ConfusionMatrix, title: str = "") -> Picture:
     if len(shown) <= WRITTEN:
         for (row, column), share in np.ndenumerate(shares):
             if share:
-                text = f"{100 * share:.0f}" if share >= 0.005 else "<1"
+                text = f"{100 * share:.0f}" if share > 0.005 else "<1"  # 0.5 % would be rounded to 0
                 colour = "white" if share > 0.4 else INK
                 axes.text(column, row, text, ha="center", va="center", fontsize=SMALLEST, color=colour)
     axes.set_xlabel("Predicted", fontsize=LABEL, color=INK)

@@ -80,8 +80,10 @@ def scaled(report: EvaluationReport) -> Measurement | None:
 
 
 def heading(report: EvaluationReport) -> str:
-    """Model and dataset on two lines, without folders of the machine."""
-    return f"{short_name(report.model)}\n{short_name(report.dataset)}, {report.split} (n = {report.n:,})"
+    """Model, with the method that trained it, and dataset on two lines, without folders of the machine."""
+    method = report.training_arguments.get("method")
+    model = short_name(report.model) + (f", {short_name(str(method))}" if method else "")
+    return f"{model}\n{short_name(report.dataset)}, {report.split} (n = {report.n:,})"
 
 
 def _diagram(axes: Axes, measurement: Measurement, title: str) -> ErrorbarContainer:

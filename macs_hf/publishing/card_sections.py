@@ -8,6 +8,7 @@ from ..report.corruption_table import CORRUPTIONS, FAMILIES, STANDARD_15, Corrup
 from ..report.evaluation import EvaluationReport, Measurement
 from ..report.interval import Interval, interval_text
 from ..report.short_names import short_name
+from ..report.verdict import has_too_few
 from .corruption_shift import shift_sentences
 from .guarantees import guarantee_variables, risk_coverage_variables
 from .markdown import code, percent
@@ -69,8 +70,9 @@ def _training(report: EvaluationReport, datasets: Sequence[str]) -> str:
 def _calibration(part: Measurement) -> str:
     """What the noise floor says about the calibration error."""
     if part.metrics["ece"].value <= part.noise_floor:
-        return "no miscalibration was detected"
-    if part.metrics["ece"].low > part.noise_floor:
+        few = ", and could hardly be from so few images" if has_too_few(part) else ""
+        return f"no miscalibration was detected{few}"
+    if part.metrics["ece"].low > 0:
         return "the error is larger than chance explains"
     return "part of the error is chance, and whether the rest is miscalibration cannot be decided from so few images"
 

@@ -66,7 +66,7 @@ def _set_cells(promise: PredictionSetGuarantee, guarantees: Guarantees, corrupte
 
 
 def _answer_cells(promise: AbstentionGuarantee, corrupted: bool) -> list[str]:
-    cells = [_level(promise.accuracy), f"{promise.threshold:.4g}", _points(promise.test_answered)]
+    cells = [_level(promise.accuracy), f"{promise.threshold:.6g}", _points(promise.test_answered)]
     cells.append("no test image is answered" if promise.test_accuracy is None else _points(promise.test_accuracy))
     return cells + ([_by_severity(promise.severity_accuracy)] if corrupted else [])
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from ..report.evaluation import EvaluationReport
 from ..report.guarantees import AbstentionGuarantee, PredictionSetGuarantee, Share
-from ..report.markup import interval_html, percent, section, table, text
+from ..report.markup import exact_percent, interval_html, percent, section, table, text
 from ..report.short_names import short_name
 from ..report.tables import group_hint, group_rows
 from ..report.unknowns import SCORE_NAMES
@@ -62,7 +62,8 @@ def guarantees(report: EvaluationReport) -> str:
     kept = [promise for promise in found.abstentions if promise.threshold is not None]
     body += table(["right answers", "answers if sure", "images answered", "of these right"], map(_answer, kept))
     body += "".join(
-        f'<p class="hint">At least {percent(promise.accuracy, 0)} right is not promised: {text(promise.reason)}.</p>'
+        f'<p class="hint">At least {exact_percent(promise.accuracy)} right is not promised: '
+        f"{text(promise.reason)}.</p>"
         for promise in found.abstentions
         if promise.threshold is None
     )
@@ -71,12 +72,12 @@ def guarantees(report: EvaluationReport) -> str:
 
 def _set(promise: PredictionSetGuarantee) -> list[str]:
     size = "" if promise.mean_size is None else f"{promise.mean_size:.2f}"
-    return [f"at least {percent(promise.coverage, 0)}", _share(promise.test_coverage), size]
+    return [f"at least {exact_percent(promise.coverage)}", _share(promise.test_coverage), size]
 
 
 def _answer(promise: AbstentionGuarantee) -> list[str]:
-    sure = f"{percent(promise.threshold)} or more" if promise.threshold > 0 else "always"
-    level = f"at least {percent(promise.accuracy, 0)}"
+    sure = f"{exact_percent(promise.threshold)} or more" if promise.threshold > 0 else "always"
+    level = f"at least {exact_percent(promise.accuracy)}"
     return [level, sure, _share(promise.test_answered), _share(promise.test_accuracy)]
 
 

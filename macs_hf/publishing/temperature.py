@@ -2,7 +2,7 @@
 
 from ..calibration.temperature import LARGE_SHIFT, samples_wanted
 from ..report.evaluation import Temperature
-from ..report.interval import interval_text
+from ..report.interval import digits_shown, interval_text
 from .markdown import code, text
 
 
@@ -32,7 +32,7 @@ def temperature_sentences(temperature: Temperature) -> list[str]:
 
 def _gain(temperature: Temperature) -> str:
     gain = temperature.nll_gain
-    shown = interval_text(gain, digits=3)
+    shown = interval_text(gain, digits=digits_shown(gain, 3))
     if temperature.helped:
         return f"It lowered the NLL of the test images by {shown}."
     effect = "raised the NLL of the test images"

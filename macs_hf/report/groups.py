@@ -79,6 +79,14 @@ class GroupTable:
     groups: tuple[GroupMeasures, ...]
     promised_coverage: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.promised_coverage is None:
+            return
+        check_share("promised_coverage", self.promised_coverage)
+        for group in self.groups:
+            if group.coverage is None:
+                raise ValueError(f"group {group.name!r} must have a coverage, since one is promised")
+
     @property
     def n(self) -> int:
         """Number of images in all groups."""

@@ -30,6 +30,13 @@ class Bounded(Protocol):
     high: float
 
 
+def digits_shown(found: Bounded, digits: int, most: int = 6) -> int:
+    """At least so many digits, and as many more as it takes that an end beside 0 is not shown as 0."""
+    while digits < most and any(number and not float(f"{number:.{digits}f}") for number in (found.low, found.high)):
+        digits += 1
+    return digits
+
+
 def interval_text(found: Bounded, scale: float = 1, unit: str = "", digits: int = 4, sign: str = "") -> str:
     """
     A value and its interval, as terminals and cards show it.

@@ -24,6 +24,11 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f}{SPACE}%"
 
 
+def exact_percent(share: float) -> str:
+    """A threshold or a promise: 0.99998 is not 100 %, which nothing reaches."""
+    return f"{100 * share:.6g}{SPACE}%"
+
+
 def interval_html(found: Bounded, scale: float = 100, unit: str = f"{SPACE}%", digits: int = 1) -> str:
     """A value, by default a share, with its interval below it."""
     value, low, high = (f"{scale * number:.{digits}f}{unit}" for number in (found.value, found.low, found.high))

@@ -25,7 +25,13 @@ METRICS = (
     ("brier", "Brier score", 1, "", 3),
 )
 MEANS = (("mean15", "mean of the standard 15", STANDARD_15), ("mean19", "mean of all 19", CORRUPTIONS))
-BADGES = {"trusted": "good", "overconfident": "bad", "underconfident": "bad", "unknown": "neutral"}
+BADGES = {
+    "trusted": "good",
+    "overconfident": "bad",
+    "underconfident": "bad",
+    "miscalibrated": "bad",
+    "unknown": "neutral",
+}
 WORST, SHOWN_ROWS = 8, 5
 
 

@@ -1,5 +1,6 @@
 """What a report says, in a headline and two sentences: what the model can do, and whether to trust its confidence."""
 
+import math
 from typing import Literal, NamedTuple
 
 from .corruption_names import STANDARD_15
@@ -9,12 +10,13 @@ from .evaluation import EvaluationReport, Measurement
 
 NO_CHANGE = 0.05  # temperatures closer to 1 move no probability by much
 
-Trust = Literal["trusted", "overconfident", "underconfident", "unknown"]
-LARGEST_FLOOR = 0.03
+Trust = Literal["trusted", "overconfident", "underconfident", "miscalibrated", "unknown"]
+MOST_UNCERTAIN = 0.03  # noise floor, and half of the interval of the accuracy: with more, nothing is ruled out
 HEADLINES = {
     "trusted": "Its probabilities can be trusted",
     "overconfident": "Overconfident",
     "underconfident": "Underconfident",
+    "miscalibrated": "Miscalibrated",
     "unknown": "No miscalibration beyond chance",
 }
 TOO_FEW = "Too few images to tell"
@@ -38,15 +40,16 @@ def verdict(report: EvaluationReport) -> Verdict:
     """
     What a reader should take away from a report.
 
-    A calibration error counts as such if its interval lies above the noise floor; below the floor nothing was found,
-    and in between it cannot be decided. With so few images that chance alone explains more than 3 points, nothing that
-    was not found can be ruled out either.
+    A calibration error counts as such if its interval excludes 0, which with perfect calibration happens to one in 20
+    test sets; below the noise floor nothing was found, and in between it cannot be decided. With so few images that
+    chance alone explains more than 3 points, of the calibration error or of the accuracy, nothing that was not found
+    can be ruled out either.
     """
     before, published = trust_of(report.before), trust_of(report.published)
     headline = HEADLINES[before]
-    if before == "unknown" and report.before.noise_floor > LARGEST_FLOOR:
+    if before == "unknown" and has_too_few(report.before):
         headline = TOO_FEW
-    if report.has_temperature and before in ("overconfident", "underconfident"):
+    if report.has_temperature and before not in ("trusted", "unknown"):
         effect = "repairs it" if published == "trusted" else "helps"
         effect = "changes little" if abs(report.temperature.value - 1) < NO_CHANGE else effect
         effect = effect if report.is_calibrated else "does not help beyond chance"
@@ -58,10 +61,19 @@ def trust_of(part: Measurement) -> Trust:
     """What the calibration error, its interval and its noise floor say together."""
     ece = part.metrics["ece"]
     if ece.value <= part.noise_floor:
-        return "trusted" if part.noise_floor <= LARGEST_FLOOR else "unknown"
-    if ece.low <= part.noise_floor:
+        return "unknown" if has_too_few(part) else "trusted"
+    if ece.low <= 0:  # noise alone reaches such an error
         return "unknown"
-    return "overconfident" if confidence_gap(part) > 0 else "underconfident"
+    gap = confidence_gap(part)
+    if abs(gap) <= 1.96 * _gap_error(part):
+        return "miscalibrated"  # too sure at some confidences and not sure enough at others
+    return "overconfident" if gap > 0 else "underconfident"
+
+
+def has_too_few(part: Measurement) -> bool:
+    """Whether the images are so few that a calibration error of some points may be hidden in the noise."""
+    accuracy = part.metrics["accuracy"]
+    return max(part.noise_floor, (accuracy.high - accuracy.low) / 2) > MOST_UNCERTAIN
 
 
 def confidence_gap(part: Measurement) -> float:
@@ -69,6 +81,12 @@ def confidence_gap(part: Measurement) -> float:
     total = sum(part.bins.count)
     confidence = sum(n * value for n, value in zip(part.bins.count, part.bins.confidence, strict=True)) / total
     return confidence - part.metrics["accuracy"].value
+
+
+def _gap_error(part: Measurement) -> float:
+    """Standard error of the gap, given the confidences: answers of one bin are right with about the same chance."""
+    bins = zip(part.bins.count, part.bins.accuracy, strict=True)
+    return math.sqrt(sum(n * share * (1 - share) for n, share in bins)) / sum(part.bins.count)
 
 
 def _ability(report: EvaluationReport) -> str:
@@ -95,9 +113,11 @@ def _confidence(report: EvaluationReport, trust: Trust) -> str:
     text = {
         "trusted": f"No miscalibration was detected: its calibration error is {ece}, and {floor} would be chance",
         "unknown": f"Its calibration error is {ece}, and {floor} would be chance: more images would tell "
-        "whether the rest is real",
+        "whether there is more to it",
         "overconfident": f"Its confidence is {gap:.1f} points too high on average, more than chance explains",
         "underconfident": f"Its confidence is {-gap:.1f} points too low on average, more than chance explains",
+        "miscalibrated": f"Its calibration error is {ece}, more than chance explains ({floor}): too sure at some "
+        "confidences and not sure enough at others, which cancels on average",
     }[trust]
     return f"{text}{_temperature(report, trust)}."
 

@@ -60,6 +60,8 @@ def checkpoint_to_resume(
 
 
 def _named(name: str) -> Path:
+    if not name.strip():
+        raise ValueError(f"resume_from_checkpoint={name!r} is empty. Name a checkpoint folder, or leave it out.")
     if Path(name).is_dir():
         return Path(name)
     if is_local(name) or name.count("/") != 1:

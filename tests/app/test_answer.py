@@ -1,13 +1,15 @@
 """The page about one image says what was promised, where it holds, and where the model had better not answer."""
 
 import re
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from page_reader import HOSTILE
 from PIL import Image
 
-from macs_hf.app.answer_markup import NO_PROMISE, answer_page, sureness
-from macs_hf.app.model_calibration import Calibration
+from macs_hf.app.answer_markup import APPROXIMATE, NO_PROMISE, answer_page, sureness
+from macs_hf.app.model_calibration import Calibration, stored_calibration
 from macs_hf.app.prediction import Answer, Reading
 from macs_hf.report.markup import SPACE
 
@@ -28,17 +30,25 @@ def headline(page: str) -> str:
 
 def test_a_sure_answer_carries_its_promise() -> None:
     page = answer_page(answer((0.1, 0.85, 0.05)), 0, None, 0.9, 0.95)
-    assert headline(page) == f"{HOSTILE[1]}85.0 % sure. At least 95 % of answers this sure are right."
+    assert headline(page) == f"{HOSTILE[1]}85.0 % sure. At least 95 % of answers from 80 % on are right."
     shown = said(page)
     assert "before calibration" in shown and "after calibration" in shown
     assert re.search(r"Prediction set.*right class", shown)
     assert [said(chip) for chip in re.findall(r'<span class="chip">.*?</span>', page)] == [HOSTILE[0], HOSTILE[2]]
 
 
+def test_an_approximate_promise_says_so() -> None:
+    page = answer_page(answer((0.1, 0.85, 0.05), calibration=replace(KNOWN, exact=False)), 0, None, 0.9, 0.95)
+    assert headline(page) == f"{HOSTILE[1]}85.0 % sure. About 95 % of answers from 80 % on are right. {APPROXIMATE}"
+    assert said(page).count(APPROXIMATE) == 2 and "At least" not in said(page)
+    config = SimpleNamespace(prediction_set_thresholds={"lac": {"0.9": 0.4, "exact": False}})
+    assert stored_calibration(config, 2.0) == Calibration(1.0, 2.0, {0.9: 0.4}, {}, exact=False)
+
+
 def test_below_the_threshold_it_does_not_answer() -> None:
     page = answer_page(answer((0.1, 0.79, 0.11)), 0, None, 0.9, 0.95)
     assert headline(page).startswith("I would not answer")
-    assert "It answers from 80.0 % on" in headline(page)
+    assert "It answers from 80 % on" in headline(page)
     assert not headline(answer_page(answer((0.1, 0.79, 0.11)), 0, None, 0.9, 0.9)).startswith("I would")
 
 
@@ -46,7 +56,7 @@ def test_no_promise_is_made_for_a_corrupted_image() -> None:
     worse = answer((0.1, 0.85, 0.05), (0.9, 0.05, 0.05))
     page = answer_page(worse, 1, "fog", 0.9, 0.95)
     assert headline(page).startswith(f"{HOSTILE[0]}90.0 % sure. Not corrupted, it was {HOSTILE[1]}, with 85.0 %.")
-    assert said(page).count(NO_PROMISE) == 2 and "this sure are right" not in said(page)
+    assert said(page).count(NO_PROMISE) == 2 and "on are right" not in said(page)
     assert "fog, severity 1" in said(page) and "verdict bad" in page
 
 

@@ -86,7 +86,7 @@ def test_promises_and_what_came_true() -> None:
     found = Guarantees(50, 50, 90, 1.0, True, None, (80, 10), (), (sets,), answers)
     shown = said(guarantees(dataclasses.replace(run("a").report, guarantees=found))).replace(SPACE, " ")
     assert "at least 90 %93.0 % 90.0 % to 95.0 %1.25" in shown
-    assert "at least 95 %80.0 % or more93.0 %" in shown
+    assert "at least 95 %80 % or more93.0 %" in shown
     assert f"At least 99 % right is not promised: {EVIL}." in shown
 
 

@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
     save_model(folder / "model", temperature=0.5, promises=True)
     save_model(folder / "calm", temperature=4.0)
-    save_data(folder / "data", test=120)
+    save_data(folder / "data", test=600)  # so many that an audit can be cancelled
     save_model(folder / "hostile", HOSTILE)
     save_data(folder / "hostile-data", HOSTILE)
     save_zip(folder / "photos.zip")

@@ -149,3 +149,12 @@ def test_the_example_of_the_documentation() -> None:
     outcome = doctest.testmod(macs_hf.calibration.abstention)
     assert outcome.attempted > 0
     assert outcome.failed == 0
+
+
+def test_the_reason_says_if_more_samples_may_help() -> None:
+    sure, unsure = np.full(40, 0.99), np.full(40, 0.6)
+    confidence, correct = np.concatenate([sure, unsure]), np.arange(80) < 60
+    few = "no higher confidence was tested, since a test takes 59 samples: more may help"
+    assert few in abstention_report(confidence, correct).reason  # the sure ones, all right, are only 40
+    assert few not in abstention_report(unsure.repeat(2), correct).reason  # there is no higher confidence
+    assert few not in abstention_report(confidence.repeat(20), (np.arange(80) % 2 > 0).repeat(20)).reason

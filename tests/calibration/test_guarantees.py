@@ -33,6 +33,7 @@ from macs_hf.calibration import (
     stored_abstention_threshold,
     unfold_temperature,
 )
+from macs_hf.calibration.stored_thresholds import promised_levels
 from macs_hf.report.guarantees import Guarantees
 
 
@@ -136,7 +137,7 @@ def test_without_samples_nothing_is_promised(caplog: pytest.LogCaptureFixture) -
     with caplog.at_level(logging.WARNING, logger="macs_hf.calibration"):
         nothing = make_guarantees(logits[promise], labels[promise], 2.0, num_temperature=399)
     assert nothing.prediction_sets == () and nothing.abstentions == ()
-    assert "all 399 held-out samples fitted the temperature: promises take at least 400" in nothing.reason
+    assert "399 held-out samples are too few: promises take at least 400" in nothing.reason
     assert nothing.reason in caplog.text
 
 
@@ -190,7 +191,7 @@ def test_what_is_stored_is_json_with_levels_as_keys(guarantees: Guarantees, tmp_
     model.save_pretrained(tmp_path)
     stored = json.loads((tmp_path / "config.json").read_text())
     assert list(stored["prediction_set_thresholds"]) == ["lac", "raps"]
-    assert list(stored["prediction_set_thresholds"]["lac"]) == ["0.8", "0.9", "0.95", "0.99"]
+    assert list(stored["prediction_set_thresholds"]["lac"]) == ["0.8", "0.9", "0.95", "0.99", "exact"]
     assert stored["prediction_set_thresholds"]["raps"]["lambda"] == 0.01
     assert stored["prediction_set_thresholds"]["raps"]["k_reg"] == 5
     promised = {str(p.accuracy): p.threshold for p in guarantees.abstentions if p.threshold is not None}
@@ -226,9 +227,12 @@ def test_another_temperature_removes_the_thresholds(guarantees: Guarantees) -> N
 def test_approximate_promises_are_stored_as_such(guarantees: Guarantees) -> None:
     model = build("vit")
     store_guarantees(model.config, replace(guarantees, exact=True))
-    exact = dict(model.config.abstention_thresholds)
+    exact, sets = dict(model.config.abstention_thresholds), dict(model.config.prediction_set_thresholds)
     store_guarantees(model.config, replace(guarantees, exact=False))
     assert model.config.abstention_thresholds == exact | {"exact": False}
+    assert model.config.prediction_set_thresholds == {name: levels | {"exact": False} for name, levels in sets.items()}
+    levels = {p.coverage: p.threshold for p in guarantees.prediction_sets if p.method == "raps"}
+    assert promised_levels(model.config.prediction_set_thresholds["raps"]) == levels
     assert stored_abstention_threshold(model.config, 0.9) == exact["0.9"]
 
 
@@ -246,16 +250,16 @@ def test_the_example_answers_only_where_the_model_promises(guarantees: Guarantee
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
-    assert "No promise: the model has no threshold for 90.0% right answers." in answer()
+    assert "No promise: the model has no threshold for 90 % right answers." in answer()
     store_guarantees(model.config, replace(guarantees, exact=True))
     unsure = answer()  # an untrained model: about a quarter for each of four classes
-    assert "at least 90.0% of the answers are right" in unsure and "95% certainty" in unsure
+    assert "at least 90 % of the answers are right" in unsure and "95% certainty" in unsure
     assert "blue.png: not sure enough (0." in unsure
     model.config.abstention_thresholds["0.9"] = 0.0
     always = answer()
-    assert "blue.png: LABEL_" in always and "Answering always: at least 90.0% of the answers are right" in always
+    assert "blue.png: LABEL_" in always and "Answering always: at least 90 % of the answers are right" in always
     model.config.abstention_thresholds["exact"] = False
-    assert "Answering always: about 90.0% of the answers are right" in answer()
+    assert "Answering always: about 90 % of the answers are right" in answer()
 
 
 def test_the_example_of_the_documentation() -> None:

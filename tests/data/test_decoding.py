@@ -6,7 +6,6 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
-import transformers
 from datasets import Dataset
 from PIL import Image
 
@@ -97,22 +96,18 @@ def test_what_can_be_read() -> None:
 
 
 def test_unreadable_images_are_dropped_in_one_cached_pass(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken_dataset().save_to_disk(tmp_path)
-    transformers.utils.logging.enable_propagation()
-    try:
-        first = drop_unreadable(datasets.load_from_disk(tmp_path), "image", "train")
-        before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache-*")}
-        # A second look would need this.
-        monkeypatch.setattr("macs_hf.data.decoding.decode", None)
-        second = drop_unreadable(datasets.load_from_disk(tmp_path), "image", "train")
-    finally:
-        transformers.utils.logging.disable_propagation()
+    first = drop_unreadable(datasets.load_from_disk(tmp_path), "image", "train")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache-*")}
+    # A second look would need this.
+    monkeypatch.setattr("macs_hf.data.decoding.decode", None)
+    second = drop_unreadable(datasets.load_from_disk(tmp_path), "image", "train")
     assert list(first["label"]) == list(second["label"]) == [0, 2]
     assert len(before) == 1
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache-*")} == before
-    assert caplog.text.count("train: dropped 3 of 5 images that cannot be read") == 2
+    assert warnings.text.count("train: dropped 3 of 5 images that cannot be read") == 2
     assert first.features == datasets.load_from_disk(tmp_path).features
 
 

@@ -1,5 +1,6 @@
 """The column that images are grouped by: found or named, as text, neither empty nor too fine."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 from PIL import Image
 from transformers import ViTImageProcessor
 
-from macs_hf.data.groups import NO_VALUE, group_values
+from macs_hf.data.groups import NO_VALUE, check_group_column, group_values
 from macs_hf.data.preparing import held_out, load_data
 from macs_hf.data.sources import source_of
 
@@ -38,6 +39,8 @@ def saved(folder: Path, **splits: Dataset) -> str:
         ([3, None, -1], Value("int64"), ["3", NO_VALUE, "-1"]),
         ([1.0, 0.5, float("nan")], Value("float64"), ["1", "0.5", NO_VALUE]),
         ([True, False], Value("bool"), ["True", "False"]),
+        ([0.0, -0.0, float("inf")], Value("float64"), ["0", "0", "inf"]),
+        ([datetime(2026, 1, 2), None], Value("timestamp[s]"), ["2026-01-02 00:00:00", NO_VALUE]),
         ([1, 0, -1], ClassLabel(names=["day", "night"]), ["night", "day", NO_VALUE]),
     ],
 )
@@ -68,6 +71,21 @@ def test_a_column_that_cannot_be_used_is_named_when_the_data_are_loaded(tmp_path
     path = saved(tmp_path / "lists", train=whole, test=table([["a"], ["b"]] * 3, Sequence(Value("string"))))
     with pytest.raises(ValueError, match=r"Column 'site' .* holds List.*, not one value per image"):
         load_data(source_of(path, group_column="site"), ("test",))
+
+
+@pytest.mark.parametrize(
+    ("values", "feature"),
+    [
+        ([["a"], ["b"]], Sequence(Value("string"))),
+        ([{"a": 1}, {"a": 2}], {"a": Value("int64")}),
+        ([b"a", b"b"], Value("binary")),
+        ([b"a", b"b"], Value("large_binary")),
+    ],
+)
+def test_a_column_without_one_value_per_image_is_refused(values: list, feature: Any) -> None:
+    features = table(values, feature).features
+    with pytest.raises(ValueError, match=r"^Column 'site' of dataset 'd' holds .*, not one value per image. Name"):
+        check_group_column(features, source_of("d", group_column="site"), "test")
 
 
 @pytest.mark.parametrize("streaming", [False, True])

@@ -1,253 +1,16 @@
-"""Datasets become three splits without common rows, with the columns meant, or an error that says why not."""
+"""A dataset becomes three splits without common rows, or an error says why not."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import datasets
 import numpy as np
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
-from PIL import Image
-from transformers.utils import logging
+from datasets import ClassLabel, Value
 
-from macs_hf.data.columns import check_label_column, find_columns, labels_of
+from macs_hf.data.columns import labels_of
 from macs_hf.data.sources import DATASETS, DatasetSource, source_of
-from macs_hf.data.splits import ImageSplits, class_balanced_subset, load_splits, split_off
+from macs_hf.data.splits import class_balanced_subset, load_splits, split_off
 
-
-def picture(value: int) -> Image.Image:
-    return Image.new("RGB", (4, 4), (value % 256, value // 256, 0))
-
-
-def table(labels: list, feature: Any = None, start: int = 0, **columns: Any) -> Dataset:
-    """One image per label, each of another colour: the colour tells which row it is."""
-    feature = feature or ClassLabel(names=["cat", "dog"])
-    features = Features({"image": datasets.Image(), "label": feature})
-    images = [picture(start + i) for i in range(len(labels))]
-    return Dataset.from_dict({"image": images, "label": labels}, features=features)
-
-
-def saved(folder: Path, **splits: Dataset) -> DatasetSource:
-    DatasetDict(splits).save_to_disk(folder)
-    return DatasetSource(str(folder))
-
-
-def rows_of(split: Dataset, column: str = "image") -> list[tuple]:
-    return [np.asarray(image).tobytes() for image in split[column]]
-
-
-def sizes(splits: ImageSplits) -> tuple[int, int, int]:
-    return len(splits.train), len(splits.validation), len(splits.test)
-
-
-@pytest.fixture
-def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """What the library logs, which transformers' logger keeps from pytest otherwise."""
-    logging.enable_propagation()
-    yield caplog
-    logging.disable_propagation()
-
-
-# ---- The embedded dataset and the table of the others ----
-
-
-def test_digits() -> None:
-    from sklearn.datasets import load_digits
-
-    splits = load_splits(source_of("digits"))
-    assert sizes(splits) == (1212, 135, 450)
-    assert (splits.image_column, splits.label_column) == ("image", "label")
-    assert splits.label_names == [str(digit) for digit in range(10)]
-    scans = load_digits()
-    stored = [row for split in splits[:3] for row in rows_of(split)]
-    assert sorted(stored) == sorted(np.uint8(scan * (255 / 16)).tobytes() for scan in scans.images)
-    for split in splits[:3]:
-        shares = np.bincount(labels_of(split, "label")) / len(split)
-        np.testing.assert_allclose(shares, np.bincount(scans.target) / 1797, atol=0.008)
-    again = load_splits(source_of("digits"))
-    for first, second in zip(splits[:3], again[:3], strict=True):
-        assert rows_of(first) == rows_of(second)
-        assert list(first["label"]) == list(second["label"])
-
-
-def test_few_digits_are_the_same_scans_with_few_to_train_on() -> None:
-    few, whole = (load_splits(source_of(name)) for name in ("few_digits", "digits"))
-    assert sizes(few) == (300, 400, 1097)
-    stored, expected = ([row for split in splits[:3] for row in rows_of(split)] for splits in (few, whole))
-    assert sorted(stored) == sorted(expected)
-    for split in few[:3]:
-        np.testing.assert_allclose(np.bincount(labels_of(split, "label")) / len(split), 0.1, atol=0.008)
-
-
-def test_the_table_of_datasets() -> None:
-    classes = {name: source.num_classes for name, source in DATASETS.items()}
-    assert classes == {
-        "digits": 10,
-        "few_digits": 10,
-        "cifar10": 10,
-        "cifar100": 100,
-        "svhn": 10,
-        "oxford_pets": 37,
-        "food101": 101,
-        "flowers102": 102,
-    }
-    assert {name for name, source in DATASETS.items() if not source.horizontal_flip} == {
-        "digits",
-        "few_digits",
-        "svhn",
-    }
-    assert DATASETS["food101"].test_split == "validation"
-
-
-def test_sources_by_name_by_id_and_overridden() -> None:
-    assert source_of("cifar100").path == "uoft-cs/cifar100"
-    assert source_of("cifar100", label_column="coarse_label").label_column == "coarse_label"
-    assert source_of("cifar100", label_column="coarse_label").image_column == "img"
-    assert source_of("someone/birds", "small", test_split="holdout") == DatasetSource(
-        "someone/birds", "small", test_split="holdout"
-    )
-
-
-def test_a_local_folder_wins_over_a_name_and_a_warning_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    saved(tmp_path / "digits", train=table([0, 1] * 20))
-    assert load_splits(source_of("digits")).label_names == ["cat", "dog"]
-    assert "folder 'digits' in the current directory is used, not the dataset" in warnings.text
-    warnings.clear()
-    assert load_splits(source_of("./digits")).label_names == ["cat", "dog"]
-    assert "folder" not in warnings.text
-
-
-def test_an_empty_name_is_not_the_current_folder() -> None:
-    with pytest.raises(ValueError, match=r"dataset='' is empty: give a name \(digits, few_digits, cifar10, "):
-        source_of("")
-
-
-def test_a_file_is_no_dataset(tmp_path: Path) -> None:
-    (tmp_path / "data.csv").write_text("image,label\n")
-    with pytest.raises(ValueError, match=r"data\.csv' is a file. Give the folder"):
-        load_splits(source_of(str(tmp_path / "data.csv")))
-
-
-# ---- Which columns ----
-
-IMAGE, LABEL = datasets.Image(), ClassLabel(names=["a", "b"])
-
-
-@pytest.mark.parametrize(
-    ("features", "named", "found"),
-    [
-        ({"image": IMAGE, "label": LABEL}, {}, ("image", "label")),
-        ({"id": Value("int64"), "img": IMAGE, "species": LABEL}, {}, ("img", "species")),
-        ({"img": IMAGE, "labels": Value("string"), "other": LABEL}, {}, ("img", "labels")),
-        ({"img": IMAGE, "fine": LABEL, "coarse": LABEL}, {"label_column": "coarse"}, ("img", "coarse")),
-        ({"left": IMAGE, "right": IMAGE, "label": LABEL}, {"image_column": "right"}, ("right", "label")),
-    ],
-)
-def test_columns(features: dict[str, Any], named: dict[str, str], found: tuple[str, str]) -> None:
-    assert find_columns(Features(features), DatasetSource("d", **named)) == found
-
-
-@pytest.mark.parametrize(
-    ("features", "named", "message"),
-    [
-        ({"text": Value("string"), "label": LABEL}, {}, r"'d' has 0 image columns \(none\).*image_column=\.\.\."),
-        ({"left": IMAGE, "right": IMAGE, "label": LABEL}, {}, r"2 image columns \(left, right\).*image_column=\.\.\."),
-        ({"image": IMAGE, "label": LABEL}, {"image_column": "label"}, r"'label' .* holds ClassLabel.*\['image'\]"),
-        ({"image": IMAGE, "label": LABEL}, {"image_column": "img"}, r"'img' .* does not exist, not images"),
-        ({"image": IMAGE}, {}, r"no label column; its columns are \['image'\], 0 of them .*label_column=\.\.\."),
-        ({"image": IMAGE, "fine": LABEL, "coarse": LABEL}, {}, r"no label column;.*2 of them.*\(fine, coarse\)"),
-        ({"image": IMAGE, "label": LABEL}, {"label_column": "class"}, "no label column 'class'"),
-    ],
-)
-def test_columns_that_cannot_be_told(features: dict[str, Any], named: dict[str, str], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        find_columns(Features(features), DatasetSource("d", **named))
-
-
-# ---- Labels ----
-
-
-def test_integer_labels_without_names_are_numbered(tmp_path: Path) -> None:
-    source = saved(tmp_path, train=table([7, 3, 7, 3] * 5, Value("int64")), test=table([3, 12], Value("int64")))
-    splits = load_splits(source)
-    assert splits.label_names == ["3", "7", "12"]
-    assert splits.test["label"] == [0, 2]
-    assert isinstance(splits.train.features["label"], ClassLabel)
-
-
-def test_string_labels_become_classes_in_alphabetical_order(tmp_path: Path) -> None:
-    names = ["rose", "daisy"] * 10
-    splits = load_splits(saved(tmp_path, train=table(names, Value("string")), test=table(names, Value("string"))))
-    assert splits.label_names == ["daisy", "rose"]
-    assert splits.test["label"] == [1, 0] * 10
-
-
-@pytest.mark.parametrize(
-    ("labels", "feature", "message"),
-    [
-        ([0.5, 1.0] * 5, Value("float32"), r"'label' .* holds float32, not one class per image.*label_column=\.\.\."),
-        ([[0, 1], [1]] * 5, datasets.List(Value("int64")), r"holds List.*not one class per image"),
-        ([3] * 10, Value("int64"), r"has 1 class \(3\) in column 'label'; .*at least two"),
-        ([0] * 10, ClassLabel(names=["cat"]), r"has 1 class \(cat\)"),
-        ([0, 1, -1, -1] * 5, None, r"Label -1 of row 2 in split 'train' .* outside \[0, 2\) \(10 such rows"),
-        (
-            [0, 1, -1, 1] * 5,
-            Value("int64"),
-            r"Label -1 in column 'label', split 'train'.*marks 5 rows without a label",
-        ),
-        ([0, 1, None, 1] * 5, None, r"5 of 20 labels in column 'label' of split 'train' .* missing \(None\).*filter"),
-        (["a", None] * 5, Value("string"), r"5 of 10 labels in column 'label' of split 'train' .* missing \(None\)"),
-    ],
-)
-def test_labels_that_are_no_classes(labels: list, feature: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=message):
-        load_splits(saved(tmp_path, train=table(labels, feature)))
-
-
-@pytest.mark.parametrize(
-    ("labels", "kind", "message"),
-    [
-        (["3", "7"], "string", r"disagree about column 'label': split 'test' has Value\('string'\)"),
-        ([0.5, 1.5], "float32", r"'label' of dataset .* holds float32, not one class per image"),
-    ],
-)
-def test_splits_whose_labels_are_of_another_kind(labels: list, kind: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=message):
-        load_splits(saved(tmp_path, train=table([3, 7] * 10, Value("int64")), test=table(labels, Value(kind))))
-
-
-def test_string_labels_get_the_same_numbers_in_splits_that_lack_some(tmp_path: Path) -> None:
-    source = saved(
-        tmp_path,
-        train=table(["rose", "daisy"] * 10, Value("string")),
-        validation=table(["rose", "rose"], Value("string"), start=50),
-        test=table(["tulip", "rose"], Value("string"), start=100),
-    )
-    splits = load_splits(source)
-    assert splits.label_names == splits.validation.features["label"].names == ["daisy", "rose", "tulip"]
-    assert (list(splits.validation["label"]), list(splits.test["label"])) == ([1, 1], [2, 1])
-
-
-def test_an_empty_split() -> None:
-    with pytest.raises(ValueError, match="split 'train' is empty"):
-        check_label_column(table([0, 1]).select([]), "label", 2, "split 'train'")
-
-
-def test_an_unlabelled_test_split_is_named_unless_another_is_chosen(tmp_path: Path) -> None:
-    source = saved(
-        tmp_path, train=table([0, 1] * 20), validation=table([0, 1] * 5, start=100), test=table([-1] * 4, start=200)
-    )
-    with pytest.raises(ValueError, match=r"Label -1 of row 0 in split 'test'.*\(4 such rows"):
-        load_splits(source)
-    splits = load_splits(source_of(source.path, test_split="validation"))
-    assert sizes(splits) == (36, 4, 10)
-
-
-# ---- Splits ----
+from .small_datasets import picture, rows_of, saved, sizes, table
 
 
 def test_given_splits_are_kept_and_extra_ones_ignored(tmp_path: Path) -> None:
@@ -364,6 +127,13 @@ def test_too_few_images_to_split(labels: list[int], has_test: bool, message: str
         load_splits(saved(tmp_path, train=table(labels), **test))
 
 
+def test_the_origin_of_the_validation_rows_is_kept(tmp_path: Path) -> None:
+    part = load_splits(saved(tmp_path / "a", train=table([0, 1] * 20), test=table([0, 1], start=100)))
+    assert part.validation_name == "train (a tenth, split off)"
+    own = saved(tmp_path / "b", train=table([0, 1]), validation=table([0, 1], start=50), test=table([0, 1], start=100))
+    assert load_splits(own).validation_name == "validation"
+
+
 # ---- Subsets ----
 
 
@@ -415,36 +185,3 @@ def test_a_folder_of_one_class(tmp_path: Path) -> None:
         picture(i).save(folder / f"{i}.png")
     with pytest.raises(ValueError, match=r"has no label column; its columns are \[.image.\]"):
         load_splits(source_of(str(tmp_path)))
-
-
-def test_splits_that_number_the_same_classes_differently_are_aligned(tmp_path: Path) -> None:
-    train = table([0, 1] * 20, ClassLabel(names=["dark", "bright"]))
-    test = table([0, 1, 1], ClassLabel(names=["bright", "dark"]), start=100)
-    splits = load_splits(saved(tmp_path, train=train, test=test))
-    assert splits.label_names == ["dark", "bright"]
-    assert labels_of(splits.test, "label").tolist() == [1, 0, 0]
-
-
-def test_splits_with_other_classes_are_refused(tmp_path: Path) -> None:
-    train, test = table([0, 1] * 20), table([0, 1], ClassLabel(names=["cat", "cow"]), start=100)
-    with pytest.raises(ValueError, match=r"disagree about column 'label': split 'test' has .*cow.*dog"):
-        load_splits(saved(tmp_path, train=train, test=test))
-
-
-def test_training_images_of_one_class_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"All 36 training images .* are of class 'dog'"):
-        load_splits(saved(tmp_path, train=table([1] * 40), test=table([0, 1], start=100)))
-
-
-def test_classes_without_an_image_are_named(tmp_path: Path, warnings: pytest.LogCaptureFixture) -> None:
-    names = ClassLabel(names=["cat", "dog", *(f"empty {number}" for number in range(30))])
-    load_splits(saved(tmp_path, train=table([0, 1] * 20, names), test=table([0, 1], names, start=100)))
-    assert "Classes without an image in train and test: ['empty 0', 'empty 1'" in warnings.text
-    assert "'empty 19'] and 10 more." in warnings.text
-
-
-def test_the_origin_of_the_validation_rows_is_kept(tmp_path: Path) -> None:
-    part = load_splits(saved(tmp_path / "a", train=table([0, 1] * 20), test=table([0, 1], start=100)))
-    assert part.validation_name == "train (a tenth, split off)"
-    own = saved(tmp_path / "b", train=table([0, 1]), validation=table([0, 1], start=50), test=table([0, 1], start=100))
-    assert load_splits(own).validation_name == "validation"

@@ -11,9 +11,10 @@ import torch
 from PIL import Image
 from tiny import NUM_LABELS, Images, arguments, build
 from torch.utils.data import DataLoader, TensorDataset
-from transformers import ViTImageProcessor
+from transformers import AutoConfig, ViTImageProcessor
 
 import macs_hf
+from macs_hf.calibration import prediction_sets
 from macs_hf.models import load_classifier
 
 
@@ -61,8 +62,11 @@ def test_python_in_the_pages_runs(code: str, tmp_path: Path, monkeypatch: pytest
     names = surroundings(tmp_path)
     if "pipeline(" in code:
         model, processor = load_classifier("tiny", [str(digit) for digit in range(10)])
-        model.save_pretrained("runs/digits-tiny-macs")
-        processor.save_pretrained("runs/digits-tiny-macs")
+        model.config.abstention_thresholds = {"0.95": 0.5}
+        model.config.prediction_set_thresholds = {"lac": {"0.9": 0.9}}
+        model.save_pretrained("runs/few_digits-tiny-macs")
+        processor.save_pretrained("runs/few_digits-tiny-macs")
+        Image.new("RGB", (8, 8)).save("image.png")
     if "export_model(" in code:
         pytest.importorskip("onnxruntime")
     before = {name: value.clone() for name, value in names["model"].state_dict().items()}
@@ -74,8 +78,10 @@ def test_python_in_the_pages_runs(code: str, tmp_path: Path, monkeypatch: pytest
     if "CalibrationCallback(" in code:
         assert any("eval_ece" in entry for entry in names["trainer"].state.log_history)
     if "pipeline(" in code:
-        answers = names["classify"](Image.new("RGB", (8, 8)), top_k=10)
+        answers = [names["best"], *names["others"]]
         assert sum(answer["score"] for answer in answers) == pytest.approx(1)
+        logits = torch.tensor([[answer["score"] for answer in answers]]).double().log()
+        assert len(names["names"]) == prediction_sets(logits, 0.9).sum() and names["is_sure"] is False
     if "store_guarantees(" in code:
         stored = names["model"].config.prediction_set_thresholds["lac"]["0.9"]
         assert stored == names["report"].guarantees.prediction_sets[1].threshold
@@ -95,7 +101,8 @@ def test_the_quick_start_gives_a_good_model_as_it_stands(tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert float(re.search(r"'eval_accuracy': ([0-9.]+)", done.stdout)[1]) > 0.9
-    assert (tmp_path / "runs" / "quick-start" / "model.safetensors").exists()
+    saved = AutoConfig.from_pretrained(tmp_path / "runs" / "quick-start")
+    assert saved.calibration_temperature != 1 and "0.95" in saved.abstention_thresholds  # what the page says it gives
 
 
 def test_the_loop_is_what_the_trainer_does(tmp_path: Path) -> None:

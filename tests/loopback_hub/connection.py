@@ -75,7 +75,7 @@ class Connection(BaseHTTPRequestHandler):
         self.args = {key: value and unquote(value) for key, value in match.groupdict().items()} if match else {}
         self.account: Account | None = None
         self.incoming = self._body_chunks()
-        self.body, self.answer_lost = b"", False
+        self.body, self.answer_lost, self.file_cut = b"", False, False
         try:
             try:
                 self._answer(self.server.take_fault(self.route, url.path))
@@ -105,7 +105,8 @@ class Connection(BaseHTTPRequestHandler):
         if fault and fault.status:
             later = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
             raise HubError(fault.status, "injected fault", **later)
-        self.answer_lost = fault is not None
+        self.answer_lost = fault is not None and fault.cut == "answer"
+        self.file_cut = fault is not None and fault.cut == "file"
         if token := self.headers.get("Authorization", "").removeprefix("Bearer ").strip():
             self.account = self.server.accounts.get(token)
             if self.account is None:
@@ -157,8 +158,11 @@ class Connection(BaseHTTPRequestHandler):
             headers["Content-Range"] = f"bytes {first}-{last}/{size}"
         self._send_head(status, last - first + 1, headers)
         if self.command != "HEAD" and last >= first:
+            sent = (last - first + 1) // (2 if self.file_cut else 1)
             with path.open("rb") as file:
-                self.connection.sendfile(file, first, last - first + 1)
+                self.connection.sendfile(file, first, sent)
+            if self.file_cut:
+                raise Cut
 
     def _send_error(self, error: HubError) -> None:
         for _ in self.incoming:

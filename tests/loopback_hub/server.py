@@ -119,14 +119,17 @@ class HubServer(ThreadingHTTPServer):
             status (`int`, *optional*): answer with it: 503, 401, 403, 507 (disk full), ... The clients repeat 408,
                 429, 500, 502, 503, 504 and cuts up to five times, over 23 s; but not `commit` or `create`.
             cut (`str`, *optional*): `"body"` resets the connection in the middle of the request's body, `"answer"`
-                does the request and resets the connection instead of answering, `"hang"` never answers.
+                does the request and resets the connection instead of answering, `"file"` after half of a file,
+                `"hang"` never answers.
             ending (`str`, *optional*): only requests whose path ends so, such as those of one file.
             retry_after (`int`, *optional*): seconds that the answer asks the client to wait.
         """
         if route not in {name for name, _, _ in ROUTES}:
             raise ValueError(f"unknown route {route!r}: see ROUTES")
-        if (status is None) == (cut is None) or cut not in (None, "body", "answer", "hang"):
-            raise ValueError(f"give either a status or cut='body', 'answer' or 'hang', not {status=} and {cut=}")
+        if (status is None) == (cut is None) or cut not in (None, "body", "answer", "file", "hang"):
+            raise ValueError(
+                f"give either a status or cut='body', 'answer', 'file' or 'hang', not {status=} and {cut=}"
+            )
         with self._lock:
             self._faults.append(Fault(route, status, cut, times, skip, ending, retry_after))
 

@@ -303,3 +303,16 @@ def test_classwise_intervals_of_many_classes_are_made_in_blocks() -> None:
     tracemalloc.stop()
     assert estimate.low <= estimate.ece <= estimate.high
     assert peak < 200 * 2**20
+
+
+def test_no_interval_of_a_difference_leaves_what_is_possible() -> None:
+    """One run against two that could not differ more: the spread of two runs is known so badly that t(1) is 12.7."""
+    labels = torch.arange(100) % 2
+    right = 9.0 * torch.nn.functional.one_hot(labels, 2)
+    good, bad = SampleRows.from_logits(right, labels), SampleRows.from_logits(-right, labels)
+    found = compare(good, [good, bad])
+    largest = {"nll": np.inf, "brier": 2.0, "confidence_gap": 2.0}
+    for name, result in found.items():
+        bound = largest.get(name, 1.0)
+        assert -bound <= result.low <= result.difference <= result.high <= bound, name
+    assert (found["accuracy"].low, found["ece"].high) == (-1.0, 1.0)

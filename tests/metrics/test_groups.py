@@ -6,7 +6,7 @@ from scipy import stats
 
 from macs_hf.metrics import calibration_error, confusion_matrix, group_measures, wilson
 from macs_hf.metrics.bootstrap import noise_scores
-from macs_hf.metrics.groups import holm
+from macs_hf.metrics.groups import _sum_of_chances, holm
 from macs_hf.report.rows import SampleRows
 
 
@@ -158,3 +158,22 @@ def test_as_many_groups_as_are_allowed() -> None:
     label = rng.permutation(np.arange(2000) % 1000)
     table = group_measures(rows_of(label, label, rng.uniform(0.5, 1, 2000)))
     assert len(table.groups) == 1000 and all(group.few for group in table.groups)
+
+
+def test_a_few_errors_of_sure_answers_are_tested_exactly() -> None:
+    """Three errors in 50 answers of 99 %: a chance of 1 in 72, where a normal law, 3.6 deviations, says 1 in 5,000."""
+    label = np.repeat([0, 1], 50)
+    wrong = (np.arange(100) % 50) < np.where(label == 0, 3, 0)
+    table = group_measures(rows_of(label, np.where(wrong, 1 - label, label), np.full(100, 0.99)))
+    sure = {group.name: group for group in table.groups}
+    expected = 2 * stats.binom.sf(2, 50, 0.01)
+    assert 0.025 < expected < 0.05 and not sure["0"].gap_significant  # 0.028, corrected for two groups
+
+
+def test_the_law_of_a_sum_of_chances() -> None:
+    chances = np.random.default_rng(0).random(100)
+    law = _sum_of_chances(chances)
+    number = np.arange(101)
+    assert law.sum() == pytest.approx(1) and law @ number == pytest.approx(chances.sum())
+    assert law @ number**2 - (law @ number) ** 2 == pytest.approx((chances * (1 - chances)).sum())
+    np.testing.assert_allclose(_sum_of_chances(np.full(90, 0.3)), stats.binom.pmf(np.arange(91), 90, 0.3), atol=1e-15)

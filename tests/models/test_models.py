@@ -334,3 +334,16 @@ def test_a_network_that_is_built_for_one_size_is_refused_at_another(tmp_path: Pa
             load(str(tmp_path), image_size=64)
         with pytest.raises(ValueError, match="image_size=0 must be a positive number"):
             load(str(tmp_path), image_size=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_16_bits_are_loaded_in_32(dtype: torch.dtype, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, processor = load_classifier("tiny", ["a", "b"])
+    model.to(dtype).save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    loaded, _ = load_pretrained(str(tmp_path))
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
+    for name, parameter in loaded.named_parameters():
+        assert torch.equal(parameter, model.get_parameter(name).float())
+    assert loaded(torch.zeros(1, 3, 32, 32)).logits.dtype == torch.float32

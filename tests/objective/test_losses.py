@@ -254,7 +254,7 @@ def test_weights_without_meaning_are_refused(weights: dict[str, float]) -> None:
     (name,) = weights
     with pytest.raises(ValueError, match=f"{name}="):
         macs_loss(logits, torch.tensor([0, 1]), logits, **weights)
-    with pytest.raises(ValueError, match=r"gamma=-1 must be >= 0"):
+    with pytest.raises(ValueError, match=r"gamma=-1 must be a finite number >= 0"):
         focal_loss(logits, torch.tensor([0, 1]), gamma=-1)
 
 

@@ -57,7 +57,7 @@ def test_severity_curves() -> None:
     assert [len(axes.lines) for axes in figure.axes] == [2, 5]
     assert list(accuracy.lines[0].get_xdata()) == [0, 1, 2, 3, 4, 5]
     assert accuracy.lines[1].get_ydata()[5] == pytest.approx(0.75)
-    assert ece.lines[0].get_ydata()[5] == pytest.approx(0.1) and ece.lines[1].get_label() == "a, T = 1.50"
+    assert ece.lines[0].get_ydata()[5] == pytest.approx(0.1) and ece.lines[1].get_label() == "a, T = 1.5"
     assert accuracy.get_title() == "Accuracy, mean of the standard 15"
     assert len({(line.get_color(), line.get_marker()) for line in accuracy.lines}) == 2  # not by colour alone
     with pytest.raises(ValueError, match="at least one"):

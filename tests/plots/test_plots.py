@@ -47,6 +47,8 @@ def test_bars_and_texts_are_those_of_the_report() -> None:
     title = "Before temperature scaling\nECE 5.13 % (4.43 to 5.76), noise floor 0.49 %"
     assert before.get_title() == title and after.get_title().startswith("After (T = 2.39)")
     assert figure.get_suptitle() == "someone/model\ncifar10, test (n = 100)"
+    trained = plot_reliability(replace(REPORT, training_arguments={"method": "macs"}))
+    assert trained.get_suptitle().startswith("someone/model, macs\n")
     shown = bars(before)
     assert [bar[:3] for bar in shown[:3]] == [
         (0.25, 0.0, 0.4),

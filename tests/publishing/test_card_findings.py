@@ -8,7 +8,6 @@ import pytest
 import tiny
 import torch
 from loopback_hub.card import card_errors
-from publishing.test_card import REPORT, SETTINGS, outline
 from transformers import ViTImageProcessor
 
 from macs_hf.metrics import group_measures, risk_coverage
@@ -23,6 +22,8 @@ from macs_hf.report.interval import Interval
 from macs_hf.report.leakage import Copies, Leakage
 from macs_hf.report.rows import SampleRows
 from macs_hf.report.unknowns import Answered, Detection, Unknowns
+
+from .reports import REPORT, SETTINGS, outline
 
 
 GOLDEN = Path(__file__).parent / "golden" / "model_card_findings.md"

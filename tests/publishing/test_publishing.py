@@ -15,7 +15,6 @@ import tiny
 import torch
 from huggingface_hub import HfApi, constants
 from loopback_hub.server import ALICE, ALICE_READS, BOB, HubServer, leaks
-from publishing.test_card import REPORT
 from transformers import ViTImageProcessor
 
 from macs_hf.cli.main import main
@@ -33,6 +32,8 @@ from macs_hf.publishing.push import PushError, push_checkpoint, push_folder
 from macs_hf.report.evaluation import EvaluationReport
 from macs_hf.report.guarantees import Guarantees, PredictionSetGuarantee, Share
 from macs_hf.report.rows import SampleRows
+
+from .reports import REPORT
 
 
 ROWS = SampleRows.from_logits(torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 4)

@@ -39,6 +39,31 @@ def test_trust(accuracy: float, confidence: float, trust: str) -> None:
     assert confidence_gap(part) == pytest.approx(confidence - accuracy, abs=1e-6)
 
 
+def test_an_error_whose_interval_excludes_0_is_beyond_chance_though_it_may_be_below_the_floor() -> None:
+    part = measured(0.8, 0.83)
+    ece = part.metrics["ece"]
+    assert 0 < ece.low < part.noise_floor < ece.value
+    assert verdict(report(part)).headline == "Overconfident"
+
+
+def test_nothing_can_be_trusted_from_a_few_images() -> None:
+    few = measured(1.0, 0.998, n=8)
+    assert few.noise_floor < 0.01 and few.metrics["accuracy"].low < 0.7
+    found = verdict(EvaluationReport("m", "d", "test", 8, few))
+    assert (found.trust, found.headline) == ("unknown", "Too few images to tell")
+
+
+def test_errors_that_cancel_are_neither_over_nor_underconfidence() -> None:
+    confidence = np.repeat(np.array([0.6, 0.9], np.float32), 500)
+    right = np.concatenate([np.arange(500) < 350, np.arange(500) < 399])  # 10 points too low, 10.2 too high
+    columns = dict.fromkeys(("confidence", "nll", "brier", "margin"), confidence)
+    part = measure(SampleRows(np.zeros(1000, np.int32), np.where(right, 0, 1).astype(np.int32), **columns))
+    assert trust_of(part) == "miscalibrated" and confidence_gap(part) > 0
+    found = verdict(report(part))
+    assert found.headline == "Miscalibrated"
+    assert found.confidence.startswith("Its calibration error is 10.1 %, more than chance explains")
+
+
 def test_two_sentences_with_the_numbers() -> None:
     found = verdict(report(measured(0.8, 0.9), measured(0.8, 0.8), 1.5))
     assert found.headline == "Overconfident, and a temperature repairs it"

@@ -2,6 +2,7 @@
 it fails here, with a sentence on what relies on it, and not in the middle of somebody's training."""
 
 import inspect
+import io
 import json
 import zipfile
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import torch
 from accelerate.data_loader import DataLoaderShard, prepare_data_loader, skip_first_batches
 from datasets.utils.file_utils import xopen
+from huggingface_hub.utils import httpx
 from tiny import Images, arguments, build
 from torch.utils.data import DataLoader, RandomSampler
 from transformers import PreTrainedConfig, Trainer, TrainerState
@@ -21,6 +23,7 @@ from transformers.utils.hub import PushInProgress
 
 from macs_hf import MaCSTrainer
 from macs_hf.data.keyed_draws import KeyedDataset
+from macs_hf.hub.error_messages import CUT_STREAM
 
 
 # ---- transformers ----
@@ -225,6 +228,26 @@ def test_files_inside_of_archives_open(tmp_path: Path) -> None:
         archive.writestr("cat.png", b"pixels")
     with xopen(f"zip://cat.png::{tmp_path / 'images.zip'}", "rb") as file:
         assert file.read() == b"pixels"
+
+
+def test_a_streamed_file_is_given_up_after_as_many_tries_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands lower these settings, and make a sentence of what is raised then."""
+    for name in ("READ", "OPEN"):
+        assert isinstance(getattr(datasets.config, f"STREAMING_{name}_MAX_RETRIES"), int)
+    for name in ("READ", "OPEN", "READ_SERVER_UNAVAILABLE", "READ_RATE_LIMIT"):
+        assert getattr(datasets.config, f"STREAMING_{name}_RETRY_INTERVAL") > 0
+        monkeypatch.setattr(datasets.config, f"STREAMING_{name}_RETRY_INTERVAL", 0)
+    monkeypatch.setattr(datasets.config, "STREAMING_READ_MAX_RETRIES", 3)
+    tries = []
+
+    class Cut(io.BytesIO):
+        def read(self, *args: Any) -> bytes:
+            tries.append(args)
+            raise httpx.ReadError("cut")
+
+    with pytest.raises(ConnectionError, match=f"^{CUT_STREAM}$"):
+        datasets.utils.file_utils._add_retries_to_file_obj_read_method(Cut()).read()
+    assert len(tries) == 3
 
 
 # ---- evaluate ----

@@ -10,6 +10,7 @@ help:  ## show this list
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
+	@echo 'Installing PyTorch and the rest into .venv: a few GB, some minutes, once'
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	@touch $@

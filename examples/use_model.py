@@ -22,13 +22,13 @@ classifier = pipeline("image-classification", model=options.model)
 config = classifier.model.config
 threshold = stored_abstention_threshold(config, options.accuracy)
 if threshold is None:
-    print(f"No promise: the model has no threshold for {options.accuracy:.1%} right answers. All images are answered.")
+    print(f"No promise: the model has no threshold for {100 * options.accuracy:g} % right answers. It answers always.")
 else:
     stored = config.abstention_thresholds
     about = "at least" if stored.get("exact", True) else "about"  # the held-out images also chose the checkpoint
-    answered = f"Answering from a probability of {threshold:.3f} on" if threshold > 0 else "Answering always"
+    answered = f"Answering from a probability of {threshold:.6g} on" if threshold > 0 else "Answering always"
     print(
-        f"{answered}: {about} {options.accuracy:.1%} of the answers are right for images like the held-out ones "
+        f"{answered}: {about} {100 * options.accuracy:g} % of the answers are right for images like the held-out ones "
         f"({1 - stored['delta']:.0%} certainty), perhaps fewer for others."
     )
 

@@ -4,7 +4,8 @@
 
 - The default metrics: `MaCSTrainer.evaluate` beside the same model over the same batches in memory.
 - A report: `evaluate_checkpoint` (temperature, guarantees, rows, intervals, margins; what `macs-hf calibrate` runs) on
-  PNG images, beside as many forward passes on batches in memory.
+  PNG images, beside a loop that reads the same images and runs the network on them; and, as
+  `ratio_over_images_in_memory`, beside as many forward passes on batches in memory.
 - The corruption benchmark: `evaluate_checkpoint` with the spread design, beside as many forward passes.
 
 Both sides run in turn, in one process; the ratio is the median over rounds.
@@ -76,7 +77,7 @@ def stored_images(count: int) -> datasets.Dataset:
 def report_contestants(
     name: str, args: argparse.Namespace, output_dir: str, test: int, held_out: int, **options: Any
 ) -> dict[str, Callable[[], object]]:
-    """`evaluate_checkpoint` beside as many forward passes."""
+    """`evaluate_checkpoint` beside as many forward passes, with and without reading the images."""
     model = TimmWrapperForImageClassification(TimmWrapperConfig(architecture=name, num_labels=10)).eval()
     processor = ViTImageProcessor(size={"height": args.report_size, "width": args.report_size})
     splits = {"test": stored_images(test), "validation": stored_images(held_out) if held_out else None}
@@ -87,14 +88,17 @@ def report_contestants(
     passes: list[int] = []
 
     def count(module: nn.Module, inputs: tuple, kwargs: dict[str, torch.Tensor]) -> None:
-        passes.append(len(kwargs["pixel_values"]))
+        passes.append(len(kwargs["pixel_values"] if kwargs else inputs[0]))
 
-    def evaluate() -> None:
-        passes.clear()
-        data = {
+    def unread() -> dict[str, ImageDataset | None]:
+        return {
             split: stored and ImageDataset(stored, "image", "label", EvalTransform(processor), split)
             for split, stored in splits.items()
         }
+
+    def evaluate() -> None:
+        passes.clear()
+        data = unread()
         hook = model.register_forward_pre_hook(count, with_kwargs=True)
         facts = {"model": name, "dataset": "random", "split": "test"}
         evaluate_checkpoint(trainer, data["test"], data["validation"], **options, **facts)
@@ -106,8 +110,19 @@ def report_contestants(
             for size in passes:
                 model(pixel_values=batch[:size])
 
+    def read() -> None:
+        left = len(passes)
+        with torch.inference_mode():
+            for data in filter(None, unread().values()):
+                for batch in DataLoader(data, batch_size=args.batch_size, collate_fn=trainer.data_collator):
+                    model(pixel_values=batch["pixel_values"])
+                    left -= 1
+            batch = torch.rand(args.batch_size, 3, args.report_size, args.report_size)
+            for size in passes[len(passes) - left :]:  # of perturbed images, for the margins
+                model(pixel_values=batch[:size])
+
     evaluate()  # counts the passes
-    return {"bare": bare, "evaluate": evaluate}
+    return {"bare": bare, "read": read, "evaluate": evaluate}
 
 
 def benchmark(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -119,12 +134,16 @@ def benchmark(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, f
             runs[key]()
             if round_ >= 0:
                 seconds[key].append(time.process_time() - start)
-    ratios = [mine / base for mine, base in zip(seconds["evaluate"], seconds["bare"], strict=True)]
-    return {
-        "bare_seconds": round(statistics.median(seconds["bare"]), 3),
-        "evaluate_seconds": round(statistics.median(seconds["evaluate"]), 3),
-        "ratio": round(statistics.median(ratios), 4),
-    }
+    result = {f"{key}_seconds": round(statistics.median(values), 3) for key, values in seconds.items()}
+    base = "read" if "read" in runs else "bare"
+    result["ratio"] = _ratio(seconds["evaluate"], seconds[base])
+    if base == "read":
+        result["ratio_over_images_in_memory"] = _ratio(seconds["evaluate"], seconds["bare"])
+    return result
+
+
+def _ratio(mine: list[float], base: list[float]) -> float:
+    return round(statistics.median(a / b for a, b in zip(mine, base, strict=True)), 4)
 
 
 def main() -> None:
@@ -152,6 +171,7 @@ def main() -> None:
         report = benchmark(report_contestants(args.report_model, args, folder, *sizes), args.report_rounds)
         options = {"corruptions": "auto", "corruption_design": "spread", "margin_samples": 64}
         corrupted = report_contestants(args.report_model, args, folder, args.corruption_samples, 0, **options)
+        corrupted.pop("read")
         corruptions = benchmark(corrupted, args.report_rounds)
     worst = max((model["ratio"] for model in models.values()), default=None)
     settings = {key: value for key, value in vars(args).items() if key != "output"}

@@ -27,7 +27,7 @@ from reproduction.runner import check_flags, is_finished, run_cells
 
 from macs_hf.cli.errors import plain_errors
 from macs_hf.report.evaluation import EvaluationReport
-from macs_hf.report.run import load_run, save_run
+from macs_hf.report.run import ROWS_FILE, load_run, save_run
 
 
 PAPER = Path(__file__).parent / "reproduction" / "grid.yaml"
@@ -62,14 +62,17 @@ def print_plan(grid: Grid, cells: list[Cell], root: Path) -> None:
     print(f"\n{len(cells)} cells, {len(left)} to run: about {cost:.1f} hours of one {grid.cost['device']}")
 
 
-def collect(cells: list[Cell], root: Path, folder: Path) -> None:
-    """Copy what tables are made of, in few digits: about 140 kilobytes per cell, and no weights."""
+def collect(cells: list[Cell], root: Path, folder: Path, keep_rows: tuple[str, ...] | None) -> None:
+    """Copy what tables are made of, in few digits and without weights: with rows about 130 kilobytes per cell."""
     for cell in cells:
-        if is_finished(cell, root):
+        if is_finished(cell, root) and (root / cell.name / ROWS_FILE).exists():  # else it was collected before
             run = load_run(root / cell.name)
             rows = [run.rows] if run.rows_before is None else [run.rows_before, run.rows]
-            path, _ = save_run(_compared(run.report), rows, folder / cell.name, compact=True)
-            path.write_text(json.dumps(json.loads(path.read_text(), parse_float=_seven_digits)))
+            report, samples = save_run(_compared(run.report), rows, folder / cell.name, compact=True)
+            values = json.loads(report.read_text(), parse_float=_five_digits)
+            report.write_text(json.dumps(values, separators=(",", ":")))
+            if keep_rows is not None and cell.setting.name not in keep_rows:
+                samples.unlink()
             shutil.copy(root / cell.name / RECORD_FILE, folder / cell.name)
 
 
@@ -81,8 +84,8 @@ def _compared(report: EvaluationReport) -> EvaluationReport:
     return replace(report, corruptions=replace(table, rows=replace(table.rows, nll=None)))
 
 
-def _seven_digits(number: str) -> float:
-    return float(f"{float(number):.7g}")
+def _five_digits(number: str) -> float:
+    return float(f"{float(number):.5g}")
 
 
 def _groups(folder: Path, cells: list[Cell]) -> dict[Setting, list[Run]]:
@@ -113,7 +116,7 @@ def main(argv: list[str]) -> int:
         return 1 if failures else 0
     shown = cells_of(grid, args.table, args.seeds)
     if args.collect:
-        collect(cells, root, args.collect)
+        collect(cells, root, args.collect, grid.keep_rows)
     if args.cards:
         for path in write_cards(_groups(root, shown), args.cards):
             print(path)

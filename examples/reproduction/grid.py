@@ -2,7 +2,7 @@
 
 A grid file (YAML) has `settings` (flags of every run), `datasets` and `models` (a name each, with the flags it stands
 for), `seeds`, and `tables`: the columns a table shows and the `cells` it needs, as products of lists. A cell that two
-tables need is one cell.
+tables need is one cell. `keep_rows` names the settings whose rows `--collect` keeps; all, if it is not there.
 """
 
 import dataclasses
@@ -102,6 +102,7 @@ class Grid:
     variants: dict[str, dict[str, Any]]
     claims: tuple[dict[str, Any], ...]
     cost: dict[str, Any]
+    keep_rows: tuple[str, ...] | None = None
 
     @property
     def selections(self) -> tuple[str, ...]:
@@ -131,10 +132,14 @@ def load_grid(path: str | Path) -> Grid:
         variants=data.get("variants", {}),
         claims=tuple(data.get("claims", ())),
         cost=data["cost"],
+        keep_rows=tuple(data["keep_rows"]) if "keep_rows" in data else None,
     )
     for name, figure in grid.figures.items():
         if figure["table"] not in tables:
             raise ValueError(f"{path}: figure {name!r} is made from table {figure['table']!r}, which does not exist.")
+    names = {row.name for table in tables for row in settings_of(grid, table)}
+    if unknown := sorted(set(grid.keep_rows or ()) - names):
+        raise ValueError(f"{path}: keep_rows has {unknown[0]!r}, which no table has.")
     return grid
 
 

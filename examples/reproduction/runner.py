@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from macs_hf.report.run import load_run
+from macs_hf.report.evaluation import EvaluationReport
+from macs_hf.report.run import REPORT_FILE, ROWS_FILE, load_run
 
 from .aggregate import RECORD_FILE
 from .cost import clock, seconds, total
@@ -38,11 +39,14 @@ class Failure(NamedTuple):
 
 
 def is_finished(cell: Cell, root: Path) -> bool:
-    """Whether the cell's report and rows load; a report of a run with other flags is an error, not a result."""
+    """
+    Whether the cell's record and report load, and its rows, of which collected results have not all; a report of a run
+    with other flags is an error, not a result.
+    """
     folder = root / cell.name
     try:
         record = json.loads((folder / RECORD_FILE).read_text())
-        load_run(folder)
+        load_run(folder) if (folder / ROWS_FILE).exists() else EvaluationReport.load(folder / REPORT_FILE)
     except (OSError, ValueError):
         return False
     check_flags(cell, record, folder)

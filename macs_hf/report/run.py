@@ -95,8 +95,8 @@ def save_run(
     pyarrow.parquet.write_table(
         table,
         folder / ROWS_FILE,
-        compression="zstd",
-        compression_level=19 if compact else None,
+        compression="brotli" if compact else "zstd",
+        compression_level=11 if compact else None,
         use_dictionary=[name for name in table.column_names if name not in scores],
         use_byte_stream_split=scores,
         write_statistics=False,

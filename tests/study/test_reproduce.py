@@ -250,6 +250,18 @@ def test_a_grid_stopped_continued_and_rendered(tmp_path: Path) -> None:
     report = EvaluationReport.load(kept / cells[0].name / "evaluation.json")
     assert str(tmp_path) not in report.to_json()
 
+    # Rows of one of the two settings are kept, and what was collected counts as finished.
+    text = grid.read_text() + f"\nkeep_rows: [{cells[0].setting.name}]\n"
+    grid.write_text(text)
+    code, output = finish(grid, root, "--collect", str(tmp_path / "few"))
+    assert code == 0, output
+    with_rows = {path.parent.name for path in (tmp_path / "few").rglob("samples.parquet")}
+    assert with_rows == {cell.name for cell in cells if cell.setting == cells[0].setting}
+    assert all(runner.is_finished(cell, tmp_path / "few") for cell in cells)
+    grid.write_text(text.replace(cells[0].setting.name, "digits-tiny-nothing"))
+    with pytest.raises(ValueError, match="keep_rows has 'digits-tiny-nothing'"):
+        load_grid(grid)
+
 
 @pytest.mark.slow
 def test_a_crashing_cell_leaves_the_others_going(tmp_path: Path) -> None:

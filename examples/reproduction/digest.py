@@ -14,14 +14,14 @@ from .quantities import METRICS
 COLUMNS = ("accuracy", "ece", "nll", "ece_after", "nll_after", "mean15")
 
 
-def main_table(grid: Grid, table: str, folder: Path, columns: Sequence[str] = COLUMNS, seeds: int = 1) -> str:
-    """Mean ± sample standard deviation over seeds, of the settings with at least `seeds` runs in `folder`."""
+def main_table(grid: Grid, table: str, folder: Path, columns: Sequence[str] = COLUMNS) -> str:
+    """Mean ± sample standard deviation over seeds, of the settings with runs in `folder`."""
     groups = by_setting(load_runs(folder))
     lines = ["| method | seeds | " + " | ".join(METRICS[column].title for column in columns) + " |"]
     lines.append("| --- | --- |" + " --- |" * len(columns))
     for row in settings_of(grid, table):
-        if len(groups.get(row, ())) >= seeds:
-            cells = (_cell(estimated(groups, row, column), METRICS[column].decimals) for column in columns)
+        if row in groups:
+            cells = (estimate_text(estimated(groups, row, column), METRICS[column].decimals) for column in columns)
             lines.append(f"| `{row.label}` | {len(groups[row])} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -58,7 +58,8 @@ def _found(record: dict[str, str]) -> str:
     return f"{metric.title}: `{record['pair']}` {value} [{low}, {high}]"
 
 
-def _cell(found: Estimate | None, digits: int) -> str:
+def estimate_text(found: Estimate | None, digits: int) -> str:
+    """Mean ± standard deviation."""
     if found is None:
         return "-"
     return f"{found.mean:.{digits}f}" + ("" if found.std is None else f" ± {found.std:.{digits}f}")

@@ -72,8 +72,8 @@ def headline() -> str:
         "EfficientNet-Lite0, pretrained on ImageNet and fine-tuned on 4,000 CIFAR-10 images, classifies "
         f"{means['ce', 'mean15']:.1f} % of corrupted test images correctly with plain cross-entropy, and "
         f"**{means['recommended', 'mean15']:.1f} % with the method `recommended`**. On clean images the two are "
-        f"about as accurate ({means['ce', 'accuracy']:.1f} and {means['recommended', 'accuracy']:.1f} %), and a training step "
-        f"takes {_step_time(grid, 'recommended'):.2f} times as long. Means ± standard deviations over "
+        f"about as accurate ({means['ce', 'accuracy']:.1f} and {means['recommended', 'accuracy']:.1f} %), and a "
+        f"training step takes {_step_time(grid, 'recommended'):.2f} times as long. Means ± standard deviations over "
         f"{len(grid.seeds)} seeds, 10,000 test images ([docs/study.md](docs/study.md)):"
     )
     lines = ["| trained with | " + " | ".join(HEADLINE.values()) + " | time of a step |"]

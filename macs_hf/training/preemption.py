@@ -126,7 +126,7 @@ class SignalStop(TrainerCallback):
         return self._result()
 
     def close(self) -> None:
-        """A search trains many times."""
+        """Free the process group: a hyperparameter search trains many times."""
         if self._group is not None:
             dist.destroy_process_group(self._group)
 

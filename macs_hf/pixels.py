@@ -15,7 +15,7 @@ from torch import Tensor
 
 # Portrait and landscape: a processor whose output depends on the shape of the image cannot fill a batch.
 PROBES = ((64, 48), (48, 64))
-# Values that agree so well with the attributes are the attributes, without the rounding of float32.
+# Measured values this close to the attributes are replaced by them, which float32 has not rounded.
 TOLERANCE = 1e-4
 
 

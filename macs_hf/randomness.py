@@ -32,14 +32,8 @@ def mix_seed(*key: int) -> int:
 @contextlib.contextmanager
 def global_rng_preserved() -> Iterator[None]:
     """Whatever runs inside leaves Python's, NumPy's and torch's global generators as it found them."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    try:
-        # All visible CUDA devices are covered; without any, only the CPU generator.
-        with torch.random.fork_rng():
-            yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
+    with cpu_rng_preserved(), torch.random.fork_rng():  # the latter covers all visible CUDA devices
+        yield
 
 
 @contextlib.contextmanager

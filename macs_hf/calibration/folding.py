@@ -8,12 +8,13 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from accelerate.utils import extract_model_from_parallel
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..report.config_fields import forget_guarantees
 from ..sharding import reshard
@@ -56,7 +57,7 @@ def fold_temperature(model: nn.Module, temperature: float, pixel_values: Tensor 
     if not (math.isfinite(temperature) and temperature > 0):
         raise ValueError(f"temperature must be positive and finite, got {temperature}.")
     model = extract_model_from_parallel(model, keep_torch_compile=False)
-    record = model.config if isinstance(model, PreTrainedModel) else model
+    record = calibration_record(model)
     if temperature != 1.0:
         _divide_logits(model, temperature, pixel_values)
         forget_guarantees(record)
@@ -72,15 +73,20 @@ def unfold_temperature(model: nn.Module, pixel_values: Tensor | None = None) -> 
     model = extract_model_from_parallel(model, keep_torch_compile=False)
     temperature = folded_temperature(model)
     fold_temperature(model, 1.0 / temperature, pixel_values)
-    del (model.config if isinstance(model, PreTrainedModel) else model).calibration_temperature
+    del calibration_record(model).calibration_temperature
     return temperature
+
+
+def calibration_record(model: nn.Module) -> Any:
+    """Where a model keeps its temperature and thresholds: its config, or itself if that is not one of transformers."""
+    config = getattr(model, "config", None)
+    return config if isinstance(config, PreTrainedConfig) else model
 
 
 def folded_temperature(model: nn.Module) -> float:
     """The product of the temperatures folded into `model`, as recorded; 1.0 if none."""
     model = extract_model_from_parallel(model, keep_torch_compile=False)
-    record = model.config if isinstance(model, PreTrainedModel) else model
-    temperature = getattr(record, "calibration_temperature", 1.0)
+    temperature = getattr(calibration_record(model), "calibration_temperature", 1.0)
     is_number = isinstance(temperature, int | float) and not isinstance(temperature, bool)
     if not is_number or not 0 < temperature < math.inf:
         raise ValueError(

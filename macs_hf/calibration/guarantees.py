@@ -8,7 +8,6 @@ store_guarantees(model.config, guarantees)
 
 import dataclasses
 import logging
-from collections.abc import Sequence
 from typing import get_args
 
 import numpy as np
@@ -28,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 COVERAGES = (0.8, 0.9, 0.95, 0.99)
 ACCURACIES = (0.9, 0.95, 0.99)
+DELTA = 0.05  # the probability with which the promise of an accuracy may be broken
 MIN_HELD_OUT = 400  # from here on, half of the held-out samples fit the temperature and half make promises
 
 
@@ -80,18 +80,10 @@ def calibrate_logits(logits: ArrayLike, labels: ArrayLike, *, exact: bool = True
 
 
 def make_guarantees(
-    logits: ArrayLike,
-    labels: ArrayLike,
-    temperature: float = 1.0,
-    *,
-    num_temperature: int = 0,
-    exact: bool = True,
-    coverages: Sequence[float] = COVERAGES,
-    accuracies: Sequence[float] = ACCURACIES,
-    delta: float = 0.05,
+    logits: ArrayLike, labels: ArrayLike, temperature: float = 1.0, *, num_temperature: int = 0, exact: bool = True
 ) -> Guarantees:
     """
-    Prediction sets by both methods at each coverage, and a threshold of the confidence for each accuracy.
+    Prediction sets by both methods at each of `COVERAGES`, and a threshold of the confidence for each of `ACCURACIES`.
 
     Args:
         logits, labels: The second part of [`split_held_out`]: samples that fitted nothing else. With no samples
@@ -99,8 +91,6 @@ def make_guarantees(
         temperature (`float`, *optional*, defaults to 1.0): Divides the logits.
         num_temperature (`int`, *optional*, defaults to 0): How many other held-out samples fitted it.
         exact (`bool`, *optional*, defaults to `True`): `False` if the held-out samples also chose the checkpoint.
-        coverages, accuracies (`Sequence[float]`, *optional*): What to promise.
-        delta (`float`, *optional*, defaults to 0.05): With which probability the promise of an accuracy may be broken.
 
     Returns:
         [`Guarantees`]: Without anything about test samples; [`measure_guarantees`] adds it.
@@ -121,14 +111,14 @@ def make_guarantees(
     sets = []
     for method in get_args(Method):
         scores = label_scores(logits, labels, method)
-        for coverage in coverages:
+        for coverage in COVERAGES:
             sets.append(PredictionSetGuarantee(method, coverage, threshold_of_scores(scores, coverage), n))
     confidence = torch.cat([part.softmax(1).amax(1) for (part,) in chunks(logits)])
     right = logits.argmax(1) == labels
     abstentions = []
-    for accuracy in accuracies:
-        fit = abstention_report(confidence, right, accuracy, delta)
-        abstentions.append(AbstentionGuarantee(accuracy, delta, n, fit.threshold, fit.reason))
+    for accuracy in ACCURACIES:
+        fit = abstention_report(confidence, right, accuracy, DELTA)
+        abstentions.append(AbstentionGuarantee(accuracy, DELTA, n, fit.threshold, fit.reason))
     return Guarantees(**facts, prediction_sets=tuple(sets), abstentions=tuple(abstentions))
 
 

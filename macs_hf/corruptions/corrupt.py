@@ -21,7 +21,7 @@ class Corruption(NamedTuple):
     apply: Callable[..., Tensor]
     parameters: dict[str, tuple]
     draw: Callable[..., tuple[Tensor, ...]] | None = None
-    piece: int = 1 << 18  # elements worked on at a time by a CPU: few stay in the cache, many share the calls
+    piece: int = 1 << 18  # elements that a CPU works on at a time: few fit its cache, many need fewer calls
 
 
 TABLE = {
@@ -115,8 +115,8 @@ def corrupt(
     if name == "frost":
         extra = (load_frost_textures(parameter[-1], *images.shape[2:], images.device, frost_textures),)
     keys = image_keys(seed, name, severity, positions)
-    piece = corruption.piece if images.device.type == "cpu" else _ACCELERATOR_PIECE
-    size = max(1, piece // images[0].numel())
+    elements = corruption.piece if images.device.type == "cpu" else _ACCELERATOR_PIECE
+    size = max(1, elements // images[0].numel())
     pieces = []
     for piece, piece_keys in zip(levels.split(size), keys.split(size), strict=True):
         draws = corruption.draw(piece_keys, piece, parameter, *extra) if corruption.draw else ()

@@ -129,6 +129,11 @@ def _renumbered(dataset: Dataset, label_column: str, names: list[str], new_numbe
     return dataset.map(renumber, input_columns=[label_column], features=features, desc="Aligning the labels")
 
 
+def values_of(dataset: Dataset, column: str) -> list[Any]:
+    """All values of a column as they are stored; no other column is read."""
+    return dataset.with_format("arrow", columns=[column])[:].column(column).to_pylist()
+
+
 def labels_of(dataset: Dataset, label_column: str) -> np.ndarray:
     return dataset.with_format("numpy", columns=[label_column])[:][label_column]
 

@@ -7,6 +7,7 @@ import numpy as np
 from datasets import ClassLabel, Dataset, Features, Value
 from transformers.utils import logging
 
+from .columns import values_of
 from .sources import DatasetSource
 
 
@@ -41,8 +42,7 @@ def group_values(dataset: Dataset, column: str) -> np.ndarray:
         `ValueError`: If there are more than 100 groups, or no values at all.
     """
     feature = dataset.features[column]
-    values = dataset.select_columns([column]).with_format("arrow")[:][column].to_pylist()
-    groups = np.array([_text(value, feature) for value in values])
+    groups = np.array([_text(value, feature) for value in values_of(dataset, column)])
     number = len(np.unique(groups))
     if number > MAX_GROUPS:
         raise ValueError(

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from ..randomness import fresh_keys, image_keys
 from .cache import allocate_cache
+from .columns import values_of
 from .decoding import decode, drop_unreadable, is_readable, undecoded
 from .groups import group_values
 from .keyed_draws import seeded_items
@@ -85,9 +86,7 @@ class ImageDataset(Dataset):
         self.transform = transform
         self.split = split
         self._images = self.rows.select_columns([image_column]).with_format("arrow")
-        self._labels = None
-        if label_column is not None:
-            self._labels = self.rows.select_columns([label_column]).with_format("arrow")[:][label_column].to_pylist()
+        self._labels = None if label_column is None else values_of(self.rows, label_column)
         # A subclass may have its own idea of what happens to one image.
         self._makes_batches = type(transform) in (TrainTransform, EvalTransform)
         shape = transform.pixel_shape if self._makes_batches and cache_bytes > 0 else None
@@ -117,7 +116,7 @@ class ImageDataset(Dataset):
         indices = self._positions(indices)
         if self._makes_batches:
             return self._items(indices, fresh_keys(len(indices)) if self.transform.is_random else None)
-        images = (self._named(index, decode, stored) for index, stored in self._stored(indices))
+        images = (self._read(index, decode, stored) for index, stored in self._stored(indices))
         values = [self.transform(image) for image in images]
         if self._labels is None:
             return values
@@ -146,7 +145,7 @@ class ImageDataset(Dataset):
             readable = {}
             for index, stored in self._stored(checked[start : start + CHECKED_TOGETHER]):
                 try:
-                    image = self._named(index, decode, stored)
+                    image = self._read(index, decode, stored)
                 except UnreadableImageError as error:
                     broken[index] = error
                 else:
@@ -164,7 +163,7 @@ class ImageDataset(Dataset):
     def image(self, index: int) -> Image.Image:
         """One image as it is stored, decoded and upright, without the transform."""
         [(index, stored)] = self._stored(self._positions([index]))
-        return self._named(index, decode, stored)
+        return self._read(index, decode, stored)
 
     def paths(self) -> list[str | None]:
         """The file of each image, where the dataset knows it; no image is decoded."""
@@ -180,12 +179,12 @@ class ImageDataset(Dataset):
 
     def _values(self, indices: list[int], keys: Tensor | None) -> dict[str, Sequence[Tensor]]:
         if self._cache is not None and (missing := self._cache.missing(indices)):
-            self._keep({index: self._named(index, decode, stored) for index, stored in self._stored(missing)})
+            self._keep({index: self._read(index, decode, stored) for index, stored in self._stored(missing)})
         if self._cache is not None:
             return self.transform.from_pixels(self._cache.read(indices), keys)
         draws = self.transform.draws(keys, len(indices))
         parts = [
-            self._named(index, self.transform.read, stored, draw)
+            self._read(index, self.transform.read, stored, draw)
             for (index, stored), draw in zip(self._stored(indices), draws, strict=True)
         ]
         return self.transform.batch(parts, keys)
@@ -209,8 +208,8 @@ class ImageDataset(Dataset):
         column = self._images[list(indices)].column(self.image_column)
         return list(zip(indices, column.to_pylist(), strict=True))
 
-    def _named(self, index: int, read: Callable, stored: Any, *args: Any) -> Any:
-        """`read(stored, *args)`, whose errors say which image it was."""
+    def _read(self, index: int, read: Callable, stored: Any, *args: Any) -> Any:
+        """`read(stored, *args)`, with errors that say which image it was."""
         try:
             return read(stored, *args)
         except Exception as error:

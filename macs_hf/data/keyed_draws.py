@@ -47,8 +47,8 @@ class KeyedDataset(Dataset):
 
 
 def keyed(dataset: Any, seed: int) -> KeyedDataset | None:
-    """`dataset` with draws by key; `None` if it is a stream, which has no indices, or if there is none."""
-    return None if dataset is None or isinstance(dataset, IterableDataset) else KeyedDataset(dataset, seed)
+    """`dataset` with draws by key; `None` if it is a stream, which has no indices."""
+    return None if isinstance(dataset, IterableDataset) else KeyedDataset(dataset, seed)
 
 
 def seeded_items(dataset: Any, indices: list[int], seed: int, epoch: int) -> list[Any]:

@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 
 from .columns import align_labels
-from .images import CACHE_BYTES, EvalTransform, ImageDataset, TrainTransform, drop_unreadable
+from .decoding import drop_unreadable
+from .images import CACHE_BYTES, ImageDataset
 from .sources import DatasetSource, source_of
 from .split_plan import ROLES
 from .splits import ImageSplits, class_balanced_subset, load_splits
 from .streaming import stream_splits
+from .transforms import EvalTransform, TrainTransform
 
 
 STREAMED_EVAL_SAMPLES = 5000

@@ -21,7 +21,6 @@ class DatasetSource:
     train_split: str = "train"
     validation_split: str | None = None  # None: `validation`, or split off train
     test_split: str = "test"
-    num_classes: int | None = None
     horizontal_flip: bool = True  # mirroring keeps the meaning
     group_column: str | None = None  # what test images are grouped by, such as a camera
 
@@ -30,17 +29,15 @@ class DatasetSource:
 EMBEDDED = ("digits", "few_digits")
 # The benchmark's six datasets, and the embedded ones.
 DATASETS: dict[str, DatasetSource] = {
-    "digits": DatasetSource("digits", num_classes=10, horizontal_flip=False),
-    "few_digits": DatasetSource("few_digits", num_classes=10, horizontal_flip=False),
-    "cifar10": DatasetSource("uoft-cs/cifar10", None, "img", "label", num_classes=10),
-    "cifar100": DatasetSource("uoft-cs/cifar100", None, "img", "fine_label", num_classes=100),
-    "svhn": DatasetSource(
-        "ufldl-stanford/svhn", "cropped_digits", "image", "label", num_classes=10, horizontal_flip=False
-    ),
-    "oxford_pets": DatasetSource("timm/oxford-iiit-pet", None, "image", "label", num_classes=37),
-    "food101": DatasetSource("ethz/food101", None, "image", "label", test_split="validation", num_classes=101),
+    "digits": DatasetSource("digits", horizontal_flip=False),
+    "few_digits": DatasetSource("few_digits", horizontal_flip=False),
+    "cifar10": DatasetSource("uoft-cs/cifar10", None, "img", "label"),
+    "cifar100": DatasetSource("uoft-cs/cifar100", None, "img", "fine_label"),
+    "svhn": DatasetSource("ufldl-stanford/svhn", "cropped_digits", "image", "label", horizontal_flip=False),
+    "oxford_pets": DatasetSource("timm/oxford-iiit-pet", None, "image", "label"),
+    "food101": DatasetSource("ethz/food101", None, "image", "label", test_split="validation"),
     "flowers102": DatasetSource(
-        "dpdl-benchmark/oxford_flowers102", None, "image", "label", validation_split="validation", num_classes=102
+        "dpdl-benchmark/oxford_flowers102", None, "image", "label", validation_split="validation"
     ),
 }
 

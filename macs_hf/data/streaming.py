@@ -19,8 +19,8 @@ from transformers.utils import logging
 
 from ..randomness import cpu_rng_seeded, mix_seed
 from .columns import check_label_column, find_columns
+from .decoding import decode, is_readable
 from .groups import check_group_column
-from .images import decode, is_readable
 from .sources import DatasetSource
 from .split_plan import plan_splits
 from .splits import SPLIT_SEED, ImageSplits, load_raw
@@ -161,22 +161,22 @@ def _undecoded(stream: IterableDataset, image: str, columns: Features) -> Iterab
 
     def read(row: dict[str, Any]) -> dict[str, Any]:
         stored = row[image]
-        if stored["bytes"] is None:
+        if stored is not None and stored["bytes"] is None:
             with xopen(stored["path"], "rb") as file:
                 stored = {"bytes": file.read(), "path": None}
         return {image: stored}
 
     if stream.features is not None:
-        stream = stream.decode(
-            False
-        )  # what comes from the Hub is decoded by threads otherwise, whatever it is cast to
+        # Without this, threads decode what comes from the Hub, whatever it is cast to.
+        stream = stream.decode(False)
     stream = stream.select_columns(list(columns)).cast_column(image, datasets.Image(decode=False))
     return stream.map(read, features=columns)
 
 
 def _part(stream: IterableDataset, image: str, parts: tuple[int, ...]) -> IterableDataset:
-    def belongs(stored: dict[str, Any]) -> bool:
-        digest = hashlib.md5(stored["bytes"], usedforsecurity=False).digest()
+    def belongs(stored: dict[str, Any] | None) -> bool:
+        content = b"" if stored is None else stored["bytes"]
+        digest = hashlib.md5(content, usedforsecurity=False).digest()
         return int.from_bytes(digest[:8]) % PARTS in parts
 
     return stream.filter(belongs, input_columns=[image])

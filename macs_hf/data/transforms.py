@@ -19,7 +19,7 @@ from .decoding import decode
 
 # Up to this size images are padded and cropped, as is usual for CIFAR; larger ones get a random resized crop.
 SMALL_IMAGE = 64
-# Values that a processor works on at a time: with more, its intermediate results leave the processor's cache.
+# Values that an image processor works on at a time: with more, its intermediate results do not fit the CPU's cache.
 PIECE = 1 << 20
 AUGMIX_VIEWS = 2
 

@@ -8,9 +8,12 @@ import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from transformers.utils import logging
 
-from .images import CACHE_BYTES, EvalTransform, ImageDataset, drop_unreadable
+from .columns import values_of
+from .decoding import drop_unreadable
+from .images import CACHE_BYTES, ImageDataset
 from .sources import DatasetSource, source_of
 from .splits import load_raw
+from .transforms import EvalTransform
 
 
 logger = logging.get_logger(__name__)
@@ -115,7 +118,7 @@ def _without_known(
         )
         return rows, ()
     feature = rows.features[column]
-    labels = rows.select_columns([column]).with_format("arrow")[:][column].to_pylist()
+    labels = values_of(rows, column)
     own = {_plain(name) for name in class_names}
     named = isinstance(feature, ClassLabel)
     present = sorted({label for label in labels if label is not None and label != -1})

@@ -43,7 +43,7 @@ BACKBONES: dict[str, str] = {
     "swin_tiny": "timm/swin_tiny_patch4_window7_224.ms_in1k",
 }
 
-# Networks that start from chance, for a CPU: the first for trials, the others for real images of 32 pixels.
+# Small networks with random weights, for a CPU: the first for trials, the others for real images of 32 pixels.
 FROM_SCRATCH = ("tiny", "small", "medium")
 
 

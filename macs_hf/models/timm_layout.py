@@ -45,7 +45,6 @@ def timm_state_dict(
     Returns:
         `dict[str, torch.Tensor]`: loads into `timm.create_model(...)` with `strict=True`. Tensors are not copied.
     """
-    _check_wrapped(model)
     state_dict = model.state_dict() if state_dict is None else state_dict
     return {key.removeprefix(_PREFIX): tensor for key, tensor in state_dict.items()}
 
@@ -66,7 +65,6 @@ def timm_pretrained_cfg(
             The preprocessing the model was trained with, if it differs: `processor.data_config` of a
             `TimmWrapperImageProcessor` (`input_size`, `interpolation`, `mean`, `std`, `crop_pct`, `crop_mode`).
     """
-    _check_wrapped(model)
     unknown = set(data_config or ()) - _DATA_FIELDS
     if unknown:
         raise ValueError(f"data_config has unknown keys {sorted(unknown)}; timm knows {sorted(_DATA_FIELDS)}.")
@@ -138,11 +136,3 @@ def timm_config(
     # prefers them to `id2label` when it is written.
     config.label_names = [config.id2label[i] for i in range(config.num_labels)]
     return config
-
-
-def _check_wrapped(model: torch.nn.Module) -> None:
-    if not isinstance(model, TimmWrapperForImageClassification):
-        raise TypeError(
-            f"expected a TimmWrapperForImageClassification, got {type(model).__name__}; "
-            "other transformers models are saved by their own `save_pretrained`."
-        )

@@ -23,8 +23,8 @@ _ANY_SIZE: dict[str, dict[str, bool]] = {
     "swin_transformer_v2": {"strict_img_size": False},
 }
 
-# They speak of the size of origin: its feature map, and the size and crop that timm would rather test with.
-_OF_THE_SIZE = ("pool_size", "test_input_size", "test_crop_pct")
+# Fields of `pretrained_cfg` for the original size only: its feature map, and the size and crop that timm tests with.
+_SIZE_FIELDS = ("pool_size", "test_input_size", "test_crop_pct")
 
 
 def changes_for_size(config: TimmWrapperConfig, image_size: int) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def changes_for_size(config: TimmWrapperConfig, image_size: int) -> dict[str, An
         # something else.
         arguments = {"img_size": built_for} | arguments | _ANY_SIZE[family]
         section["fixed_input_size"] = False
-    section = {key: value for key, value in section.items() if key not in _OF_THE_SIZE}
+    section = {key: value for key, value in section.items() if key not in _SIZE_FIELDS}
     section |= {"input_size": [channels, image_size, image_size], "crop_pct": 1.0}
     return {"model_args": arguments, "pretrained_cfg": section}  # timm 1.0.31 fails on null
 

@@ -9,11 +9,16 @@ with `gap` the logit of the label minus the largest other logit, and `T` a mild 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Real
-from typing import Literal
+from typing import Literal, get_args
 
 
-PERTURBATIONS = ("noise", "blur", "noise+blur", "jpeg", "geometric")
-PERTURBATION_SPACES = ("normalized", "pixel")
+Perturbation = Literal["noise", "blur", "noise+blur", "jpeg", "geometric"]
+PerturbationSpace = Literal["normalized", "pixel"]
+PERTURBATIONS, PERTURBATION_SPACES = get_args(Perturbation), get_args(PerturbationSpace)
+NOT_NEGATIVE = (
+    *("lambda_margin", "lambda_consistency", "lambda_jsd", "lambda_mbls", "focal_gamma", "mixup_alpha"),
+    *("noise_std", "rotation_degrees", "translation_pixels"),
+)
 
 
 @dataclass
@@ -86,10 +91,8 @@ class Objective:
     separate_views: bool = field(
         default=False, metadata={"help": "Two forward passes, as Algorithm 1 is written, instead of one joint pass."}
     )
-    perturbation: Literal["noise", "blur", "noise+blur", "jpeg", "geometric"] = field(
-        default="noise+blur", metadata={"help": "The perturbation T."}
-    )
-    perturbation_space: Literal["normalized", "pixel"] = field(
+    perturbation: Perturbation = field(default="noise+blur", metadata={"help": "The perturbation T."})
+    perturbation_space: PerturbationSpace = field(
         default="normalized", metadata={"help": "Where noise and blur act: network inputs, or pixels in [0, 1]."}
     )
     noise_std: float = field(default=0.1, metadata={"help": "Noise level in units of the perturbation space."})
@@ -151,12 +154,10 @@ def validate(objective: Objective) -> None:
         value = getattr(objective, f.name)
         if f.type in (float, int) and not isinstance(value, Real):
             raise TypeError(f"{f.name}={value!r} must be a number.")
-    for name in ("lambda_margin", "lambda_consistency", "lambda_jsd", "lambda_mbls", "focal_gamma", "mixup_alpha"):
+    for name in NOT_NEGATIVE:
         _require(objective, name, 0 <= getattr(objective, name) < float("inf"), "must be a finite number >= 0")
     for name in ("margin", "mbls_margin"):
         _require(objective, name, 0 < getattr(objective, name) < float("inf"), "must be a finite number > 0")
-    for name in ("noise_std", "rotation_degrees", "translation_pixels"):
-        _require(objective, name, 0 <= getattr(objective, name) < float("inf"), "must be a finite number >= 0")
     _require(objective, "consistency_fraction", 0 < objective.consistency_fraction <= 1, "must lie in (0, 1]")
     _require(objective, "label_smoothing_factor", 0 <= objective.label_smoothing_factor < 1, "must lie in [0, 1)")
     _require(objective, "perturbation", objective.perturbation in PERTURBATIONS, f"must be one of {PERTURBATIONS}")

@@ -83,7 +83,7 @@ def check_foldable(trainer: "MaCSTrainer") -> None:
 
 
 def check_ends_calibrated(args: TrainingArguments) -> None:
-    """The same from the arguments alone, before anything is loaded."""
+    """Refuse, from the arguments alone, to train what [`check_foldable`] would refuse to calibrate in the end."""
     version = (args.fsdp_plugin_args or {}).get("fsdp_version", os.environ.get("FSDP_VERSION", "1"))
     kind = None
     if sharding_of(args) == "FSDP" and str(version) != "2":
@@ -126,7 +126,7 @@ def check_sharding(trainer: "MaCSTrainer") -> None:
 
 
 def check_sharded(trainer: "MaCSTrainer") -> None:
-    """accelerate divides a model together with its optimiser only."""
+    """Refuse to evaluate before training under FSDP2: accelerate divides a model together with its optimiser only."""
     if trainer.accelerator.is_fsdp2 and not sharded_modules(trainer.model):
         raise ValueError(
             "FSDP2 divides a model when it is trained, so it cannot be evaluated before. Train first, or evaluate "

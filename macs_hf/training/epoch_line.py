@@ -12,8 +12,12 @@ from .screen import duration
 
 
 # What a line shows of an evaluation, where it was measured: the end of the key, the label, whether in percent.
-SHOWN = (("accuracy", "accuracy", True), ("ece", "ECE", True), ("nll", "NLL", False))
-SHOWN += (("loss", "validation loss", False),)
+SHOWN = (
+    ("accuracy", "accuracy", True),
+    ("ece", "ECE", True),
+    ("nll", "NLL", False),
+    ("loss", "validation loss", False),
+)
 IN_TRAINING = 2  # of the above: a line has to fit a narrow terminal
 
 

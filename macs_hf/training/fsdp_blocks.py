@@ -43,5 +43,5 @@ def divided_by_blocks(model: nn.Module, accelerator: Accelerator) -> Iterator[No
     finally:
         if isinstance(model, PreTrainedModel):
             del model.get_input_embeddings
-        # Its class is a new one now. transformers saves classes from elsewhere under other names of weights.
+        # FSDP2 gave the model a new class, of a module of torch. transformers names saved weights by that module.
         type(model).__module__ = home

@@ -32,7 +32,8 @@ def full_precision(trainer: Trainer) -> Iterator[None]:
     if in_16_bits and "_original_forward" not in vars(model):
         # Trainer would do it inside of the block, where the model was not used before.
         trainer.accelerator.prepare_model(model, evaluation_mode=True)
-    # Its own forward is that of its class; accelerate's undoing of the patch also strips decorators of transformers.
+    # Without the patch, the forward of its class runs. accelerate's way to remove it, `keep_fp32_wrapper=False`, would
+    # also strip the decorators of transformers.
     patched = {name: vars(model).pop(name) for name in PATCHED if name in vars(model)}
     try:
         with unrounded_weights(model):

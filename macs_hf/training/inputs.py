@@ -33,7 +33,7 @@ class Inputs:
     def __init__(self) -> None:
         self.trained: Size | None = None
         self.evaluated: Size | None = None
-        self._saved: Size | None = None
+        self._warned_of: Size | None = None
 
     def see(self, images: Tensor, model: nn.Module, processor: Any) -> None:
         """Note the size of a batch, and compare the first training batch with what the processor makes."""
@@ -55,16 +55,14 @@ class Inputs:
         try:
             if size[0] != size[1]:
                 raise ValueError(f"{type(used).__name__} can be resized to squares only.")
-            resized = resized_processor(used, size[0])
+            processor = resized_processor(used, size[0])
+            message = f"The processor is saved for images of {_pixels(size)}, in place of {_pixels(made.size)}."
         except ValueError as error:
-            if self._saved != size:
-                _warn(f"The saved processor still makes {_pixels(made.size)}, not {_pixels(size)}: {error}")
-            self._saved = size
-            return processor
-        if self._saved != size:
-            _warn(f"The processor is saved for images of {_pixels(size)}, in place of {_pixels(made.size)}.")
-        self._saved = size
-        return resized
+            message = f"The saved processor still makes {_pixels(made.size)}, not {_pixels(size)}: {error}"
+        if self._warned_of != size:  # once, not at each checkpoint
+            _warn(message)
+        self._warned_of = size
+        return processor
 
 
 def _processor_of(model: nn.Module, processor: Any) -> Any:
@@ -93,7 +91,7 @@ def _warn_of_size(size: Size, made: Preparation) -> None:
 
 
 def _warn_of_range(images: Tensor, made: Preparation) -> None:
-    """Of black and white pixels the processor makes the ends of a range, per channel."""
+    """Warn of values outside the range that the processor makes of pixels, and of images that were not normalised."""
     if not images.is_floating_point() or images.ndim != 4 or images.shape[1] != len(made.mean):
         return
     mean, std = (images.new_tensor(part).float().view(-1, 1, 1) for part in (made.mean, made.std))

@@ -24,13 +24,12 @@ LOGGED_PARTS = (
 )
 
 
-def all_finite(tensors: Iterable[Tensor], accelerator: Accelerator | None = None) -> bool:
-    """Whether every number is finite, in all processes if there is an `accelerator`; waits for the device once."""
+def all_finite(tensors: Iterable[Tensor], accelerator: Accelerator) -> bool:
+    """Whether every number is finite, in all processes; waits for the device once."""
     flags = [tensor.detach().isfinite().all() for tensor in tensors]
     if not flags:
         return True
-    finite = torch.stack(flags).all()
-    return bool(finite if accelerator is None else accelerator.gather(finite).all())
+    return bool(accelerator.gather(torch.stack(flags).all()).all())
 
 
 class LossLog:

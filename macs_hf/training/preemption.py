@@ -126,7 +126,7 @@ class SignalStop(TrainerCallback):
         return self._result()
 
     def close(self) -> None:
-        """A search trains many times."""
+        """Free the process group: a hyperparameter search trains many times."""
         if self._group is not None:
             dist.destroy_process_group(self._group)
 
@@ -199,13 +199,12 @@ def shield_workers(loader: DataLoader, args: TrainingArguments) -> DataLoader:
     """
     if stops_on_signals(args) and args.dataloader_num_workers > 0:
         prepared = loader.base_dataloader
-        if not isinstance(prepared.worker_init_fn, _ShieldedStart):  # one with persistent workers is used again
-            prepared.worker_init_fn = _ShieldedStart(prepared.worker_init_fn)
+        prepared.worker_init_fn = _ShieldedStart(prepared.worker_init_fn)
     return loader
 
 
 class _ShieldedStart:
-    """What a worker does first."""
+    """A `worker_init_fn`: calls the one that the loader had, then shields the worker from signals."""
 
     def __init__(self, start: Callable[[int], None] | None) -> None:
         self.start = start

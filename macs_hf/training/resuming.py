@@ -50,7 +50,7 @@ def checkpoint_to_resume(
             raise ValueError(f"No valid checkpoint found in output directory {args.output_dir!r} to resume from.")
         checkpoint = found
     else:
-        checkpoint = _named(str(resume_from_checkpoint))
+        checkpoint = _checkpoint_folder(str(resume_from_checkpoint))
         flaw = flaw_of(checkpoint)
         if flaw is not None:
             raise ValueError(refusal(checkpoint, flaw))
@@ -59,7 +59,7 @@ def checkpoint_to_resume(
     return str(checkpoint)
 
 
-def _named(name: str) -> Path:
+def _checkpoint_folder(name: str) -> Path:
     if not name.strip():
         raise ValueError(f"resume_from_checkpoint={name!r} is empty. Name a checkpoint folder, or leave it out.")
     if Path(name).is_dir():

@@ -140,7 +140,7 @@ class Bar:
             self.draw(now=True)
 
     def begin_at(self, done: int) -> None:
-        """So many were done before: they say nothing about how fast it goes."""
+        """Count from `done` on; the time left is estimated from what is done after this call."""
         self.done = self._first = done
         self._start = time.monotonic()
 

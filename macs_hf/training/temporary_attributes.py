@@ -1,6 +1,5 @@
 """Attributes that have another value for a while."""
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,11 +16,3 @@ def temporarily(target: Any, **attributes: Any) -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(target, name, value)
-
-
-def replaced(value: Any, **attributes: Any) -> Any:
-    """A shallow copy of `value` with other attributes; `value` stays as it is."""
-    other = copy.copy(value)
-    for name, attribute in attributes.items():
-        setattr(other, name, attribute)
-    return other

@@ -171,7 +171,7 @@ class TerminalCallback(TrainerCallback):
             self._other = None
 
     def _show_line(self, args: TrainingArguments, state: TrainerState) -> None:
-        """At the beginning of what follows an epoch or evaluation, when it is known whether a checkpoint was saved."""
+        """Write the line of an epoch or evaluation. When the next step begins, it is known whether it was saved."""
         if self._training is None or not self._line.is_due:
             return
         self.screen.line(self._line.text(epoch_text(args, state)))

@@ -17,6 +17,7 @@ from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOu
 from transformers.utils import logging
 
 from ..calibration import TemperatureFit, calibrate_logits, fit_temperature_report, fold_temperature, store_guarantees
+from ..calibration.folding import calibration_record
 from ..data.keyed_draws import KeyedDataset, keyed
 from ..disk.atomic_writes import atomic_folder
 from ..models.saving import WEIGHT_FILES
@@ -40,7 +41,7 @@ from .preemption import SignalStop, shield_workers, stopping_on_signals
 from .pushing import open_trainer_repo, push_in_background, push_model, write_trainer_card
 from .resuming import checkpoint_to_resume, finish_checkpoint
 from .row_metrics import rows_at, summary_of_rows, with_loss_of_rows
-from .temporary_attributes import replaced, temporarily
+from .temporary_attributes import temporarily
 
 
 logger = logging.get_logger(__name__)
@@ -90,22 +91,23 @@ class MaCSTrainer(Trainer):
 
     # ---- Data ----
 
-    def get_train_dataloader(self) -> DataLoader:
-        """As in `Trainer`; the random transforms of a map-style dataset depend on (seed, epoch, index) only."""
-        dataset = self.train_dataset
-        if isinstance(dataset, datasets.Dataset):
-            dataset = self._remove_unused_columns(dataset, description="Training")
-        self._keyed_dataset = keyed(dataset, self.args.seed if self.args.data_seed is None else self.args.data_seed)
-        with temporarily(self, train_dataset=dataset if self._keyed_dataset is None else self._keyed_dataset):
-            return shield_workers(super().get_train_dataloader(), self.args)
+    def _get_dataloader(self, dataset: Any, *args: Any, is_training: bool = False, **kwargs: Any) -> DataLoader:
+        """Random transforms of training images depend on (seed, epoch, index) only; evaluation uses every sample."""
+        if is_training:
+            if isinstance(dataset, datasets.Dataset):
+                dataset = self._remove_unused_columns(dataset, description="Training")
+            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+            self._keyed_dataset = keyed(dataset, seed)
+            dataset = dataset if self._keyed_dataset is None else self._keyed_dataset
+        with temporarily(self.args, dataloader_drop_last=self.args.dataloader_drop_last and is_training):
+            loader = super()._get_dataloader(dataset, *args, is_training=is_training, **kwargs)
+        return shield_workers(loader, self.args)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
-        with temporarily(self, args=replaced(self.args, dataloader_drop_last=False)):  # every sample counts
-            return shield_workers(super().get_eval_dataloader(eval_dataset), self.args)
-
-    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
-        with temporarily(self, args=replaced(self.args, dataloader_drop_last=False)):
-            return shield_workers(super().get_test_dataloader(test_dataset), self.args)
+        if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:
+            return super().get_eval_dataloader(eval_dataset)
+        # With persistent workers, Trainer would use the loader of its own `eval_dataset` again.
+        return self.get_test_dataloader(eval_dataset)
 
     # ---- Training ----
 
@@ -115,7 +117,6 @@ class MaCSTrainer(Trainer):
         logger.info(f"Training with {objective_of(self.args)}")
         checks.check_label_columns(self.train_dataset, self.label_names, checks.num_labels_of(self.model))
         checkpoint = checkpoint_to_resume(self, resume_from_checkpoint)
-        self._loss_log = LossLog()
         with averaging(self.callback_handler, checkpoint) as self._average, stopping_on_signals(self) as self._stop:
             return super().train(checkpoint, *args, **kwargs)
 
@@ -130,9 +131,10 @@ class MaCSTrainer(Trainer):
         super()._run_epoch(epoch=epoch, **kwargs)
 
     def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
-        self._micro_step = (-1, 0)  # after a batch size that did not fit in memory, training starts anew here
+        # After a batch size that did not fit in memory, training starts anew here.
+        self._loss_log, self._micro_step = LossLog(), (-1, 0)
         # What was folded into the weights that training starts from says nothing of those it ends with.
-        forget_calibration(getattr(self.model, "config", None) or self.model)
+        forget_calibration(calibration_record(self.model))
         with divided_by_blocks(self.model, self.accelerator):
             return super()._prepare_for_training(*args, **kwargs)
 
@@ -245,7 +247,7 @@ class MaCSTrainer(Trainer):
         """Fold a temperature into the head and store promises in the config, both from held-out data."""
         fit, guarantees = calibrate_logits(*self.predict_logits(dataset), exact=not self.args.load_best_model_at_end)
         self.fold_temperature(fit.temperature, dataset)
-        store_guarantees(getattr(self.model, "config", None) or self.model, guarantees)
+        store_guarantees(calibration_record(self.model), guarantees)
         return fit
 
     def fold_temperature(self, temperature: float, dataset: Any) -> None:

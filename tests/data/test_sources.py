@@ -41,17 +41,6 @@ def test_few_digits_are_the_same_scans_with_few_to_train_on() -> None:
 
 
 def test_the_table_of_datasets() -> None:
-    classes = {name: source.num_classes for name, source in DATASETS.items()}
-    assert classes == {
-        "digits": 10,
-        "few_digits": 10,
-        "cifar10": 10,
-        "cifar100": 100,
-        "svhn": 10,
-        "oxford_pets": 37,
-        "food101": 101,
-        "flowers102": 102,
-    }
     assert {name for name, source in DATASETS.items() if not source.horizontal_flip} == {
         "digits",
         "few_digits",

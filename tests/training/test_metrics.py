@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from tiny import Images, arguments, build, trainer
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -12,7 +13,7 @@ from transformers import EvalPrediction
 
 from macs_hf import MaCSTrainer
 from macs_hf.training.loss_log import all_finite
-from macs_hf.training.temporary_attributes import replaced, temporarily
+from macs_hf.training.temporary_attributes import temporarily
 
 
 def accuracy_of_classes(prediction: EvalPrediction) -> dict[str, float]:
@@ -51,6 +52,17 @@ def test_metrics_of_the_user_survive_all_that_the_trainer_measures(tmp_path: Pat
     run.calibrate(validation)
     assert run.compute_metrics is accuracy_of_classes and run.preprocess_logits_for_metrics is classes
     assert run.evaluate()["eval_hits"] == hits  # a temperature does not change the classes
+
+
+def test_persistent_workers_evaluate_the_dataset_that_is_given(tmp_path: Path) -> None:
+    workers = {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}
+    validation, test = Images(8, seed=1), Images(16, seed=2)
+    losses = []
+    for options in (workers, {}):
+        args = arguments(tmp_path, **options)
+        run = MaCSTrainer(model=build("vit"), args=args, train_dataset=Images(), eval_dataset=validation)
+        losses.append([run.evaluate(*given)["eval_loss"] for given in ((), (test,), ())])
+    assert losses[0] == losses[1]
 
 
 @pytest.mark.parametrize("measure", ["evaluate", "predict_rows", "fit_temperature"])
@@ -103,14 +115,9 @@ def test_attributes_are_other_ones_inside_and_the_old_ones_after() -> None:
         pass
 
 
-def test_a_replaced_attribute_is_one_of_a_copy() -> None:
-    thing = Thing()
-    assert replaced(thing, size=2).size == 2 and thing.size == 1
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_all_finite(value: float) -> None:
-    weights = [torch.ones(2, 3), torch.zeros(4)]
-    assert all_finite(weights) and all_finite(())
+    accelerator, weights = Accelerator(cpu=True), [torch.ones(2, 3), torch.zeros(4)]
+    assert all_finite(weights, accelerator) and all_finite((), accelerator)
     weights[1][2] = value
-    assert not all_finite(weights)
+    assert not all_finite(weights, accelerator)

@@ -1,6 +1,7 @@
 """A trainer that replaces `Trainer`: the same numbers where nothing is added, the right ones where something is."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,20 @@ def test_logged_parts_add_up_to_the_logged_loss(objective: dict[str, Any], tmp_p
         total = sum(weight * entry[part] for part, weight in weights.items() if weight)
         assert total == pytest.approx(entry["loss"], abs=1e-6)
         assert "logit_margin" in entry
+
+
+def test_parts_of_a_batch_that_did_not_fit_in_memory_are_not_logged(tmp_path: Path) -> None:
+    class TooLarge(MaCSTrainer):
+        def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+            loss = super().training_step(*args, **kwargs)
+            if self._train_batch_size == 8:
+                raise RuntimeError("CUDA out of memory.")
+            return loss
+
+    args = arguments(tmp_path, max_steps=1, auto_find_batch_size=True, **PLAIN)
+    run = TooLarge(model=build("vit"), args=args, train_dataset=Images())
+    run.train()
+    assert logged(run, "cross_entropy_loss") == pytest.approx(logged(run, "loss"), abs=1e-6)
 
 
 def test_parts_that_the_objective_lacks_are_not_logged(tmp_path: Path) -> None:
@@ -265,20 +280,19 @@ def test_peft_model_trains_only_its_adapter_and_reports_metrics(tmp_path: Path) 
     assert same_weights(run.model, resumed.model)
 
 
-@pytest.mark.parametrize("config", [True, False])
-def test_a_network_of_ones_own_trains_with_or_without_a_config(config: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [{}, {"config": None}, {"config": SimpleNamespace(num_labels=NUM_LABELS)}])
+def test_a_network_of_ones_own_trains_with_or_without_a_config(settings: dict[str, Any], tmp_path: Path) -> None:
     class Own(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.classifier = torch.nn.Linear(3 * 32 * 32, NUM_LABELS)
-            if config:
-                self.config = None
+            vars(self).update(settings)
 
         def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
             return self.classifier(pixel_values.flatten(1))
 
     model = Own()
-    model.calibration_temperature = 2.0  # where folding leaves it in a model without a config
+    model.calibration_temperature = 2.0  # where folding leaves it in a model without a config of transformers
     before = model.classifier.weight.clone()
     MaCSTrainer(model=model, args=arguments(tmp_path, max_steps=2), train_dataset=Images(16)).train()
     assert not torch.equal(model.classifier.weight, before)

@@ -40,6 +40,10 @@ TRAINER_METHODS = {
         "max_steps train_dataloader resume_from_checkpoint",
         "FSDP2 divides the model by its blocks, and what was folded into earlier weights is forgotten",
     ),
+    "_get_dataloader": (
+        "dataset description batch_size sampler_fn is_training dataloader_key",
+        "transforms of training images are keyed, and evaluation drops no samples",
+    ),
     "_remove_unused_columns": ("dataset description", "columns that the model does not take are never decoded"),
     "_load_from_checkpoint": ("resume_from_checkpoint model", "resuming restores every tensor"),
     "_load_best_model": ("", "load_best_model_at_end restores every tensor"),
@@ -101,6 +105,7 @@ def test_trainer_still_calls_its_private_methods(tmp_path: Path) -> None:
         run.train(resume_from_checkpoint=max_steps == 2)
     assert run.calls.keys() == TRAINER_METHODS.keys()
     assert "epoch" in run.calls["_run_epoch"]
+    assert {"dataset", "is_training"} <= run.calls["_get_dataloader"]
 
 
 def test_attributes_of_a_trainer(tmp_path: Path) -> None:

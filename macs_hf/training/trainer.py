@@ -49,7 +49,8 @@ logger = logging.get_logger(__name__)
 
 class MaCSTrainer(Trainer):
     """
-    Drop-in replacement for [`~transformers.Trainer`], for classifiers that take `pixel_values` and return `.logits`.
+    Drop-in replacement for [`~transformers.Trainer`], for classifiers that take `pixel_values` and return `.logits`. It
+    takes the same arguments, and two more.
 
     Args:
         args ([`MaCSTrainingArguments`] or [`~transformers.TrainingArguments`], *optional*):
@@ -58,8 +59,6 @@ class MaCSTrainer(Trainer):
             How images were normalised, if the perturbation acts on pixels and `processing_class` does not say.
         run_facts (`Mapping[str, Any]`, *optional*):
             What makes this the same run when it is resumed, beside objective, recipe and batches: say, the dataset.
-
-    All other arguments are those of `Trainer`.
     """
 
     # compute_loss returns the mean over the micro-batch, so Trainer has to divide by the accumulation steps.
@@ -71,9 +70,8 @@ class MaCSTrainer(Trainer):
         self.pixel_stats, self.run_facts = pixel_stats, run_facts
         self.current_gradient_accumulation_steps = 1  # Trainer's own, before the first step
         self._objective: Objective | None = None
-        self._loss_log, self.inputs = LossLog(), Inputs()
-        self._micro_step = (-1, 0)
         self._keyed_dataset: KeyedDataset | None = None
+        self._loss_log, self._micro_step, self.inputs = LossLog(), (-1, 0), Inputs()
         self._average, self._stop = WeightAverage(), SignalStop()
         super().__init__(*args, **kwargs)
         # The model never sees labels; this also saves a count of them, gathered over processes, at each step.

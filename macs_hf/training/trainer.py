@@ -49,8 +49,8 @@ logger = logging.get_logger(__name__)
 
 class MaCSTrainer(Trainer):
     """
-    Drop-in replacement for [`~transformers.Trainer`], for classifiers that take `pixel_values` and return `.logits`. It
-    takes the same arguments, and two more.
+    Drop-in replacement for [`~transformers.Trainer`], for classifiers that take `pixel_values` and return `.logits`.
+    It takes the same arguments, and two more.
 
     Args:
         args ([`MaCSTrainingArguments`] or [`~transformers.TrainingArguments`], *optional*):

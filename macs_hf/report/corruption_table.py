@@ -1,7 +1,7 @@
 """CorruptionTable: what a classifier does under each corruption and severity, and the usual means. Only data."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from .checks import check_count, check_range, check_share
 from .corruption_names import CORRUPTIONS, FAMILIES, MEANS, SEVERITIES, STANDARD_15
 from .corruption_rows import CorruptionRows
 from .interval import Interval
-from .serialization import from_plain
+from .serialization import to_plain
 
 
 Score = Literal["accuracy", "nll", "ece", "scaled_nll", "scaled_ece"]
@@ -161,11 +161,4 @@ class CorruptionTable:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with the means beside the cells."""
-        values = asdict(replace(self, rows=None)) | {"summary": self.summary()}
-        del values["rows"]
-        return values
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "CorruptionTable":
-        """The inverse of `to_dict`, also after a passage through JSON, which turns severities into strings."""
-        return from_plain(cls, {name: value for name, value in data.items() if name not in ("summary", "hits")})
+        return to_plain(self) | {"summary": self.summary()}

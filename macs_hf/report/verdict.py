@@ -131,7 +131,7 @@ def _confidence(report: EvaluationReport, trust: Trust) -> str:
 
 def _temperature(report: EvaluationReport, trust: Trust) -> str:
     """What it does to the calibration error, as the end of a sentence."""
-    if report.temperature is None or report.after is None:
+    if report.after is None:
         return ""
     if report.temperature.reason is not None:
         return f"; no temperature was fitted ({report.temperature.reason})"

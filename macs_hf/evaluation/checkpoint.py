@@ -87,7 +87,7 @@ def evaluate_checkpoint(
     if unknown := sorted(metadata.keys() - stated):
         raise TypeError(f"evaluate_checkpoint has no argument {unknown[0]!r}; fields to state are {sorted(stated)}.")
     metadata = default_metadata(trainer, test) | metadata
-    temperature = guarantees = shift = fit = None
+    temperature = guarantees = guarantee_counts = fit = None
     if calibration is not None:
         with phase(trainer, f"fitting {_fitted_on(calibration)} on {_count(calibration)}"):
             logits, labels = trainer.predict_logits(calibration)
@@ -98,7 +98,7 @@ def evaluate_checkpoint(
         rows, guarantees, names, known_scores, covered = predict_test(trainer, test, guarantees, scores)
     if calibration is not None:
         temperature = _temperature(fit, split_of(calibration), rows)
-        shift = GuaranteeCounts(guarantees) if guarantees.prediction_sets else None
+        guarantee_counts = GuaranteeCounts(guarantees) if guarantees.prediction_sets else None
     rows = [dataclasses.replace(part, **origin_of(test)) for part in rows]
     with phase(trainer, "computing intervals"):
         before, *after = [measure(part) for part in rows]
@@ -107,13 +107,13 @@ def evaluate_checkpoint(
         test,
         rows,
         temperature,
-        shift,
+        guarantee_counts,
         params=corruptions,
         samples=corruption_samples,
         design=corruption_design,
     )
-    if table is not None and shift is not None:
-        guarantees = shift.totals(table, trainer.accelerator)
+    if table is not None and guarantee_counts is not None:
+        guarantees = guarantee_counts.totals(table, trainer.accelerator)
     report = EvaluationReport(
         n=len(rows[0]),
         before=before,
@@ -197,7 +197,7 @@ def _corruptions(
     test: Dataset,
     rows: Sequence[SampleRows],
     temperature: Temperature | None,
-    shift: GuaranteeCounts | None,
+    guarantee_counts: GuaranteeCounts | None,
     **benchmark: Any,
 ) -> CorruptionTable | None:
     if benchmark["params"] is None:
@@ -216,7 +216,7 @@ def _corruptions(
             ByteImages(test, ("pixel_values", "labels"), trainer.pixel_stats),
             temperature=temperature.value if temperature else None,
             clean_rows=rows,
-            shift=shift,
+            guarantee_counts=guarantee_counts,
             batch_size=trainer.args.eval_batch_size,
             accelerator=trainer.accelerator,
             progress=not trainer.args.disable_tqdm if view is None else partial(view.counted_phase, label),

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..metrics import ComparisonTable, compare
 from ..metrics.comparison_table import SHOWN, shown_difference
-from ..report.corruption_table import CORRUPTIONS, STANDARD_15
+from ..report.corruption_names import MEANS
 from ..report.evaluation import EvaluationReport
 from ..report.run import Run
 from .corruption_comparison import compare_corruptions
@@ -49,7 +49,7 @@ def compare_runs(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> ComparisonTa
     tables = [[run.report.corruptions for run in side] for side in sides]
     if all(table is not None for side in tables for table in side):
         try:
-            for mean, names in (("mean15", STANDARD_15), ("mean19", CORRUPTIONS)):
+            for mean, names in MEANS.items():
                 found[mean] = compare_corruptions(*tables, [names])
         except ValueError as error:
             logger.warning(f"No comparison under corruption: {error}.")

@@ -29,7 +29,7 @@ def evaluate_corruptions(
     *,
     temperature: float | None = None,
     clean_rows: Sequence[SampleRows] | None = None,
-    shift: GuaranteeCounts | None = None,
+    guarantee_counts: GuaranteeCounts | None = None,
     batch_size: int = 128,
     accelerator: Accelerator | None = None,
     progress: bool | Callable[..., Any] = True,
@@ -46,7 +46,7 @@ def evaluate_corruptions(
         temperature (`float`, *optional*): Fitted on clean data; adds the scores of the scaled logits.
         clean_rows (sequence of `SampleRows`, *optional*): What the model does with all of the clean images, without
             and, if there is one, with the temperature. Saves the forward pass on them, and looking up their labels.
-        shift ([`GuaranteeCounts`], *optional*): Collects what becomes of a model's guarantees.
+        guarantee_counts ([`GuaranteeCounts`], *optional*): Collects what becomes of a model's guarantees.
         batch_size (`int`, *optional*, defaults to 128): Images per forward pass.
         accelerator (`Accelerator`, *optional*): Shares the images out over its processes and adds up the results;
             images are corrupted on its device.
@@ -90,8 +90,8 @@ def evaluate_corruptions(
                 inputs = sized if key == CLEAN else _corrupted(benchmark, images, originals, sized, positions, key)
                 logits = forward(inputs)
                 counts.update(key, positions, logits, labels)
-                if shift is not None:
-                    shift.update(key, logits, labels)
+                if guarantee_counts is not None:
+                    guarantee_counts.update(key, logits, labels)
                 bar.update()
     # A process may have had no images, and the table is the same on all of them.
     size = tuple(largest(side, accelerator) for side in size)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..metrics.bootstrap import noise_scores
 from ..metrics.ece import bin_score, reliability_bins
-from ..report.corruption_names import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
+from ..report.corruption_names import CORRUPTIONS, FAMILIES, MEANS, SEVERITIES, STANDARD_15
 from ..report.corruption_rows import NOT_MEASURED, CorruptionRows
 from ..report.corruption_table import Cell
 from ..report.interval import Interval
@@ -107,8 +107,7 @@ class CorruptionCounts:
     def _means(self, values: np.ndarray) -> dict[str, tuple[float, float]]:
         """Means of what each image has in each cell, NaN where it was not seen, with their standard errors; of the
         means that have all of their cells."""
-        means = {"mean15": (STANDARD_15, SEVERITIES), "mean19": (CORRUPTIONS, SEVERITIES)}
-        means |= {family: (names, SEVERITIES) for family, names in FAMILIES.items()}
+        means = {mean: (names, SEVERITIES) for mean, names in (MEANS | FAMILIES).items()}
         means |= {f"severity_{severity}": (STANDARD_15, (severity,)) for severity in SEVERITIES}
         found = {}
         for mean, (names, severities) in means.items():

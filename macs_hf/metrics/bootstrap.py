@@ -69,7 +69,8 @@ def estimate_calibration_error(
             Seed of all draws.
     """
     options = ScoreOptions(n_bins, variant, norm, debiased)
-    _check(n_resamples, level)
+    check_resamples(n_resamples)
+    check_level(level)
     if not probabilities:
         warn_of_probabilities(predictions)
     if variant != "classwise":
@@ -143,11 +144,6 @@ def noise_scores(confidence: np.ndarray, options: ScoreOptions = DEFAULT, *, see
     return np.concatenate(scores)
 
 
-def _check(n_resamples: int, level: float) -> None:
-    check_resamples(n_resamples)
-    check_level(level)
-
-
 def n_simulations(n: int) -> int:
     """Enough for a mean within about 1 %: large n is steadier, so it needs fewer."""
     return int(np.clip(20_000_000 // n, 100, 1000))
@@ -174,16 +170,20 @@ def group_sums(group: np.ndarray, index: np.ndarray, width: int, *weights: np.nd
     return np.concatenate(sums, axis=1)
 
 
+def resample_counts(rng: np.random.Generator, resamples: int, n: int) -> np.ndarray:
+    """How often each of `n` samples is drawn, with replacement, in each resample: `(resamples, n)`."""
+    drawn = rng.integers(0, n, size=(resamples, n), dtype=np.int32)
+    drawn += np.arange(0, resamples * n, n, dtype=np.int32)[:, None]
+    return np.bincount(drawn.reshape(-1), minlength=resamples * n).reshape(resamples, n)
+
+
 def resampled_sums(columns: np.ndarray, n_resamples: int, seed: int = 0) -> Iterator[np.ndarray]:
     """Yields blocks `(resamples, columns)` of column sums over rows drawn with replacement."""
     rng, n = np.random.default_rng(seed), len(columns)
     libraries = ThreadpoolController()
     block = max(1, 2**19 // max(columns.shape))
     for start in range(0, n_resamples, block):
-        rows = min(block, n_resamples - start)
-        drawn = rng.integers(0, n, size=(rows, n), dtype=np.int32)
-        drawn += np.arange(0, rows * n, n, dtype=np.int32)[:, None]
-        counts = np.bincount(drawn.reshape(-1), minlength=rows * n).reshape(rows, n)
+        counts = resample_counts(rng, min(block, n_resamples - start), n)
         with libraries.limit(limits=1, user_api="blas"):  # on a busy machine, threads only wait for each other here
             sums = counts.astype(np.float64) @ columns
         yield sums

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .inputs import checked_chunks, softmax, warn_of_probabilities
+from .inputs import probability_chunks, warn_of_probabilities
 
 
 def brier_score(predictions: Any, references: Any, *, probabilities: bool = False) -> float:
@@ -32,8 +32,7 @@ def brier_score(predictions: Any, references: Any, *, probabilities: bool = Fals
     if not probabilities:
         warn_of_probabilities(predictions)
     total, n = 0.0, 0
-    for values, labels in checked_chunks(predictions, references, probabilities):
-        errors = values if probabilities else softmax(values)
+    for errors, labels in probability_chunks(predictions, references, probabilities):
         errors[np.arange(len(errors)), labels] -= 1.0  # the chunk is a copy of our own
         total, n = total + np.square(errors).sum(), n + len(errors)
     return float(total / n)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .inputs import checked_chunks, softmax
+from .inputs import probability_chunks
 
 
 def classwise_sums(
@@ -19,8 +19,7 @@ def classwise_sums(
     """
     edges = np.linspace(0, 1, n_bins + 1)[1:-1]
     sums, start = None, 0
-    for values, labels in checked_chunks(predictions, references, probabilities):
-        probs = values if probabilities else softmax(values)
+    for probs, labels in probability_chunks(predictions, references, probabilities):
         rows, classes = probs.shape
         if sums is None:
             n_groups = 1 if groups is None else int(groups.max()) + 1
@@ -41,8 +40,7 @@ def simulated_label_counts(
     """Labels per class and bin, `(n_simulations, classes, n_bins)`, if they were drawn from the probabilities."""
     edges = np.linspace(0, 1, n_bins + 1)[1:-1]
     counts = None
-    for values, _ in checked_chunks(predictions, references, probabilities):
-        probs = values if probabilities else softmax(values)
+    for probs, _ in probability_chunks(predictions, references, probabilities):
         rows, classes = probs.shape
         if counts is None:
             counts = np.zeros(n_simulations * classes * n_bins)

@@ -45,8 +45,8 @@ def compare(
     `a - b` in every metric, with intervals over test images and, if a side has several runs, over seeds as well.
 
     The rows must be of the same samples in the same order. Either side may be several runs, such as seeds. See
-    `half_width.py` for the interval. Metrics that are no means over images (ECE, AURC) take the jackknife over images,
-    and the coverage at a risk the bootstrap.
+    `interval_width.py` for the interval. Metrics that are no means over images (ECE, AURC) take the jackknife over
+    images, and the coverage at a risk the bootstrap.
 
     The plug-in `ece` is inflated by noise, and more so for the better calibrated side, so a difference of two is too
     small. Its interval is that of the true difference: shifted by what noise adds, and as much longer as that is
@@ -139,9 +139,9 @@ def _scores(runs: list[SampleRows], n_bins: int, n_resamples: int, seed: int) ->
     correct = np.stack([rows.correct for rows in runs])
     found = {name: RunScores(*mean_scores(x)) for name, x in (("accuracy", correct), ("nll", nll))}
     # With one run a side and few images on which they differ, the plain interval is too short: half an image more that
-    # each got right and the other wrong (Agresti and Min 2005). Between several runs it cancels as interaction.
-    if (correct != correct[0]).any():
-        found["accuracy"].covariance.flat[:: len(runs) + 1] += 0.5 / correct.shape[1] ** 2
+    # each got right and the other wrong (Agresti and Min 2005). Between several runs it would cancel as interaction.
+    if len(runs) == 2 and (correct[0] != correct[1]).any():
+        found["accuracy"].covariance.flat[::3] += 0.5 / correct.shape[1] ** 2
     plain = _jackknifed([score_without_each(c, y, n_bins) for c, y in zip(confidence, correct, strict=True)])
     bias = np.stack([noise_inflation(c, y, n_bins) for c, y in zip(confidence, correct, strict=True)])
     found["ece"] = plain._replace(bias=bias)

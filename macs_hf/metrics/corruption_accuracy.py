@@ -75,6 +75,9 @@ def corruption_scores(
             raise ValueError(
                 f"mCE needs all 15 standard corruptions in the data and in reference_errors; no {missing}"
             )
+        if wrong := [name for name in STANDARD_15 if not 0 < reference_errors[name] <= 1]:
+            error = reference_errors[wrong[0]]
+            raise ValueError(f"reference_errors must be fractions above 0, 1 - accuracy, got {error} for {wrong[0]}")
         scores["mce"] = float(np.mean([(1 - per_corruption[name]) / reference_errors[name] for name in STANDARD_15]))
     return scores
 

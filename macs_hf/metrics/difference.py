@@ -1,6 +1,6 @@
 """The difference between two sides of one or several runs each, over test images and seeds together.
 
-See `half_width.py` for the interval.
+See `interval_width.py` for the interval.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Comparison(NamedTuple):
             `a - b` and its interval.
         verdict (`str`):
             `"better"` or `"worse"` says how `a` is, if the interval excludes 0; else `"undecided"`, and `"equal"` if
-            the two sides agree on every image.
+            both sides have the same runs, as far as this metric of every image tells.
         covers (`str`):
             What the interval accounts for: `"images"` with one run on each side (another training run may give another
             answer), else `"images and seeds"`.
@@ -134,18 +134,28 @@ def difference_of_runs(
             See [`paired_difference`].
     """
     check_level(level)
-    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    a, b, image_covariance = (np.asarray(part, dtype=np.float64) for part in (a, b, image_covariance))
     value = float(a.mean() - b.mean())
     half = half_width(a, b, image_covariance, same_seeds, level)
     low, high = min(value - bias[1] - half, value), max(value - bias[0] + half, value)
-    if half == value == 0 and low == high:
-        verdict = "equal"
+    if _same_runs(a, b, image_covariance):
+        value, low, high, verdict = 0.0, 0.0, 0.0, "equal"
     elif low > 0 or high < 0:
         verdict = "better" if (value > 0) == higher_is_better else "worse"
     else:
         verdict = "undecided"
     covers = "images" if len(a) == len(b) == 1 else "images and seeds"
     return Comparison(float(a.mean()), float(b.mean()), value, low, high, verdict, covers)
+
+
+def _same_runs(a: np.ndarray, b: np.ndarray, image_covariance: np.ndarray) -> bool:
+    """Whether the runs of `b` are those of `a`, in any order: the same values, and no image that tells them apart."""
+    values, variance = np.concatenate([a, b]), image_covariance.diagonal()
+    if not variance.any():  # nothing is known of the images
+        return bool((values == values[0]).all())
+    of_differences = variance[:, None] + variance - 2 * image_covariance
+    same = (values[:, None] == values) & (of_differences <= 1e-12 * variance.sum())  # below is rounding
+    return bool((same[: len(a)].mean(axis=0) == same[len(a) :].mean(axis=0)).all())
 
 
 def covariance(influence: np.ndarray) -> np.ndarray:

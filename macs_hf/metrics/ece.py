@@ -13,10 +13,10 @@ import math
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import erf
+from scipy.special import erf, softmax
 
 from .classwise import classwise_sums
-from .inputs import check_confidences, checked_chunks, softmax, warn_of_probabilities
+from .inputs import check_confidences, checked_chunks, warn_of_probabilities
 from .score_options import Binning, Norm, ScoreOptions, Variant, check_bins
 from .smooth import smooth_calibration_error
 
@@ -112,7 +112,7 @@ def confidences(predictions: Any, references: Any, probabilities: bool = False) 
     parts = []
     for values, labels in checked_chunks(predictions, references, probabilities):
         predicted = values.argmax(axis=1)  # of the logits: rounding in the softmax may create ties
-        probs = values if probabilities else softmax(values)
+        probs = values if probabilities else softmax(values, axis=1)
         parts.append((probs[np.arange(len(probs)), predicted], predicted == labels))
     confidence, correct = zip(*parts, strict=True)
     return np.concatenate(confidence), np.concatenate(correct)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from ..report.checks import check_labels
 
@@ -68,6 +69,14 @@ def checked_chunks(
         yield values, references[start : start + step]
 
 
+def probability_chunks(
+    predictions: Any, references: Any, probabilities: bool = False
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """[`checked_chunks`] with probabilities in place of logits."""
+    for values, labels in checked_chunks(predictions, references, probabilities):
+        yield values if probabilities else softmax(values, axis=1), labels
+
+
 def check_confidences(confidence: np.ndarray, correct: np.ndarray) -> None:
     """Refuse confidences that are no probabilities, or not one for each answer."""
     if np.ndim(confidence) != 1 or np.shape(confidence) != np.shape(correct) or not len(confidence):
@@ -81,11 +90,6 @@ def check_confidences(confidence: np.ndarray, correct: np.ndarray) -> None:
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(f"correct[{row}] must be True (1) or False (0), got {correct[row]}")
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return exponentials / exponentials.sum(axis=1, keepdims=True)
 
 
 def warn_of_probabilities(predictions: Any, stacklevel: int = 3) -> None:

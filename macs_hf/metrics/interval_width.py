@@ -34,6 +34,8 @@ def half_width(
     if len(a) == len(b) == 1:
         return float(ndtri(upper) * np.sqrt(images))
     spread, shared, freedom = (_paired if same_seeds else _unpaired)(a, b, image_covariance)
+    if spread == 0:  # all runs of a side scored the same by chance
+        return float(ndtri(upper) * np.sqrt(max(images, shared)))
     images = max(images - shared, 0.0)
     return float(np.sqrt(stdtrit(freedom, upper) ** 2 * spread + ndtri(upper) ** 2 * images))
 

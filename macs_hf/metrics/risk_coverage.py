@@ -21,6 +21,7 @@ import numpy as np
 from ..report.interval import Interval
 from ..report.risk_coverage import RiskCoverage
 from ..report.rows import SampleRows
+from .bootstrap import resample_counts
 from .score_options import check_level, check_resamples
 
 
@@ -167,9 +168,7 @@ def _counts(n: int, n_resamples: int, seed: int) -> Iterator[np.ndarray]:
     """How often each sample is drawn, `(resamples, n)`, in blocks."""
     rng, block = np.random.default_rng(seed), max(1, 2**17 // n)
     for start in range(0, n_resamples, block):
-        rows = min(block, n_resamples - start)
-        drawn = rng.integers(0, n, size=(rows, n)) + np.arange(rows)[:, None] * n
-        yield np.bincount(drawn.reshape(-1), minlength=rows * n).reshape(rows, n).astype(np.int32)
+        yield resample_counts(rng, min(block, n_resamples - start), n).astype(np.int32)
 
 
 def _resampled(order: Ordered, wrong: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,12 +9,14 @@ Known images are the positive class, and higher scores mean known. With `t` the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, get_args
 
 import numpy as np
 
 from ..report.interval import Interval
 from ..report.unknowns import Detection, ScoreName
+from .bootstrap import resample_counts
 from .measurement import wilson
 from .score_options import check_level, check_resamples
 
@@ -65,7 +67,8 @@ def detection(
     [auroc], [fpr] = _scores(np.ones((1, len(known))), np.ones((1, len(unknown))), *places)
     resamples = [_scores(*counts, *places) for counts in _resampled(len(known), len(unknown), n_resamples, seed)]
     aurocs, fprs = (np.concatenate(part) for part in zip(*resamples, strict=True))
-    return Detection(score, _auroc(auroc, aurocs, known, unknown, level), _fpr(fpr, fprs, len(unknown), level))
+    smaller = min(len(known), len(unknown))
+    return Detection(score, _auroc(auroc, aurocs, smaller, level), _fpr(fpr, fprs, len(unknown), level))
 
 
 def _checked(name: str, values: Any) -> np.ndarray:
@@ -100,27 +103,20 @@ def _scores(
     return auroc, taken[np.arange(len(taken)), accepted[threshold]] / m
 
 
-def _resampled(n: int, m: int, n_resamples: int, seed: int) -> Any:
+def _resampled(n: int, m: int, n_resamples: int, seed: int) -> Iterator[tuple[np.ndarray, ...]]:
     """Blocks of how often each image is drawn, with replacement."""
     rng = np.random.default_rng(seed)
     block = max(1, MAX_CELLS // max(n, m))
     for start in range(0, n_resamples, block):
-        rows = min(block, n_resamples - start)
-        yield tuple(_counts(rng.integers(0, size, (rows, size), dtype=np.int32)) for size in (n, m))
+        resamples = min(block, n_resamples - start)
+        yield tuple(resample_counts(rng, resamples, size).astype(np.float64) for size in (n, m))
 
 
-def _counts(drawn: np.ndarray) -> np.ndarray:
-    rows, size = drawn.shape
-    flat = drawn + size * np.arange(rows, dtype=np.int64)[:, None]
-    return np.bincount(flat.reshape(-1), minlength=rows * size).reshape(rows, size).astype(np.float64)
-
-
-def _auroc(value: float, scores: np.ndarray, known: np.ndarray, unknown: np.ndarray, level: float) -> Interval:
+def _auroc(value: float, scores: np.ndarray, smaller: int, level: float) -> Interval:
     low, high = _quantiles(scores, level)
     if value in (0.0, 1.0):
         # Nothing varies in resamples of sets that do not overlap: as if each image of the smaller one were a trial.
-        size = min(len(known), len(unknown))
-        low, high = wilson(int(value) * size, size, level)
+        low, high = wilson(int(value) * smaller, smaller, level)
     return Interval(float(value), min(low, float(value)), max(high, float(value)))
 
 

@@ -4,6 +4,7 @@ from ..report.corruption_names import STANDARD_15
 from ..report.corruption_table import CorruptionTable
 from ..report.evaluation import EvaluationReport, Measurement
 from ..report.groups import ConfusionMatrix, GroupTable
+from ..report.interval import percent
 from ..report.risk_coverage import RiskCoverage
 from ..report.verdict import confidence_gap
 from .reliability import scaled
@@ -37,16 +38,16 @@ def _reliability(report: EvaluationReport) -> str:
 def _calibration(part: Measurement) -> str:
     accuracy, ece = part.metrics["accuracy"].value, part.metrics["ece"].value
     confidence = accuracy + confidence_gap(part)
-    return f"mean confidence {_percent(confidence)}, accuracy {_percent(accuracy)}, ECE {_percent(ece)}"
+    return f"mean confidence {percent(confidence)}, accuracy {percent(accuracy)}, ECE {percent(ece)}"
 
 
 def _risk_coverage(found: RiskCoverage, part: Measurement) -> str:
     text = "Risk and coverage: the share of wrong answers if only the surest images are answered, "
     if found.risk[-1] == 0:
         return f"{text}0 % everywhere: no answer was wrong."
-    text += f"{_percent(1 - part.metrics['accuracy'].value)} if all are"
+    text += f"{percent(1 - part.metrics['accuracy'].value)} if all are"
     shares = [
-        f"{risk.replace('%', ' %')} for the surest {_percent(share.value)}"
+        f"{risk.replace('%', ' %')} for the surest {percent(share.value)}"
         for risk, share in found.coverage_at_risk.items()
         if share.value > 0
     ]
@@ -56,7 +57,7 @@ def _risk_coverage(found: RiskCoverage, part: Measurement) -> str:
 def _corruptions(table: CorruptionTable) -> str:
     cells = [(cell.accuracy, name, severity) for name, row in table.cells.items() for severity, cell in row.items()]
     low, high = (
-        f"{_percent(accuracy)} ({name.replace('_', ' ')}, severity {severity})"
+        f"{percent(accuracy)} ({name.replace('_', ' ')}, severity {severity})"
         for accuracy, name, severity in (min(cells), max(cells))
     )
     return f"Accuracy by corruption and severity, {len(table.cells)} corruptions: from {high} down to {low}."
@@ -70,13 +71,13 @@ def _severity(table: CorruptionTable) -> str:
     start = "on clean images" if first == 0 else f"at severity {first}"
     return (
         f"Accuracy and calibration error by severity, mean of {len(names)} corruptions: accuracy "
-        f"{_percent(accuracy[first])} {start} and {_percent(accuracy[last])} at severity {last}, ECE "
-        f"{_percent(ece[first])} and {_percent(ece[last])}."
+        f"{percent(accuracy[first])} {start} and {percent(accuracy[last])} at severity {last}, ECE "
+        f"{percent(ece[first])} and {percent(ece[last])}."
     )
 
 
 def _groups(table: GroupTable, what: str) -> str:
-    worst, best = (f"{_percent(group.accuracy.value)} ({group.name})" for group in (table.groups[0], table.groups[-1]))
+    worst, best = (f"{percent(group.accuracy.value)} ({group.name})" for group in (table.groups[0], table.groups[-1]))
     different = sum(group.significant for group in table.groups)
     return (
         f"Accuracy and confidence of {len(table.groups):,} {what}, worst first: from {worst} to {best}; {different:,} "
@@ -85,15 +86,9 @@ def _groups(table: GroupTable, what: str) -> str:
 
 
 def _confusion(matrix: ConfusionMatrix) -> str:
-    names = matrix.names or tuple(map(str, range(matrix.n_classes)))
-    pairs = zip(matrix.count, matrix.label, matrix.prediction, strict=True)
-    wrong = [(count, -label, -other) for count, label, other in pairs if label != other]
+    mistakes, names = matrix.mistakes(), matrix.class_names
     text = f"Confusion matrix of {matrix.n_classes:,} classes: how often each was taken for each"
-    if not wrong:
+    if not mistakes:
         return f"{text}; there were no mistakes."
-    count, label, other = max(wrong)
-    return f"{text}; most often {names[-label]} for {names[-other]}, {count:,} images."
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    count, label, other = mistakes[0]
+    return f"{text}; most often {names[label]} for {names[other]}, {count:,} images."

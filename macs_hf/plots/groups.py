@@ -80,7 +80,7 @@ def plot_confusion(matrix: ConfusionMatrix, title: str = "") -> Picture:
         title (`str`, *optional*): Above the picture.
     """
     counts = matrix.to_array()
-    names = [short(name, LONGEST_NAME) for name in matrix.names or map(str, range(matrix.n_classes))]
+    names = [short(name, LONGEST_NAME) for name in matrix.class_names]
     seen = np.flatnonzero(counts.sum(axis=0) + counts.sum(axis=1))
     shown = seen if len(seen) <= MOST_CLASSES else _most_confused(counts)
     shares = (counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))[np.ix_(shown, shown)]

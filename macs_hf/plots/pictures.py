@@ -18,7 +18,7 @@ def report_pictures(report: EvaluationReport) -> Iterator[tuple[str, Picture]]:
         yield "risk_coverage.png", plot_risk_coverage(report)
     if report.corruptions is not None:
         yield "corruptions.png", plot_corruption_heat_map(report.corruptions, title=title)
-        yield "severity.png", plot_severity_curves({"model": report.corruptions}, title=title)
+        yield "severity.png", plot_severity_curves(report.corruptions, title=title)
     if report.classes is not None:
         yield "classes.png", plot_groups(report.classes, title)
     if report.confusion is not None:

@@ -33,8 +33,7 @@ def plot_reliability(report: EvaluationReport) -> Picture:
     after = scaled(report)
     measurements = {"As evaluated" if after is None else "Before temperature scaling": report.before}
     if after is not None:
-        value = f" (T = {report.temperature.value:.3g})" if report.temperature else ""
-        measurements[f"After{value}"] = after
+        measurements[f"After (T = {report.temperature.value:.3g})"] = after
     return plot_measurements(measurements, heading(report))
 
 
@@ -76,7 +75,7 @@ def plot_measurements(measurements: Mapping[str, Measurement], title: str = "") 
 
 def scaled(report: EvaluationReport) -> Measurement | None:
     """What a temperature made of it; `None` if none was fitted, which would only repeat the other column."""
-    return report.after if report.temperature is None or report.has_temperature else None
+    return report.after if report.has_temperature else None
 
 
 def heading(report: EvaluationReport) -> str:

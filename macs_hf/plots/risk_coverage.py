@@ -34,11 +34,8 @@ def plot_risk_coverage(report: EvaluationReport) -> Picture:
             label="_" if number else f"Answered at a risk of {risks}, with 95 % interval",
         )  # fmt: skip
     aurc, best = found.aurc, found.aurc.value - found.excess_aurc.value
-    axes.set_title(
-        f"AURC {aurc.value:.4f} ({aurc.low:.4f} to {aurc.high:.4f}), best ordering {best:.4f}",
-        fontsize=TITLE,
-        color=INK,
-    )
+    said = f"AURC {aurc.value:.4f} ({aurc.low:.4f} to {aurc.high:.4f}), best ordering {best:.4f}"
+    axes.set_title(said if found.risk[-1] else f"None of {report.n:,} answers was wrong", fontsize=TITLE, color=INK)
     axes.set(xlim=(0, 1), xlabel="Coverage: images answered, surest first", ylabel="Risk: wrong answers")
     axes.set_ylim(0, max(0.02, 1.15 * max(found.risk), *(1.15 * _share(name) for name in shown)))
     figure.legend(loc="outside lower center", ncols=1, frameon=False, fontsize=SMALL)

@@ -16,9 +16,8 @@ ACCURACY, CONFIDENCE = "#0072b2", "#d55e00"
 # The gap between the two, as an area and as a line.
 OVERCONFIDENT, UNDERCONFIDENT = "#d9692f", "#f2d16b"
 OVERCONFIDENT_LINE, UNDERCONFIDENT_LINE = "#c44e00", "#d9a400"
-# Several models in one picture, each with a marker of its own.
+# Several models in one picture.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES, DOTS = (0, (4, 3)), (0, (1, 1.5))
 
 HEADING, TITLE, LABEL, SMALL, SMALLEST = 10.5, 9.5, 9, 8.5, 7

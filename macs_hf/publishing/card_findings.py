@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from ..data.leakage import leakage_line
 from ..report.evaluation import EvaluationReport
 from ..report.groups import ConfusionMatrix, GroupTable
@@ -46,15 +48,10 @@ def _mistakes(matrix: ConfusionMatrix | None) -> list[str]:
     """The most frequent confusions, in words."""
     if matrix is None:
         return []
-    names = matrix.names or tuple(map(str, range(matrix.n_classes)))
-    totals: dict[int, int] = {}
-    for label, count in zip(matrix.label, matrix.count, strict=True):
-        totals[label] = totals.get(label, 0) + count
-    pairs = zip(matrix.count, matrix.label, matrix.prediction, strict=True)
-    wrong = sorted(((-count, label, other) for count, label, other in pairs if label != other))[:MISTAKES]
+    names, totals = matrix.class_names, np.bincount(matrix.label, weights=matrix.count)
     return [
-        f"{text(names[label])} taken for {text(names[other])} ({-count:,} of {totals[label]:,})"
-        for count, label, other in wrong
+        f"{text(names[label])} taken for {text(names[other])} ({count:,} of {totals[label]:,.0f})"
+        for count, label, other in matrix.mistakes()[:MISTAKES]
     ]
 
 

@@ -4,14 +4,16 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..report.corruption_table import CORRUPTIONS, FAMILIES, STANDARD_15, CorruptionTable
+from ..report.corruption_names import FAMILIES, MEANS
+from ..report.corruption_table import CorruptionTable
 from ..report.evaluation import EvaluationReport, Measurement
-from ..report.interval import Interval, interval_text
+from ..report.interval import interval_text, percent
 from ..report.short_names import short_name
+from ..report.tables import MEAN_LABELS
 from ..report.verdict import has_too_few
 from .corruption_shift import shift_sentences
 from .guarantees import guarantee_variables, risk_coverage_variables
-from .markdown import code, percent
+from .markdown import code
 from .temperature import temperature_sentences
 
 
@@ -78,15 +80,12 @@ def _calibration(part: Measurement) -> str:
 
 
 def _corrupted(table: CorruptionTable) -> dict[str, Any]:
-    labels = {"mean15": ("mean of the standard 15", STANDARD_15), "mean19": ("mean of all 19", CORRUPTIONS)}
-    labels |= {family: (f"{family}, of the 15", names) for family, names in FAMILIES.items() if family != "extra"}
     rows = [("clean, the same images", percent(table.clean.accuracy, 2))] if table.clean is not None else []
-    for mean, (label, names) in labels.items():
-        accuracy = table.mean(names)
-        if accuracy is not None:
-            ends = table.interval(mean) if mean in ("mean15", "mean19") else None
-            shown = percent(accuracy, 2) if ends is None else interval_text(Interval(accuracy, *ends), 100, " %", 2)
-            rows.append((label, shown))
+    for mean, names in (MEANS | FAMILIES).items():
+        accuracy, interval = table.mean(names), table.interval(mean) if mean in MEANS else None
+        if accuracy is not None and mean != "extra":
+            shown = percent(accuracy, 2) if interval is None else interval_text(interval, 100, " %", 2)
+            rows.append((MEAN_LABELS.get(mean, f"{mean}, of the 15"), shown))
     return {
         "params": table.params,
         "n": table.n,

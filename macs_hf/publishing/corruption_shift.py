@@ -39,6 +39,9 @@ def harmful_severity(table: CorruptionTable) -> int | None:
     """
     The severity from which on the ECE is higher with the temperature than without, in the mean over the standard 15
     corruptions and by more than two standard errors over them; `None` if it is not.
+
+    Where every image is seen under every corruption, these standard errors leave out what the corruptions share, the
+    choice of the images: there it must be higher by more than the noise floor, too.
     """
     if table.temperature is None or table.mean(STANDARD_15) is None:
         return None
@@ -46,7 +49,11 @@ def harmful_severity(table: CorruptionTable) -> int | None:
     for severity in reversed(SEVERITIES):
         cells = [table.cells[name][severity] for name in STANDARD_15]
         harm = [cell.scaled_ece - cell.ece for cell in cells]
-        if fmean(harm) <= 2 * stdev(harm) / math.sqrt(len(harm)):
+        least = 2 * stdev(harm) / math.sqrt(len(harm))
+        if table.design == "crossed":
+            floors = [cell.scaled_noise_floor for cell in cells]
+            least = max(least, math.inf if None in floors else fmean(floors))
+        if fmean(harm) <= least:
             return first
         first = severity
     return first

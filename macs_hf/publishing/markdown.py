@@ -7,6 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from ..report.interval import percent
 from ..report.short_names import short_name
 
 
@@ -42,10 +43,6 @@ def rendered(template: Path, **values: Any) -> str:
     environment.filters |= {"text": text, "code": code, "quoted": quoted, "block": block}
     environment.filters |= {"percent": percent, "short": short_name}
     return environment.from_string(template.read_text(encoding="utf-8")).render(**values)
-
-
-def percent(value: float, digits: int = 1) -> str:
-    return f"{100 * value:.{digits}f} %"
 
 
 def _fence(value: str, shortest: int) -> str:

@@ -15,8 +15,9 @@ from ..hub.failure_reasons import reason_of
 from ..report.config_fields import TEMPERATURE_FIELD, THRESHOLD_FIELDS
 from ..report.evaluation import EvaluationReport
 from ..report.interval import interval_text
+from ..report.short_names import short_name
 from .access import writing_user
-from .card_sections import sections, short_name
+from .card_sections import sections
 from .markdown import block, code, text
 from .push import PushError
 

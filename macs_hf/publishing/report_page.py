@@ -105,6 +105,8 @@ def _reliability(drawn: Mapping[str, str]) -> str:
 def _risk(report: EvaluationReport, drawn: Mapping[str, str]) -> str:
     if report.risk_coverage is None:
         return ""
+    if report.risk_coverage.risk[-1] == 0:
+        return section("Risk and coverage", f"<p>None of the {report.n:,} answers was wrong: nothing to rank.</p>")
     shares = report.risk_coverage.coverage_at_risk.items()
     rows = [[f"at most {risk.replace('%', f'{SPACE}%')} wrong", interval_html(share)] for risk, share in shares]
     listed = table(["if", "images that can be answered"], rows)

@@ -9,4 +9,5 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 CORRUPTIONS: tuple[str, ...] = tuple(name for family in FAMILIES.values() for name in family)
 STANDARD_15: tuple[str, ...] = CORRUPTIONS[:15]
+MEANS = {"mean15": STANDARD_15, "mean19": CORRUPTIONS}
 SEVERITIES = (1, 2, 3, 4, 5)

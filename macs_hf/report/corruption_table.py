@@ -1,15 +1,15 @@
 """CorruptionTable: what a classifier does under each corruption and severity, and the usual means. Only data."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal
 
 from .checks import check_count, check_range, check_share
-from .corruption_names import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
+from .corruption_names import CORRUPTIONS, FAMILIES, MEANS, SEVERITIES, STANDARD_15
 from .corruption_rows import CorruptionRows
 from .interval import Interval
-from .serialization import from_plain
+from .serialization import to_plain
 
 
 Score = Literal["accuracy", "nll", "ece", "scaled_nll", "scaled_ece"]
@@ -127,9 +127,9 @@ class CorruptionTable:
         rows = self.by_corruption(score)
         return fmean(rows[name] for name in names)
 
-    def interval(self, mean: str = "mean15") -> tuple[float, float] | None:
+    def interval(self, mean: str = "mean15") -> Interval | None:
         """
-        The 95 % interval of a mean accuracy that the number of images implies.
+        A mean accuracy with the 95 % interval that the number of images implies; `None` if that is not known.
 
         Args:
             mean (`str`, *optional*, defaults to `"mean15"`): A key of `standard_error`.
@@ -139,53 +139,26 @@ class CorruptionTable:
         if mean.startswith("severity_"):
             value = self.by_severity(names=STANDARD_15)[int(mean.removeprefix("severity_"))]
         else:
-            value = self.mean({"mean15": STANDARD_15, "mean19": CORRUPTIONS, **FAMILIES}[mean])
+            value = self.mean((MEANS | FAMILIES)[mean])
         half = 1.96 * self.standard_error[mean]
-        return max(0.0, value - half), min(1.0, value + half)
+        return Interval(value, max(0.0, value - half), min(1.0, value + half))
 
-    def mce(self, reference: "Mapping[str, float] | CorruptionTable") -> float:
-        """The mean corruption error: errors relative to those of a reference model, averaged over the standard 15.
-
-        Args:
-            reference (`Mapping[str, float]` or `CorruptionTable`): The reference's mean error under each corruption.
-        """
-        if isinstance(reference, CorruptionTable):
-            reference = {name: 1 - value for name, value in reference.by_corruption().items()}
-        rows = self.by_corruption()
-        missing = [name for name in STANDARD_15 if name not in rows or name not in reference]
-        if missing:
-            raise ValueError(f"mCE needs all of the standard 15 in both tables; {', '.join(missing)} missing.")
-        if any(reference[name] <= 0 for name in STANDARD_15):
-            raise ValueError("mCE needs reference errors above 0: give fractions, 1 - accuracy.")
-        return fmean((1 - rows[name]) / reference[name] for name in STANDARD_15)
-
-    def summary(self, reference: "Mapping[str, float] | CorruptionTable | None" = None) -> dict[str, float]:
+    def summary(self) -> dict[str, float]:
         """A flat dictionary for logs, such as `corruption_accuracy/cifar/mean15`; what is incomplete is left out."""
         flat: dict[str, float | None] = {}
         scores = ("accuracy", "nll", "ece") + (("scaled_nll", "scaled_ece") if self.temperature is not None else ())
         for score in scores:
             key = f"corruption_{score}/{self.params}"
-            flat[f"{key}/mean15"] = self.mean(STANDARD_15, score)
-            flat[f"{key}/mean19"] = self.mean(CORRUPTIONS, score)
-            flat |= {f"{key}/{family}": self.mean(names, score) for family, names in FAMILIES.items()}
+            flat |= {f"{key}/{mean}": self.mean(names, score) for mean, names in (MEANS | FAMILIES).items()}
             standard = [name for name in self.cells if name in STANDARD_15] or None
             flat |= {f"{key}/severity_{s}": value for s, value in self.by_severity(score, standard).items() if s}
             flat |= {f"{key}/{name}": value for name, value in self.by_corruption(score).items()}
-        for name in ("mean15", "mean19"):
+        for name in MEANS:
             if (interval := self.interval(name)) is not None:
-                flat[f"corruption_accuracy/{self.params}/{name}_low"] = interval[0]
-                flat[f"corruption_accuracy/{self.params}/{name}_high"] = interval[1]
-        if reference is not None:
-            flat[f"corruption_error/{self.params}/mce"] = self.mce(reference)
+                flat[f"corruption_accuracy/{self.params}/{name}_low"] = interval.low
+                flat[f"corruption_accuracy/{self.params}/{name}_high"] = interval.high
         return {name: value for name, value in flat.items() if value is not None}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with the means beside the cells."""
-        values = asdict(replace(self, rows=None)) | {"summary": self.summary()}
-        del values["rows"]
-        return values
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "CorruptionTable":
-        """The inverse of `to_dict`, also after a passage through JSON, which turns severities into strings."""
-        return from_plain(cls, {name: value for name, value in data.items() if name not in ("summary", "hits")})
+        return to_plain(self) | {"summary": self.summary()}

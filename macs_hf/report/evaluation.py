@@ -182,6 +182,8 @@ class EvaluationReport:
 
     def __post_init__(self) -> None:
         check_count("n", self.n, at_least=1)
+        if self.after is not None and self.temperature is None:
+            raise ValueError("temperature must be given where there is after, which is with it")
         for name in ("before", "after"):
             part = getattr(self, name)
             if part is not None and sum(part.bins.count) != self.n:

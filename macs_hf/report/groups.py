@@ -130,6 +130,16 @@ class ConfusionMatrix:
         for place, count in enumerate(self.count):
             check_count(f"count[{place}]", count, at_least=1)
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names, or the numbers of the classes as text."""
+        return self.names or tuple(map(str, range(self.n_classes)))
+
+    def mistakes(self) -> list[tuple[int, int, int]]:
+        """Count, label and prediction of the pairs of different classes, the most frequent first."""
+        pairs = zip(self.count, self.label, self.prediction, strict=True)
+        return sorted((pair for pair in pairs if pair[1] != pair[2]), key=lambda pair: (-pair[0], *pair[1:]))
+
     def to_array(self) -> np.ndarray:
         """`(classes, classes)`, one row per label."""
         matrix = np.zeros((self.n_classes, self.n_classes), dtype=np.int64)

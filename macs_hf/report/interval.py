@@ -37,6 +37,11 @@ def digits_shown(found: Bounded, digits: int, most: int = 6) -> int:
     return digits
 
 
+def percent(share: float, digits: int = 1) -> str:
+    """A share, as terminals and cards show it."""
+    return f"{100 * share:.{digits}f} %"
+
+
 def interval_text(found: Bounded, scale: float = 1, unit: str = "", digits: int = 4, sign: str = "") -> str:
     """
     A value and its interval, as terminals and cards show it.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .corruption_names import CORRUPTIONS, SEVERITIES, STANDARD_15
-from .interval import Interval
+from .corruption_names import MEANS, SEVERITIES
 from .markup import SPACE, interval_html, percent, table, text
 from .short_names import short_name
 from .verdict import verdict
@@ -24,7 +23,7 @@ METRICS = (
     ("nll", "Negative log-likelihood", 1, "", 3),
     ("brier", "Brier score", 1, "", 3),
 )
-MEANS = (("mean15", "mean of the standard 15", STANDARD_15), ("mean19", "mean of all 19", CORRUPTIONS))
+MEAN_LABELS = {"mean15": "mean of the standard 15", "mean19": "mean of all 19"}
 BADGES = {
     "trusted": "good",
     "overconfident": "bad",
@@ -61,10 +60,10 @@ def measures_table(report: EvaluationReport) -> str:
 def corruption_means(found: CorruptionTable) -> str:
     """Accuracy on clean images and the means under corruption."""
     rows = [["clean, the same images", percent(found.clean.accuracy)]] if found.clean is not None else []
-    for key, label, names in MEANS:
-        mean, interval = found.mean(names), found.interval(key)
+    for key, label in MEAN_LABELS.items():
+        mean, interval = found.mean(MEANS[key]), found.interval(key)
         if mean is not None:
-            rows.append([label, percent(mean) if interval is None else interval_html(Interval(mean, *interval))])
+            rows.append([label, percent(mean) if interval is None else interval_html(interval)])
     return table(["images", "accuracy"], rows) if rows else ""
 
 
@@ -99,8 +98,10 @@ def group_rows(found: GroupTable) -> str:
 
 
 def group_hint(found: GroupTable) -> str:
-    more = f" These are the worst {WORST} of {len(found.groups):,}." if len(found.groups) > WORST else ""
-    return f"Worst first. The gap is mean confidence minus accuracy, in points: above 0 is overconfident.{more}"
+    hint = "Worst first. The gap is mean confidence minus accuracy, in points: above 0 is overconfident."
+    if found.column == "label":
+        hint += " Even a perfectly calibrated model is too confident on the images of a hard class."
+    return hint + (f" These are the worst {WORST} of {len(found.groups):,}." if len(found.groups) > WORST else "")
 
 
 def sample_table(rows: SampleRows) -> str:

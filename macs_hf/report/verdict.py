@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from .corruption_names import STANDARD_15
 from .corruption_table import CorruptionTable
 from .evaluation import EvaluationReport, Measurement
+from .interval import percent
 
 
 NO_CHANGE = 0.05  # temperatures closer to 1 move no probability by much
@@ -20,6 +21,7 @@ HEADLINES = {
     "unknown": "No miscalibration beyond chance",
 }
 TOO_FEW = "Too few images to tell"
+NOT_FOUND = ("trusted", "unknown")  # no calibration error beyond chance
 
 
 class Verdict(NamedTuple):
@@ -46,10 +48,10 @@ def verdict(report: EvaluationReport) -> Verdict:
     can be ruled out either.
     """
     before, published = trust_of(report.before), trust_of(report.published)
-    headline = HEADLINES[before]
-    if before == "unknown" and has_too_few(report.before):
-        headline = TOO_FEW
-    if report.has_temperature and before not in ("trusted", "unknown"):
+    headline = _headline(report.before)
+    if before in NOT_FOUND and published != "trusted":
+        headline = _headline(report.published) + ("" if published in NOT_FOUND else " with its temperature")
+    elif report.has_temperature and before not in NOT_FOUND:
         effect = "repairs it" if published == "trusted" else "helps"
         effect = "changes little" if abs(report.temperature.value - 1) < NO_CHANGE else effect
         effect = effect if report.is_calibrated else "does not help beyond chance"
@@ -68,6 +70,11 @@ def trust_of(part: Measurement) -> Trust:
     if abs(gap) <= 1.96 * _gap_error(part):
         return "miscalibrated"  # too sure at some confidences and not sure enough at others
     return "overconfident" if gap > 0 else "underconfident"
+
+
+def _headline(part: Measurement) -> str:
+    trust = trust_of(part)
+    return TOO_FEW if trust == "unknown" and has_too_few(part) else HEADLINES[trust]
 
 
 def has_too_few(part: Measurement) -> bool:
@@ -90,15 +97,15 @@ def _gap_error(part: Measurement) -> float:
 
 
 def _ability(report: EvaluationReport) -> str:
-    text = f"It is right on {_percent(report.published.metrics['accuracy'].value)} of {report.n:,} test images"
+    text = f"It is right on {percent(report.published.metrics['accuracy'].value)} of {report.n:,} test images"
     table = report.corruptions
     if table is None:
         return f"{text}."
     worst, accuracy = _worst(table)
     mean = table.mean(STANDARD_15)
     if mean is None:
-        return f"{text}, and at worst, under {worst}, on {_percent(accuracy)}."
-    return f"{text}, and on {_percent(mean)} of corrupted ones; {worst} is the worst, with {_percent(accuracy)}."
+        return f"{text}, and at worst, under {worst}, on {percent(accuracy)}."
+    return f"{text}, and on {percent(mean)} of corrupted ones; {worst} is the worst, with {percent(accuracy)}."
 
 
 def _worst(table: CorruptionTable) -> tuple[str, float]:
@@ -109,7 +116,7 @@ def _worst(table: CorruptionTable) -> tuple[str, float]:
 
 def _confidence(report: EvaluationReport, trust: Trust) -> str:
     part = report.before
-    ece, floor, gap = _percent(part.metrics["ece"].value), _percent(part.noise_floor), 100 * confidence_gap(part)
+    ece, floor, gap = percent(part.metrics["ece"].value), percent(part.noise_floor), 100 * confidence_gap(part)
     text = {
         "trusted": f"No miscalibration was detected: its calibration error is {ece}, and {floor} would be chance",
         "unknown": f"Its calibration error is {ece}, and {floor} would be chance: more images would tell "
@@ -124,17 +131,14 @@ def _confidence(report: EvaluationReport, trust: Trust) -> str:
 
 def _temperature(report: EvaluationReport, trust: Trust) -> str:
     """What it does to the calibration error, as the end of a sentence."""
-    if report.temperature is None or report.after is None:
+    if report.after is None:
         return ""
     if report.temperature.reason is not None:
         return f"; no temperature was fitted ({report.temperature.reason})"
     value = report.temperature.value
-    if abs(value - 1) < NO_CHANGE and trust in ("trusted", "unknown"):
-        return f"; the temperature that fits best is {value:.2f}, so there is nothing to repair"
-    before, after = (_percent(part.metrics["ece"].value) for part in (report.before, report.after))
-    chance = _percent(report.after.noise_floor)
+    if abs(value - 1) < NO_CHANGE and trust in NOT_FOUND:
+        effect = "so there is nothing to repair" if trust == "trusted" else "which changes little"
+        return f"; the temperature that fits best is {value:.2f}, {effect}"
+    before, after = (percent(part.metrics["ece"].value) for part in (report.before, report.after))
+    chance = percent(report.after.noise_floor)
     return f"; a temperature of {value:.2f} brings the calibration error from {before} to {after} (chance: {chance})"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

@@ -59,10 +59,10 @@ def test_groups_count_alike() -> None:
     assert compare_corruptions(a, b, [["fog", "snow", "contrast"]]).difference == pytest.approx(1 / 3)
 
 
-def test_of_several_runs_an_image_counts_with_its_mean() -> None:
+def test_of_several_runs_the_mean_counts() -> None:
     a, b = [table(fog="5500"), table(fog="0055")], [table(fog="4400"), table(fog="0044")]
     found = compare_corruptions(a, b, [["fog"]])
-    assert (found.low, found.difference, found.high) == pytest.approx((0.1, 0.1, 0.1))
+    assert found.difference == pytest.approx(0.1) and found.verdict == "undecided"  # each run fails on other images
     one = compare_corruptions(a[0], b[0], [["fog"]])
     assert one.low < 0.1 < one.high and one.difference == pytest.approx(0.1)
     with pytest.raises(ValueError, match="at least one table"):

@@ -64,6 +64,14 @@ def test_tensors_and_arrays() -> None:
     assert corruption_scores(**arrays) == corruption_scores(**columns)
 
 
+@pytest.mark.parametrize("error", [0.0, 88.6])
+def test_reference_errors_are_fractions_above_0(error: float) -> None:
+    with pytest.raises(ValueError, match=f"fractions above 0, 1 - accuracy, got {error} for fog"):
+        corruption_scores(
+            **table(dict.fromkeys(STANDARD_15, 2)), reference_errors=dict.fromkeys(STANDARD_15, 0.4) | {"fog": error}
+        )
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

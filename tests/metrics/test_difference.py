@@ -96,6 +96,22 @@ def test_equal_runs_are_equal_and_nothing_else_is() -> None:
     swapped[0, [np.flatnonzero(a[0])[0], np.flatnonzero(a[0] == 0)[0]]] ^= 1
     found = paired_difference(a, swapped)
     assert found.difference == 0 and found.verdict == "undecided"
+    several = np.random.default_rng(1).integers(0, 2, (3, 30))
+    for same_seeds in (False, True):
+        assert paired_difference(several, several[::-1], same_seeds=same_seeds)[2:6] == (0, 0, 0, "equal")
+    assert paired_difference(several, several[[0, 0, 1, 1, 2, 2]])[2:6] == (0, 0, 0, "equal")
+    assert paired_difference(several, several[[0, 0, 1, 2]]).verdict == "undecided"
+    no_images = np.zeros((4, 4))  # what the images would say is not known, only what the seeds do
+    found = difference_of_runs([0.5, 0.6], [0.6, 0.5], no_images)
+    assert found.verdict == "undecided" and half(found) > 0.1
+
+
+def test_runs_that_score_the_same_by_chance_are_not_equal() -> None:
+    a = np.array([[1, 0, 1, 0] * 25, [0, 1, 0, 1] * 25])
+    b = np.array([[1, 1, 0, 0] * 25, [0, 0, 1, 1] * 25])
+    found = paired_difference(a, b)
+    assert found.difference == 0 and found.verdict == "undecided"
+    assert half(found) == pytest.approx(Z * np.sqrt(2 * 0.25 / 99))  # as if the four runs shared no image
 
 
 def test_a_bias_shifts_the_interval_by_all_that_it_may_be() -> None:

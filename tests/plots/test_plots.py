@@ -140,6 +140,8 @@ def test_risk_and_coverage_are_those_of_the_report() -> None:
     }
     with pytest.raises(ValueError, match="has no risk_coverage"):
         plot_risk_coverage(REPORT)
+    perfect = replace(REPORT, risk_coverage=replace(found, risk=(0.0,) * len(found.risk)))
+    assert plot_risk_coverage(perfect).axes[0].get_title() == f"None of {REPORT.n:,} answers was wrong"
 
 
 def test_long_names_are_shortened_in_the_middle_and_long_lines_broken() -> None:

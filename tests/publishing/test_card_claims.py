@@ -97,7 +97,7 @@ def harmed(by_severity: dict[int, float], spread: float = 0.0) -> CorruptionTabl
         name: {s: Cell(500, 0.6, 1.0, 0.4, 0.9, 0.4 + harm + spread * (-1) ** i) for s, harm in by_severity.items()}
         for i, name in enumerate(CORRUPTIONS)
     }
-    return replace(REPORT.corruptions, cells=cells)
+    return replace(REPORT.corruptions, cells=cells, design="spread")
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,18 @@ def test_the_severity_from_which_on_the_temperature_does_harm(harm: tuple[float,
         assert "and 40.0 % without." in text
     # A harm that differs in sign from corruption to corruption is chance.
     assert harmful_severity(harmed(dict(zip(SEVERITIES, harm, strict=True)), spread=0.2)) is None
+
+
+@pytest.mark.parametrize(("floor", "severity"), [(0.005, 1), (0.015, 4), (0.05, None), (None, None)])
+def test_where_corruptions_share_their_images_a_harm_below_the_noise_is_chance(
+    floor: float | None, severity: int | None
+) -> None:
+    table = harmed(dict(zip(SEVERITIES, (0.01, 0.01, 0.01, 0.02, 0.03), strict=True)))
+    assert harmful_severity(table) == 1  # each corruption has images of its own
+    cells = {
+        name: {s: replace(c, scaled_noise_floor=floor) for s, c in row.items()} for name, row in table.cells.items()
+    }
+    assert harmful_severity(replace(table, cells=cells, design="crossed")) == severity
 
 
 def test_calibration_under_corruption_is_compared_with_the_same_images_and_its_noise() -> None:

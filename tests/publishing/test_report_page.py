@@ -12,7 +12,7 @@ from page_reader import EVIL, HOSTILE, Reader
 from macs_hf.metrics import confusion_matrix, group_measures, measure, risk_coverage
 from macs_hf.plots import alt_texts, report_pictures
 from macs_hf.plots.style import png
-from macs_hf.publishing.report_page import write_report_page
+from macs_hf.publishing.report_page import report_article, write_report_page
 from macs_hf.report.corruption_names import CORRUPTIONS, SEVERITIES
 from macs_hf.report.corruption_table import Cell, CorruptionTable
 from macs_hf.report.evaluation import EvaluationReport, Temperature
@@ -132,3 +132,16 @@ def test_tiny_samples_can_be_drawn(size: int) -> None:
     tiny = EvaluationReport("m", "d", "test", size, measure(rows, n_resamples=20), confusion=confusion_matrix(rows))
     assert [png(figure)[:4] for _, figure in report_pictures(tiny)] == [b"\x89PNG"] * 2
     assert "no mistakes" in alt_texts(tiny)["confusion.png"]
+
+
+def test_without_an_error_there_is_no_share_of_certain_answers() -> None:
+    """Each resample would answer all images, an interval from 100 to 100 %."""
+    perfect = replace(PLAIN, risk_coverage=replace(PLAIN.risk_coverage, risk=(0.0,), coverage=(1.0,)))
+    article = report_article(perfect, {})
+    assert "None of the 90 answers was wrong: nothing to rank." in article and "can be answered" not in article
+    assert "can be answered" in report_article(PLAIN, {})
+
+
+def test_only_classes_are_not_known_beforehand() -> None:
+    sentence = "Even a perfectly calibrated model is too confident on the images of a hard class."
+    assert report_article(PLAIN, {}).count(sentence) == 1  # of the classes, not of the groups

@@ -148,6 +148,7 @@ def changed(path: str, value: Any) -> str:
             r"after.metrics.accuracy.value must be within \[0, 1\], got 7.0",
         ),
         ("after.metrics.nll.low", -1.0, "after.metrics.nll.low must be at least 0, got -1.0"),
+        ("temperature", None, "temperature must be given where there is after"),
         ("after.noise_floor", 1.5, r"after.noise_floor must be within \[0, 1\], got 1.5"),
         ("after.bins.confidence.1", 4.0, r"after.bins.confidence\[1\] must be within \[0, 1\], got 4.0"),
         ("after.bins.count.1", -4, r"after.bins.count\[1\] must be a whole number of at least 0, got -4"),

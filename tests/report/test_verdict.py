@@ -88,9 +88,20 @@ def test_a_temperature_that_does_not_help_is_not_praised() -> None:
     by_chance = dataclasses.replace(whole, temperature=Temperature(1.2, nll_gain=Interval(0.1, -0.1, 0.3)))
     assert verdict(by_chance).headline.endswith("a temperature does not help beyond chance")
     assert "nothing to repair" in verdict(report(measured(0.8, 0.8), measured(0.8, 0.8), 1.01)).confidence
+    undecided = verdict(report(measured(0.8, 0.822), measured(0.8, 0.822), 1.01)).confidence
+    assert undecided.endswith("the temperature that fits best is 1.01, which changes little.")
     little = verdict(report(measured(0.8, 0.9), measured(0.8, 0.895), 1.03))
     assert little.headline == "Overconfident, and a temperature changes little"
     assert "a temperature of 1.03 brings the calibration error from 10.0 % to 9.5 %" in little.confidence
+
+
+def test_the_headline_is_not_better_than_the_published_model() -> None:
+    good, unsure, bad = measured(0.8, 0.8), measured(0.8, 0.822), measured(0.8, 0.9)
+    found = verdict(report(good, bad, 0.8))
+    assert (found.trust, found.headline) == ("overconfident", "Overconfident with its temperature")
+    assert verdict(report(unsure, measured(0.8, 0.7), 1.5)).headline == "Underconfident with its temperature"
+    assert verdict(report(good, unsure, 0.9)).headline == "No miscalibration beyond chance"
+    assert verdict(report(unsure, good, 1.1)).headline == "No miscalibration beyond chance"
 
 
 def test_why_there_is_no_temperature() -> None:

@@ -164,17 +164,14 @@ def with_hits(run: Run, digits: str, nll: float = 1.0) -> Run:
 
 
 def test_corruptions_are_compared_image_by_image() -> None:
-    """Both seeds find the same mean; an image counts with its mean over seeds, here one point of five more."""
+    """Both seeds find the same mean, on other images: what differs between images decides, as with one seed."""
     scores = ((CE, 0, "4400"), (CE, 1, "0044"), (MACS, 0, "5500"), (MACS, 1, "0055"))
-    groups = by_setting(with_hits(fake_run(key, seed, 0.5), hits) for key, seed, hits in scores)
-    for metric in ("mean19", "no_overlap"):
-        found = difference(groups, MACS, CE, metric)
-        assert (found.value, found.low, found.high) == pytest.approx((10, 10, 10))
-        assert found.verdict == "better"
-    uneven = by_setting(with_hits(fake_run(key, 0, 0.5), hits) for key, hits in ((CE, "4400"), (MACS, "5500")))
     half = 100 * 1.96 * np.std([0.2, 0.2, 0, 0], ddof=1) / 2
-    found = difference(uneven, MACS, CE, "mean19")
-    assert (found.low, found.high) == pytest.approx((10 - half, 10 + half), rel=1e-3)
+    for runs, metric in ((scores, "mean19"), (scores, "no_overlap"), (scores[::2], "mean19")):
+        groups = by_setting(with_hits(fake_run(key, seed, 0.5), hits) for key, seed, hits in runs)
+        found = difference(groups, MACS, CE, metric)
+        assert found.value == pytest.approx(10) and found.verdict == "undecided"
+        assert (found.low, found.high) == pytest.approx((10 - half, 10 + half), rel=1e-3)
 
 
 def test_nll_under_corruption_is_compared_too() -> None:

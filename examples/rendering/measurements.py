@@ -18,7 +18,6 @@ from macs_hf.report.run import REPORT_FILE
 
 ROOT = Path(__file__).parents[2]
 CARDS = ROOT / "model_cards"
-COVERED = {"accuracy": "accuracy", "nll": "NLL", "corruptions": "accuracy under corruption", "ece": "ECE"}
 DOLLARS_PER_HOUR = 2.50  # of `a100-large`, from https://huggingface.co/docs/hub/jobs-pricing
 DATA = {
     "train_32_later_pass": "training at 32 pixels, from the second pass on, over transformers' example",
@@ -290,21 +289,3 @@ def exported() -> str:
 
 def load(name: str) -> dict[str, Any]:
     return json.loads((CARDS / "benchmarks" / f"{name}.json").read_text())
-
-
-def coverage() -> str:
-    """How often the intervals of comparisons held the truth in simulated studies."""
-    found = json.loads((CARDS / "benchmarks" / "coverage.json").read_text())
-    of_ece = [row for row in found["results"] if row["metric"] == "ece"]
-    calibrated = [row["coverage"] for row in of_ece if row["case"] == "both calibrated"]
-    parts = [f"{name} {_range(*found['coverage'][key])}" for key, name in COVERED.items()]
-    return (
-        "Simulated coverage of the 95 % intervals, lowest and highest over all cases "
-        f"([coverage.json](../model_cards/benchmarks/coverage.json)): {', '.join(parts)}. "
-        f"The highest of ECE are those of two calibrated sides, {_range(min(calibrated), max(calibrated))}: "
-        "there the interval is longer than needed."
-    )
-
-
-def _range(low: float, high: float) -> str:
-    return f"{100 * low:.1f} to {100 * high:.1f} %"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rendering import app_cost, measurements, promises, study
+from rendering import app_cost, grid_cost, measurements, promises, study
 
 import macs_hf
 
@@ -54,8 +54,8 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/cost.md": {"cost": measurements.cost},
     "docs/app.md": {"app": app_cost.app},
     "docs/exporting.md": {"exported": measurements.exported},
-    "docs/jobs.md": {"smoke": measurements.smoke, "prices": measurements.prices},
-    "examples/README.md": {"assumptions": measurements.assumptions},
+    "docs/jobs.md": {"smoke": measurements.smoke, "prices": grid_cost.prices},
+    "examples/README.md": {"assumptions": grid_cost.assumptions},
 }
 
 

@@ -149,8 +149,8 @@ def data() -> str:
         low, high = ranges[name]
         rows.append(f"| {text} | {found[name]:.1f} [{low:.1f}, {high:.1f}] |")
     text = (
-        "Images per CPU second from an `ImageDataset` in torch's `DataLoader`, on one thread, compared with other ways "
-        " ([data.json](../model_cards/benchmarks/data.json)). Small images are kept decoded in memory: "
+        "Images per CPU second from an `ImageDataset` in torch's `DataLoader`, on one thread, compared with other "
+        "ways ([data.json](../model_cards/benchmarks/data.json)). Small images are kept decoded in memory: "
         f"{memory['images']:,} images of 32 pixels take {memory['cached_pixels_megabytes']:.0f} MB:"
     )
     return "\n".join([text, "", *rows])

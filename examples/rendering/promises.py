@@ -42,7 +42,8 @@ def guarantees() -> str:
         f"{100 * sets['found'][0]:.1f} % of the images if they may be empty (the law says "
         f"{100 * sets['law'][0]:.1f} %), and for {100 * sets['found_with_top_class']:.1f} % with the top class in "
         f"every set. The promise of 95 % right answers broke in {100 * answers['broken_in_pool']:.1f} % of the "
-        f"splits; {100 * answers['delta']:.0f} % are allowed ([guarantees.json](../model_cards/benchmarks/guarantees.json))."
+        f"splits; {100 * answers['delta']:.0f} % are allowed "
+        "([guarantees.json](../model_cards/benchmarks/guarantees.json))."
     )
 
 

@@ -1,6 +1,6 @@
 """How soon the app is there, what an audit in it costs over the command line, and what it keeps, printed as JSON.
 
-    pip install "macs-hf[browser]"     # and Chromium: apt-get install chromium
+    pip install ".[browser]"     # in a clone; and Chromium: apt-get install chromium
     python examples/benchmarks/app.py --output app.json
 
 - The first page: from the start of the process until the form can be used, in Chromium; beside it a page of Gradio

@@ -1,4 +1,4 @@
-"""MaCS in a LightningModule: `supervise` in `training_step`, and a temperature in the head when training ends.
+"""MaCS in a LightningModule: `supervise` in `training_step`, then a temperature folded into the head.
 
 pip install lightning
 python examples/lightning_module.py              # embedded digits, a small network, about a minute on a CPU
@@ -20,16 +20,7 @@ from macs_hf.randomness import mix_seed
 
 
 class MaCSModule(lightning.LightningModule):
-    """
-    Any classifier under any objective.
-
-    Args:
-        model (`nn.Module`): Returns logits, or an output that has `.logits`.
-        objective ([`Objective`]): For example `Objective(**METHODS["macs"])`.
-        pixel_stats ([`PixelStats`], *optional*): Needed where the perturbation acts on pixels.
-        learning_rate (`float`, *optional*, defaults to 0.005): Of AdamW.
-        seed (`int`, *optional*, defaults to 0): Of the perturbation.
-    """
+    """An image classifier of transformers, trained with any objective; `pixel_stats` is for noise in pixel units."""
 
     def __init__(
         self,
@@ -45,7 +36,7 @@ class MaCSModule(lightning.LightningModule):
         self.held_out: list[tuple[Tensor, Tensor]] = []
 
     def training_step(self, batch: dict[str, Tensor], batch_index: int) -> Tensor:
-        # Each process and each step has its own noise, and a run that is resumed the same.
+        # Different noise in each step and process, but the same after resuming.
         seed = mix_seed(self.seed, self.current_epoch, batch_index, self.global_rank)
         images, labels = batch["pixel_values"], batch["labels"]
         parts = supervise(self.model, images, labels, self.objective, pixel_stats=self.pixel_stats, seed=seed)
@@ -73,7 +64,7 @@ class MaCSModule(lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def calibrate(self) -> float:
-        """Fold the temperature of the last validation into the head; returns it. For one process."""
+        """Fit the temperature on the last validation, fold it into the head and return it. For one process only."""
         logits, labels = (torch.cat(part) for part in zip(*self.held_out, strict=True))
         temperature = fit_temperature(logits, labels)
         fold_temperature(self.model, temperature)
@@ -83,12 +74,12 @@ class MaCSModule(lightning.LightningModule):
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="digits")
-    parser.add_argument("--method", default="macs", choices=METHODS)
+    parser.add_argument("--method", default="macs", choices=("ce", "two_view_ce", "macs", "recommended"))
     parser.add_argument("--epochs", type=int, default=15)
     options = parser.parse_args(argv)
 
     lightning.seed_everything(0)
-    torch.set_num_threads(1)  # the network is so small that more threads only wait for one another
+    torch.set_num_threads(1)  # more threads only slow down so small a network
     splits = load_data(options.dataset)
     model, processor = load_classifier("tiny", splits.label_names)
     images, held_out, test = image_datasets(splits, processor)

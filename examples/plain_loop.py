@@ -1,10 +1,10 @@
-"""MaCS in a training loop of plain PyTorch: `supervise` in place of the forward pass and the loss.
+"""MaCS in a plain PyTorch training loop: `supervise` replaces the forward pass and the loss.
 
 python examples/plain_loop.py                    # embedded digits, a small network, about a minute on a CPU
 python examples/plain_loop.py --method ce        # cross-entropy, in the same loop
 
-The loop ends as `macs-hf train` does: a temperature from held-out images is folded into the head, and the test images
-say what that changed.
+After training, a temperature is fitted on held-out images and folded into the head, as `macs-hf train` does. Last, the
+test images are measured before and after that.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from macs_hf.models import load_classifier
 def train(
     model: nn.Module, images: Dataset, objective: Objective, pixel_stats: PixelStats | None, epochs: int
 ) -> list[float]:
-    """Train the model; returns the loss of each step."""
+    """Train the model, and return the loss of each step."""
     loader = DataLoader(images, batch_size=64, shuffle=True, drop_last=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=5e-3, total_steps=epochs * len(loader))
@@ -30,7 +30,7 @@ def train(
     model.train()
     for epoch in range(epochs):
         for batch in loader:
-            # Both views in one forward pass; `parts` also has the terms of the loss, and the logits.
+            # One forward pass for both views. `parts` has the loss, its terms, and the logits.
             parts = supervise(model, batch["pixel_values"], batch["labels"], objective, pixel_stats=pixel_stats)
             parts.loss.backward()
             optimizer.step()
@@ -53,12 +53,12 @@ def predict(model: nn.Module, images: Dataset) -> tuple[torch.Tensor, torch.Tens
 def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="digits")
-    parser.add_argument("--method", default="macs", choices=METHODS)
+    parser.add_argument("--method", default="macs", choices=("ce", "two_view_ce", "macs", "recommended"))
     parser.add_argument("--epochs", type=int, default=15)
     options = parser.parse_args(argv)
 
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # the network is so small that more threads only wait for one another
+    torch.set_num_threads(1)  # more threads only slow down so small a network
     splits = load_data(options.dataset)
     model, processor = load_classifier("tiny", splits.label_names)
     images, held_out, test = image_datasets(splits, processor)

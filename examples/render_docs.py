@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rendering import app_cost, measurements, study
+from rendering import app_cost, grid_cost, measurements, promises, study
 
 import macs_hf
 
@@ -45,12 +45,17 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "more": study.more,
         "few_images": study.few_images,
     },
-    "docs/measuring.md": {"coverage": measurements.coverage},
+    "docs/measuring.md": {
+        "coverage": promises.coverage,
+        "guarantees": promises.guarantees,
+        "ranking": promises.ranking,
+    },
+    "docs/corruptions.md": {"frost": promises.frost},
     "docs/cost.md": {"cost": measurements.cost},
     "docs/app.md": {"app": app_cost.app},
     "docs/exporting.md": {"exported": measurements.exported},
-    "docs/jobs.md": {"smoke": measurements.smoke, "prices": measurements.prices},
-    "examples/README.md": {"assumptions": measurements.assumptions},
+    "docs/jobs.md": {"smoke": measurements.smoke, "prices": grid_cost.prices},
+    "examples/README.md": {"assumptions": grid_cost.assumptions},
 }
 
 

@@ -1,10 +1,10 @@
-"""MaCS in timm's training step: the lines that timm's own script runs for each batch, with another loss.
+"""MaCS in timm's training step: what timm's own script does for each batch, with another loss.
 
-python examples/timm_step.py                                # embedded digits, a small ResNet of timm's
+python examples/timm_step.py                                # embedded digits, a small ResNet from timm
 python examples/timm_step.py --model resnet18 --epochs 10
 
-timm's script computes `loss = loss_fn(model(input), target)`. Here that is `supervise(model, input, target,
-objective).loss`; its optimiser, schedule, gradient scaler and averaged weights stay as they are.
+timm's script computes `loss = loss_fn(model(input), target)`. Here it is `loss = supervise(model, input, target,
+objective).loss`. timm's optimiser, schedule, gradient scaler and averaged weights stay as they are.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def train_step(
     step: int,
     pixel_stats: PixelStats | None = None,
 ) -> Tensor:
-    """One step; returns the loss."""
+    """Take one step, and return the loss."""
     with torch.autocast(input.device.type, enabled=input.is_cuda):
         loss = supervise(model, input, target, objective, pixel_stats=pixel_stats).loss
     optimizer.zero_grad()
@@ -56,8 +56,8 @@ def predict(model: nn.Module, loader: DataLoader) -> tuple[Tensor, Tensor]:
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="digits")
-    parser.add_argument("--model", default="test_resnet", help="a timm name; starts from chance")
-    parser.add_argument("--method", default="macs", choices=METHODS)
+    parser.add_argument("--model", default="test_resnet", help="a timm name; trained from scratch")
+    parser.add_argument("--method", default="macs", choices=("ce", "two_view_ce", "macs", "recommended"))
     parser.add_argument("--epochs", type=int, default=10)
     options = parser.parse_args(argv)
 
@@ -65,7 +65,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     splits = load_data(options.dataset)
     model = timm.create_model(options.model, num_classes=len(splits.label_names))
     settings = resolve_model_data_config(model)
-    # Of the model's own mean and standard deviation, at 32 pixels.
+    # The digits at 32 pixels, normalised as the model expects.
     processor = ViTImageProcessor(
         size={"height": 32, "width": 32}, image_mean=settings["mean"], image_std=settings["std"]
     )

@@ -1,6 +1,6 @@
 """How soon the app is there, what an audit in it costs over the command line, and what it keeps, printed as JSON.
 
-    pip install "macs-hf[browser]"     # and Chromium: apt-get install chromium
+    pip install ".[browser]"     # in a clone; and Chromium: apt-get install chromium
     python examples/benchmarks/app.py --output app.json
 
 - The first page: from the start of the process until the form can be used, in Chromium; beside it a page of Gradio
@@ -16,9 +16,7 @@ CPU seconds are of the process that serves the page or runs the command: other p
 import argparse
 import contextlib
 import io
-import json
 import os
-import platform
 import shutil
 import socket
 import statistics
@@ -33,6 +31,7 @@ import gradio
 import torch
 import transformers
 from playwright.sync_api import Browser, Error, Page, sync_playwright
+from side_by_side import machine, publish, resident_kilobytes
 
 from macs_hf.cli.main import main as macs_hf
 from macs_hf.models.loading import load_classifier
@@ -112,8 +111,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def megabytes(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return round(int(status.partition("VmRSS:")[2].split()[0]) / 1000, 1)
+    return round(resident_kilobytes("VmRSS", pid) / 1000, 1)
 
 
 def audit(page: Page) -> None:
@@ -202,12 +200,7 @@ def main() -> None:
         options = {"executable_path": shutil.which("chromium"), "args": ["--no-sandbox"]}
         chromium = playwright.chromium.launch(**options)
         report = {
-            "machine": {
-                "processor": platform.machine(),
-                "cores": os.cpu_count(),
-                "load_average": [round(load, 1) for load in os.getloadavg()],
-                "threads": torch.get_num_threads(),
-            },
+            "machine": machine(),
             "settings": {key: value for key, value in vars(args).items() if key != "output"},
             "first_page": first_pages(chromium, args.starts),
             "audit": audits(chromium, model, folder, args.rounds),
@@ -219,10 +212,7 @@ def main() -> None:
             },
         }
         chromium.close()
-    text = json.dumps(report, indent=1)
-    print(text)
-    if args.output:
-        args.output.write_text(text + "\n")
+    publish(report, args.output, indent=1)
 
 
 if __name__ == "__main__":

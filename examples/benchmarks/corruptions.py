@@ -9,9 +9,6 @@ timed in this run.
 """
 
 import argparse
-import json
-import os
-import platform
 import time
 import warnings
 from collections.abc import Callable
@@ -21,6 +18,7 @@ from statistics import fmean, geometric_mean
 import numpy as np
 import timm
 import torch
+from side_by_side import machine, publish
 from torch import Tensor
 
 from macs_hf.corruptions import CORRUPTIONS, SEVERITIES, corrupt, frost_source
@@ -139,13 +137,7 @@ def main() -> None:
     full = 10_000 * sum(sum(values) for values in small.values())
     mean_large = fmean(fmean(values) for values in large.values())
     report = {
-        "machine": {
-            "processor": platform.machine(),
-            "cores": os.cpu_count(),
-            "load_average": [round(load, 1) for load in os.getloadavg()],
-            "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-        },
+        "machine": machine() | {"torch": torch.__version__},
         "clock": "CPU seconds of the process, best of repeats",
         "frost": frost_source(),
         "32": {"params": "cifar"} | beside(small, REFERENCE_32),
@@ -164,11 +156,7 @@ def main() -> None:
         },
         "224_imagecorruptions_in_this_run": side_by_side(224, 2, large),
     }
-    text = json.dumps(report, indent=1)
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(text + "\n")
-    print(text)
+    publish(report, args.output, indent=1)
 
 
 if __name__ == "__main__":

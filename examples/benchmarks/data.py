@@ -39,6 +39,7 @@ import torchvision
 import transformers
 from datasets import ClassLabel, Features
 from PIL import Image, ImageOps
+from side_by_side import publish, ratios, resident_kilobytes
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 from torchvision.transforms import v2
@@ -211,15 +212,11 @@ def measure(images: int, contestants: Iterator[dict[str, Callable[[], DataLoader
             if round_ >= 0:
                 seconds.setdefault(name, []).append(time.process_time() - start)
     speed = {name: round(images / statistics.median(values), 1) for name, values in seconds.items()}
-    ratios = {
-        name: [other / mine for mine, other in zip(values, seconds["other"], strict=True)]
-        for name, values in seconds.items()
-        if name != "other"
-    }
+    faster = {name: ratios(seconds["other"], values) for name, values in seconds.items() if name != "other"}
     return {
         "images_per_second": speed,
-        "ratio": {name: round(statistics.median(values), 2) for name, values in ratios.items()},
-        "ratio_range": {name: [round(min(values), 2), round(max(values), 2)] for name, values in ratios.items()},
+        "ratio": {name: round(statistics.median(values), 2) for name, values in faster.items()},
+        "ratio_range": {name: [round(min(values), 2), round(max(values), 2)] for name, values in faster.items()},
     }
 
 
@@ -235,9 +232,7 @@ def peak_megabytes(cache_bytes: int | None, folder: str) -> float:
         for _ in range(2):
             for _ in DataLoader(data, batch_size=BATCH_SIZE, shuffle=True):
                 pass
-    # The peak in /proc is that of this program; getrusage's is inherited from the process that started it.
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) / 1024
+    return resident_kilobytes() / 1024
 
 
 def memory(images: int) -> dict[str, float]:
@@ -273,7 +268,7 @@ def main() -> None:
         print(peak_megabytes(*args.peak_of))
         return
     found = {name: measure(images, rounds, args.rounds) for name, images, rounds in scenarios(args.scale)}
-    ratios = {name: ratio for scenario in found.values() for name, ratio in scenario["ratio"].items()}
+    reached = {name: ratio for scenario in found.values() for name, ratio in scenario["ratio"].items()}
     report = {
         "note": "Ratios are what counts: images per second depend on the machine and on what else runs on it.",
         "settings": {"rounds": args.rounds, "scale": args.scale, "batch_size": BATCH_SIZE, "threads": 1},
@@ -284,14 +279,11 @@ def main() -> None:
         "scenarios": found,
         "memory": memory(args.memory_images),
         "targets": {
-            name: {"value": ratios[name], "at_least": bound, "met": ratios[name] >= bound}
+            name: {"value": reached[name], "at_least": bound, "met": reached[name] >= bound}
             for name, bound in TARGETS.items()
         },
     }
-    text = json.dumps(report, indent=2)
-    print(text)
-    if args.output:
-        args.output.write_text(text + "\n")
+    publish(report, args.output)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,8 @@ Both sides run in turn, in one process; the ratio is the median over rounds.
 """
 
 import argparse
-import json
-import random
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +23,7 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image
+from side_by_side import median_ratio, publish, take_turns
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import TimmWrapperConfig, TimmWrapperForImageClassification, TrainingArguments, ViTImageProcessor
@@ -126,24 +124,13 @@ def report_contestants(
 
 
 def benchmark(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    seconds: dict[str, list[float]] = {key: [] for key in runs}
-    order = random.Random(0)
-    for round_ in range(-1, rounds):
-        for key in order.sample(list(runs), len(runs)):
-            start = time.process_time()
-            runs[key]()
-            if round_ >= 0:
-                seconds[key].append(time.process_time() - start)
+    seconds = take_turns(runs, rounds)
     result = {f"{key}_seconds": round(statistics.median(values), 3) for key, values in seconds.items()}
     base = "read" if "read" in runs else "bare"
-    result["ratio"] = _ratio(seconds["evaluate"], seconds[base])
+    result["ratio"] = median_ratio(seconds["evaluate"], seconds[base])
     if base == "read":
-        result["ratio_over_images_in_memory"] = _ratio(seconds["evaluate"], seconds["bare"])
+        result["ratio_over_images_in_memory"] = median_ratio(seconds["evaluate"], seconds["bare"])
     return result
-
-
-def _ratio(mine: list[float], base: list[float]) -> float:
-    return round(statistics.median(a / b for a, b in zip(mine, base, strict=True)), 4)
 
 
 def main() -> None:
@@ -179,10 +166,7 @@ def main() -> None:
     result = {"clock": clock, "settings": settings, "models": models, "worst_ratio": worst, "at_most": 1.05}
     result["report"] = {args.report_model: report | {"at_most": 1.05}}
     result["corruptions"] = {args.report_model: corruptions | {"at_most": 1.1}}
-    text = json.dumps(result, indent=2)
-    print(text)
-    if args.output:
-        args.output.write_text(text + "\n")
+    publish(result, args.output)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,14 @@ The three run in turn, in one process, on random images; ratios are medians over
 """
 
 import argparse
-import json
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import torch
+from side_by_side import publish, ratios, take_turns
 from transformers import AutoModelForImageClassification
 
 from macs_hf.exporting import ExportReport, OnnxClassifier
@@ -36,11 +35,12 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def seconds(classify: Callable[[np.ndarray], object], images: np.ndarray, batches: int) -> float:
-    start = time.process_time()  # of this process alone: other programs may be running
-    for _ in range(batches):
-        classify(images)
-    return time.process_time() - start
+def repeated(classify: Callable[[np.ndarray], object], images: np.ndarray, batches: int) -> Callable[[], None]:
+    def run() -> None:
+        for _ in range(batches):
+            classify(images)
+
+    return run
 
 
 def main() -> None:
@@ -54,39 +54,30 @@ def main() -> None:
     def pytorch(batch: np.ndarray) -> torch.Tensor:
         return model(pixel_values=torch.from_numpy(batch)).logits
 
-    contestants = {
+    classifiers = {
         "PyTorch": pytorch,
         "float32": OnnxClassifier(options.exported / "onnx/model.onnx"),
         "int8": OnnxClassifier(options.exported / "onnx/model_quantized.onnx"),
     }
-    for classify in contestants.values():
-        seconds(classify, images, 1)
-    rounds = [
-        {name: seconds(classify, images, options.batches) for name, classify in contestants.items()}
-        for _ in range(options.rounds)
-    ]
+    contestants = {name: repeated(classify, images, options.batches) for name, classify in classifiers.items()}
+    seconds = take_turns(contestants, options.rounds)
     count = options.batch_size * options.batches
-    ratios = {name: [found["PyTorch"] / found[name] for found in rounds] for name in ("float32", "int8")}
+    faster = {name: ratios(seconds["PyTorch"], seconds[name]) for name in ("float32", "int8")}
     result = {
         "description": options.description,
         "device": options.device,
         "batch_size": options.batch_size,
         "image_size": [height, width],
-        "images_per_second": {
-            name: round(count / statistics.median(found[name] for found in rounds), 1) for name in contestants
-        },
-        "times_faster_than_pytorch": {name: round(statistics.median(found), 2) for name, found in ratios.items()},
-        "range": {name: [round(min(found), 2), round(max(found), 2)] for name, found in ratios.items()},
+        "images_per_second": {name: round(count / statistics.median(found), 1) for name, found in seconds.items()},
+        "times_faster_than_pytorch": {name: round(statistics.median(found), 2) for name, found in faster.items()},
+        "range": {name: [round(min(found), 2), round(max(found), 2)] for name, found in faster.items()},
         "megabytes": {
             name: round((options.exported / file).stat().st_size / 1e6, 1)
             for name, file in (("float32", "onnx/model.onnx"), ("int8", "onnx/model_quantized.onnx"))
         },
         "versions": {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__},
     }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if options.output:
-        options.output.write_text(text + "\n")
+    publish(result, options.output)
 
 
 if __name__ == "__main__":

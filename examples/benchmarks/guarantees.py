@@ -15,7 +15,6 @@ the temperature (rows of a run have theirs already), half makes the promises. Th
 """
 
 import argparse
-import json
 import logging
 import math
 from importlib.metadata import version
@@ -24,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from scipy import stats
+from side_by_side import publish
 
 from macs_hf.calibration import (
     abstention_threshold,
@@ -139,10 +139,7 @@ def main() -> None:
     logging.disable(logging.WARNING)  # one for each split without a threshold
     results = {path.stem if path.suffix == ".npz" else path.name: benchmark(path, args.splits) for path in args.files}
     results["versions"] = {name: version(name) for name in ("torch", "numpy", "scipy")}
-    text = json.dumps(results, indent=2) + "\n"
-    if args.output:
-        args.output.write_text(text)
-    print(text)
+    publish(results, args.output)
 
 
 if __name__ == "__main__":

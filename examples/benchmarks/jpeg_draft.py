@@ -19,7 +19,6 @@ Kleiber and Painting-Colors of 20.04) and mate-backgrounds (nature).
 
 import argparse
 import itertools
-import json
 import math
 import tempfile
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image, JpegImagePlugin
+from side_by_side import publish
 from torchvision.transforms import InterpolationMode
 
 from macs_hf.cli.train import main as train
@@ -177,10 +177,7 @@ def main() -> None:
         for seed, arm in itertools.product(args.seeds, ARMS):
             train_arm(arm, seed, tiles, runs / f"{arm}-{seed}", args)
         report = summarize(runs, tiles, args) | {"pixels": pixels}
-    text = json.dumps(report, indent=2)
-    print(text)
-    if args.output:
-        args.output.write_text(text + "\n")
+    publish(report, args.output)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,9 @@ Everything runs on one thread and is timed in processor seconds, so that other w
 """
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +26,7 @@ import datasets
 import evaluate
 import numpy as np
 import torch
+from side_by_side import machine, median_ratio, publish, resident_kilobytes, take_turns
 from torchmetrics.classification import MulticlassCalibrationError
 
 from macs_hf import metrics
@@ -71,25 +68,10 @@ def netcal_ece(data: list) -> float:
     return float(NetcalECE(15).measure(probabilities, torch.cat([labels for _, labels in data]).numpy()))
 
 
-def race(contestants: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Processor seconds of each round of each contestant, taking turns."""
-    seconds = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, run in contestants.items():
-            start = time.process_time()
-            run()
-            seconds[name].append(time.process_time() - start)
-    return seconds
-
-
-def ratios(seconds: dict[str, list[float]], baseline: str) -> dict[str, float]:
+def over(baseline: str, seconds: dict[str, list[float]]) -> dict[str, float]:
     """Median over rounds of (contestant / baseline)."""
-    base = seconds[baseline]
-    return {
-        name: round(statistics.median(a / b for a, b in zip(values, base, strict=True)), 3)
-        for name, values in seconds.items()
-        if name != baseline
-    }
+    others = {name: values for name, values in seconds.items() if name != baseline}
+    return {name: median_ratio(values, seconds[baseline], digits=3) for name, values in others.items()}
 
 
 def stream(count: int, rounds: int) -> dict:
@@ -97,13 +79,15 @@ def stream(count: int, rounds: int) -> dict:
     contestants = {"ours": ours, "torchmetrics": torchmetrics_ece}
     contestants |= {"netcal": netcal_ece} if NetcalECE else {}
     scores = {name: function(data) for name, function in contestants.items()}  # also warms up
-    seconds = race({name: lambda f=function: f(data) for name, function in contestants.items()}, rounds)
+    seconds = take_turns(
+        {name: lambda f=function: f(data) for name, function in contestants.items()}, rounds, warmup=0
+    )
     return {
         "samples": count * BATCH,
         "classes": CLASSES,
         "ece": scores,
         "seconds": {name: round(statistics.median(values), 3) for name, values in seconds.items()},
-        "times_slower_than_ours": ratios(seconds, "ours"),
+        "times_slower_than_ours": over("ours", seconds),
     }
 
 
@@ -137,12 +121,12 @@ def module_contestants() -> dict[str, Callable[[], object]]:
 
 def module(rounds: int) -> dict:
     contestants = module_contestants()
-    seconds = race(contestants, rounds)
+    seconds = take_turns(contestants, rounds, warmup=0)
     return {
         "samples": 10_000,
         "classes": 1000,
         "seconds": {name: round(statistics.median(values), 3) for name, values in seconds.items()},
-        "times_the_function": ratios(seconds, "function"),
+        "times_the_function": over("function", seconds),
         "extra_memory_mb": {name: memory(name) for name in contestants},
     }
 
@@ -161,23 +145,21 @@ def bootstrap(rounds: int) -> dict:
             for column in (a.nll, a.brier, a.margin, a.correct):
                 column[drawn].mean()
 
-    seconds = race(
-        {"measure": lambda: metrics.measure(a), "compare": lambda: metrics.compare(a, b), "loop": loop}, rounds
-    )
+    contestants = {"measure": lambda: metrics.measure(a), "compare": lambda: metrics.compare(a, b), "loop": loop}
+    seconds = take_turns(contestants, rounds, warmup=0)
     seconds["loop"] = [10 * value for value in seconds["loop"]]  # it ran a tenth of the resamples
     return {
         "samples": 10_000,
         "resamples": 2000,
         "seconds": {name: round(statistics.median(values), 3) for name, values in seconds.items()},
-        "times_measure": ratios(seconds, "measure"),
+        "times_measure": over("measure", seconds),
         "verdict_of_temperature_2": {name: c.verdict for name, c in metrics.compare(b, a).items()},
     }
 
 
 def peak() -> float:
-    """The most resident memory so far, in MB (Linux; `getrusage` would begin with the peak of the parent)."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) / 1024
+    """The most resident memory so far, in MB."""
+    return resident_kilobytes() / 1024
 
 
 def memory(what: str) -> float:
@@ -216,16 +198,13 @@ def main() -> None:
         "stream_extra_memory_mb": {str(n * BATCH): memory(str(n)) for n in (args.batches // 10, args.batches)},
         "module": module(args.rounds),
         "bootstrap": bootstrap(args.rounds),
-        "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "machine": machine(),
         "versions": {
             name: version(name)
             for name in ("torch", "numpy", "evaluate", "datasets", "torchmetrics", *(["netcal"] if NetcalECE else []))
         },
     }
-    text = json.dumps(results, indent=2) + "\n"
-    if args.output:
-        args.output.write_text(text)
-    print(text)
+    publish(results, args.output)
 
 
 if __name__ == "__main__":

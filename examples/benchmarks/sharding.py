@@ -32,6 +32,7 @@ from typing import Any
 import torch
 import transformers
 from accelerate.commands.config.config_args import load_config_from_file
+from side_by_side import publish, resident_kilobytes
 from torch import Tensor, multiprocessing
 from torch.distributed.tensor import DTensor
 from torch.utils.data import Dataset
@@ -108,8 +109,7 @@ def local_bytes(tensor: Tensor) -> int:
 
 def resident(key: str) -> int:
     """Bytes of resident memory of this process: now (`VmRSS`), or the most since the peak was reset (`VmHWM`)."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return 1024 * int(fields[key].split()[0])
+    return 1024 * resident_kilobytes(key)
 
 
 def forget_peak() -> None:
@@ -211,10 +211,7 @@ def main() -> None:
             "transformers": transformers.__version__,
         },
     }
-    text = json.dumps(report, indent=2)
-    print(text)
-    if options.output:
-        options.output.write_text(text + "\n")
+    publish(report, options.output)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ keeps the results image by image, so that the networks run only once.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 import torch
 from datasets import load_dataset
 from safetensors.torch import load_file
+from side_by_side import publish
 from torch import Tensor
 
 from macs_hf.evaluation import ByteImages, evaluate_corruptions
@@ -152,11 +152,7 @@ def main() -> None:
             for name, one in designs["crossed"].items()
         },
     }
-    text = json.dumps(report, indent=1)
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(text + "\n")
-    print(text)
+    publish(report, args.output, indent=1)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ import argparse
 import itertools
 import json
 import math
-import random
 import statistics
 import tempfile
 import time
@@ -33,6 +32,7 @@ from typing import Any
 
 import torch
 import transformers
+from side_by_side import median_ratio, ratios, take_turns
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from transformers import TimmWrapperConfig, TimmWrapperForImageClassification, Trainer, TrainingArguments
@@ -133,27 +133,6 @@ def stepper(name: str, trainer: Trainer, batch: dict[str, Tensor]) -> Callable[[
     return step
 
 
-def measure_times(
-    steps: dict[str, Callable[[], None]], rounds: int, warmup: int, clock: Callable[[], float]
-) -> dict[str, list[float]]:
-    """Seconds of each contestant in each round, in shuffled order: a step inherits the last one's caches and heap."""
-    measured: list[dict[str, float]] = []
-    order = random.Random(0)
-    try:
-        for round_ in range(-warmup, rounds):
-            seconds = {}
-            for name in order.sample(list(steps), len(steps)):
-                start = clock()
-                steps[name]()
-                seconds[name] = clock() - start
-            if round_ >= 0:
-                measured.append(seconds)
-    except KeyboardInterrupt:
-        if not measured:
-            raise
-    return {name: [seconds[name] for seconds in measured] for name in steps}
-
-
 def peak_bytes(step: Callable[[], None]) -> int:
     """The most that one step holds at once of the CPU memory it allocates."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
@@ -188,16 +167,16 @@ def benchmark(name: str, batch_size: int, args: argparse.Namespace) -> dict[str,
         steps = {key: stepper(key, trainer, doubled if key == DOUBLED else batch) for key, trainer in trainers.items()}
         objective, generator = Objective(), torch.Generator().manual_seed(0)
         steps[PERTURBATION] = lambda: perturb(batch["pixel_values"], objective, generator=generator)
-        seconds = measure_times(steps, args.rounds, args.warmup, clock)
+        seconds = take_turns(steps, args.rounds, args.warmup, clock)
         memory = {key: resident_bytes(trainers[key]) + peak_bytes(steps[key]) for key in ("Trainer", *compared)}
 
-    ratios = {key: paired_ratios(seconds[key], seconds["Trainer"]) for key in compared}
+    over_trainer = {key: sorted(ratios(seconds[key], seconds["Trainer"])) for key in compared}
     report = {
         "rounds": len(seconds["Trainer"]),
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         "step_milliseconds": {key: round(1e3 * statistics.median(seconds[key]), 2) for key in steps},
-        "time_ratio": {key: round(statistics.median(ratios[key]), 4) for key in compared},
-        "time_ratio_interval": {key: median_interval(ratios[key]) for key in compared},
+        "time_ratio": {key: round(statistics.median(found), 4) for key, found in over_trainer.items()},
+        "time_ratio_interval": {key: median_interval(found) for key, found in over_trainer.items()},
         "memory_ratio": {key: round(memory[key] / memory["Trainer"], 4) for key in compared},
     }
     if "macs" in contestants:
@@ -205,12 +184,8 @@ def benchmark(name: str, batch_size: int, args: argparse.Namespace) -> dict[str,
             ("perturbation_share", PERTURBATION, "macs"),
             ("macs_over_doubled_batch", "macs", DOUBLED),
         ):
-            report[key] = round(statistics.median(paired_ratios(seconds[mine], seconds[base])), 4)
+            report[key] = median_ratio(seconds[mine], seconds[base])
     return report
-
-
-def paired_ratios(seconds: list[float], base: list[float]) -> list[float]:
-    return sorted(mine / theirs for mine, theirs in zip(seconds, base, strict=True))
 
 
 def median_interval(ordered: list[float]) -> tuple[float, float]:

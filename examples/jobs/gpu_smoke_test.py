@@ -6,12 +6,12 @@
 # flavor = "t4-small"
 # timeout = "30m"
 # ///
-"""Whether what the tests check on a CPU holds on a GPU: a table of invariances and of costs, and exit code 1 if not.
+"""Check on a GPU what the tests check on a CPU, and measure what a step costs. Exit code 1 if a check fails.
 
 hf jobs uv run examples/jobs/gpu_smoke_test.py
 python examples/jobs/gpu_smoke_test.py --cpu        # the same table for this machine's CPU
 
-Networks are small and random, images are noise: nothing is downloaded. `docs/jobs.md` has the table of a CPU.
+Networks are small and untrained, images are noise; nothing is downloaded. docs/jobs.md shows the table of a CPU.
 """
 
 import argparse

@@ -12,8 +12,8 @@ r"""Train several methods with several seeds on rented GPUs, push every model, a
 hf jobs uv run examples/jobs/sweep.py --owner user --name cifar10 --methods macs ce --seeds 0 1 2 \
     --dataset cifar10 --model resnet50
 
-Each run is `macs-hf train` and goes to OWNER/NAME-METHOD-seedN; further arguments are passed on to it. One run at a
-time on each GPU. A sweep that is started again trains only what is not in the repositories yet.
+Each run is `macs-hf train`, with all further arguments, and is pushed to OWNER/NAME-METHOD-seedN. Each GPU takes one
+run at a time. A sweep that is started again trains only what is not in the repositories yet.
 """
 
 import argparse
@@ -39,9 +39,12 @@ SHOWN = {"accuracy": 100, "nll": 1, "ece": 100}
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--owner", required=True, help="user or organisation that the models go to")
-    parser.add_argument("--name", required=True, help="what their names begin with")
+    parser.add_argument("--name", required=True, help="start of their names")
     parser.add_argument(
-        "--methods", nargs="+", default=["macs", "ce"], help="(default: macs ce) the first is compared with the others"
+        "--methods",
+        nargs="+",
+        default=["macs", "ce"],
+        help="(default: macs ce) the first one is compared with the others",
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="(default: 0 1 2)")
     return parser.parse_known_args(argv)

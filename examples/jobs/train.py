@@ -12,9 +12,8 @@
 hf jobs uv run examples/jobs/train.py --hub_model_id user/my-model --dataset cifar10 --model resnet50
 hf jobs uv run --flavor a100x4 --timeout 12h examples/jobs/train.py --hub_model_id user/my-model --dataset food101 ...
 
-A job's disk is gone when it ends: each checkpoint goes to the repository, and a job that is started again with the
-same arguments continues from there. With several GPUs, each gets a process.
-All arguments are those of `macs-hf train`.
+The disk of a job is lost when it ends, so each checkpoint is pushed, and a job with the same arguments continues from
+there. With several GPUs, there is one process per GPU. The arguments are those of `macs-hf train`.
 """
 
 import argparse
@@ -26,7 +25,7 @@ from huggingface_hub import HfApi
 
 
 def resumed(argv: list[str]) -> list[str]:
-    """The flags that continue from the checkpoint which an earlier job left in the repository, if there is one."""
+    """Flags to continue from the checkpoint that an earlier job pushed, if there is one."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--hub_model_id")
     repo_id = parser.parse_known_args(argv)[0].hub_model_id
@@ -49,7 +48,7 @@ def main(argv: list[str]) -> None:
     gpus = torch.cuda.device_count()
     if gpus > 1:
         command[1:1] = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(gpus)]
-    # In place of this process, so that what the job is told, such as to stop, reaches the training.
+    # execv replaces this process, so that signals to the job reach the training.
     os.execv(sys.executable, [*command, *defaults, *resumed(argv), *argv])
 
 

@@ -8,12 +8,12 @@ def app() -> str:
     found = load("app")
     page, audit, memory = found["first_page"], found["audit"], found["memory"]
     kept = memory["megabytes_after_each_audit"]
-    rows = ["| | CPU seconds | over | times |", "| --- | --- | --- | --- |"]
+    rows = ["| | CPU seconds | compared with | ratio |", "| --- | --- | --- | --- |"]
     first, bare = page["cpu_seconds"]["app"]["median"], page["cpu_seconds"]["app_over_gradio"]
     rows.append(f"| until the form can be used | {first:.1f} | a page of Gradio with one button | {_ratio(bare)} |")
     for name, title in (
         ("command", "`macs-hf calibrate`"),
-        ("command_in_a_warm_process", "the same, libraries loaded"),
+        ("command_in_a_warm_process", "`macs-hf calibrate`, libraries already loaded"),
     ):
         ratio = audit["cpu_seconds"][f"app_over_{name}"]
         rows.append(

@@ -1,12 +1,9 @@
-"""What things cost and how fast they are, from model_cards/benchmarks and the grids."""
+"""What things cost and how fast they are, from model_cards."""
 
 import json
 import re
 from pathlib import Path
 from typing import Any
-
-from reproduction.cost import CORRUPTED_COPIES, total
-from reproduction.grid import cells_of, load_grid
 
 from macs_hf.exporting import ExportReport
 from macs_hf.exporting.card import temperature_sentence
@@ -18,16 +15,14 @@ from macs_hf.report.run import REPORT_FILE
 
 ROOT = Path(__file__).parents[2]
 CARDS = ROOT / "model_cards"
-COVERED = {"accuracy": "accuracy", "nll": "NLL", "corruptions": "accuracy under corruption", "ece": "ECE"}
-DOLLARS_PER_HOUR = 2.50  # of `a100-large`, from https://huggingface.co/docs/hub/jobs-pricing
 DATA = {
-    "train_32_later_pass": "training at 32 pixels, from the second pass on, over transformers' example",
+    "train_32_later_pass": "training at 32 pixels, from the second pass on, compared with transformers' example",
     "train_32_first_pass": "the same, first pass",
-    "train_photo": "training, 500x375 JPEG to 224 pixels, over transformers' example",
-    "train_12_megapixels": "training, 12-megapixel JPEG to 224 pixels, over transformers' example",
-    "evaluate_32_first_pass": "evaluation at 32 pixels, first pass, over one image at a time",
+    "train_photo": "training, 500x375 JPEG to 224 pixels, compared with transformers' example",
+    "train_12_megapixels": "training, 12-megapixel JPEG to 224 pixels, compared with transformers' example",
+    "evaluate_32_first_pass": "evaluation at 32 pixels, first pass, compared with one image at a time",
     "evaluate_32_later_pass": "the same, from the second pass on",
-    "augmix_32": "AugMix views at 32 pixels, over torchvision's",
+    "augmix_32": "AugMix views at 32 pixels, compared with torchvision's",
 }
 TIMED = {
     "macs": "`macs`",
@@ -62,8 +57,8 @@ def demo() -> str:
         ]
         rows.append(f"| `{method}` | " + " | ".join(cells) + " |")
     text = (
-        f"`macs-hf train` on the {report.n} test digits, one seed ([cards](../model_cards)). The task is easy and the "
-        "test set small: it shows what a run reports, not which method is better."
+        f"Results of `macs-hf train` on {report.n} test digits, one seed ([cards](../model_cards)). The task is easy "
+        "and the test set small, so this shows what a run reports, not which method is better:"
     )
     return "\n".join([text, "", *rows])
 
@@ -93,9 +88,10 @@ def training_cost() -> str:
     noise = max(abs(model["time_ratio"][CONTROL] - 1) for model in found["models"].values())
     size, threads = found["settings"]["image_size"], found["settings"]["threads"]
     text = (
-        f"Time of a training step / peak memory, over plain `Trainer` with cross-entropy, images of {size} pixels, "
-        f"CPU threads: {threads} ([training.json](../model_cards/benchmarks/training.json)). Methods take turns step "
-        f"by step; a second plain `Trainer` beside them differed from the first by up to {noise:.2f}:"
+        "Time of a training step / peak memory, as multiples of those of plain `Trainer` with cross-entropy. Images "
+        f"have {size} pixels; CPU threads: {threads} ([training.json](../model_cards/benchmarks/training.json)). "
+        f"Methods take turns step by step. A second plain `Trainer` differed from the first by up to {noise:.2f}, so "
+        "smaller differences mean nothing:"
     )
     return "\n".join([text, "", *rows])
 
@@ -110,9 +106,9 @@ def step() -> str:
         cells.append(f"{TIMED[name]} {model['time_ratio'][name]:.2f} [{low:.2f}, {high:.2f}]")
     network, _, batch = USUAL.partition(", batch ")
     return (
-        f"Time of a training step over that of plain `Trainer`, `{network}` at {size} pixels in batches of {batch}, "
-        f"one CPU thread, with 95 % intervals: {', '.join(cells)}. It depends on network and batch size: "
-        "[docs/cost.md](docs/cost.md)."
+        f"Time of a training step as a multiple of that of plain `Trainer` (`{network}` at {size} pixels, batches of "
+        f"{batch}, one CPU thread, 95 % intervals): {', '.join(cells)}. It depends on the network and the batch size "
+        "([docs/cost.md](docs/cost.md))."
     )
 
 
@@ -133,8 +129,8 @@ def sharding() -> str:
             + " |"
         )
     text = (
-        f"FSDP2 over DDP on the same model, {found['setting']}, batches of {found['settings']['batch_size']} "
-        "([sharding.json](../model_cards/benchmarks/sharding.json)). On GPUs, times will differ:"
+        f"FSDP2 compared with DDP on the same model: {found['setting']}, batches of {found['settings']['batch_size']} "
+        "([sharding.json](../model_cards/benchmarks/sharding.json)). Memory: DDP → FSDP2. On GPUs, times will differ:"
     )
     return "\n".join([text, "", *rows])
 
@@ -146,14 +142,16 @@ def data() -> str:
         name: value for part in load("data")["scenarios"].values() for name, value in part["ratio_range"].items()
     }
     memory = load("data")["memory"]
-    rows = ["| images through torch's `DataLoader`, per CPU second | times faster [smallest, largest of 15 rounds] |"]
+    rounds = load("data")["settings"]["rounds"]
+    rows = [f"| what is read | times faster [smallest, largest of {rounds} rounds] |"]
     rows += ["| --- | --- |"]
     for name, text in DATA.items():
         low, high = ranges[name]
         rows.append(f"| {text} | {found[name]:.1f} [{low:.1f}, {high:.1f}] |")
     text = (
-        "The data path of `ImageDataset`, on one thread ([data.json](../model_cards/benchmarks/data.json)). Decoded "
-        f"pixels of {memory['images']:,} images of 32 pixels take {memory['cached_pixels_megabytes']:.0f} MB:"
+        "Images per CPU second from an `ImageDataset` in torch's `DataLoader`, on one thread, compared with other "
+        "ways ([data.json](../model_cards/benchmarks/data.json)). Small images are kept decoded in memory: "
+        f"{memory['images']:,} images of 32 pixels take {memory['cached_pixels_megabytes']:.0f} MB:"
     )
     return "\n".join([text, "", *rows])
 
@@ -165,15 +163,15 @@ def smaller_jpegs() -> str:
     accuracy, nll = found["differences"]["accuracy"], found["differences"]["nll"]
     with_it, without, points, low, high = (100 * accuracy[key] for key in ("a", "b", "difference", "low", "high"))
     return (
-        "In training, never in evaluation, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size where each side of the "
-        "random crop is then still at least twice what the network needs. On tiles of "
+        "In training, but never in evaluation, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if each side of the "
+        "random crop is then still at least twice what the network needs. This changes little: on tiles of "
         f"{settings['tile']} pixels of {settings['classes']} photographs, for a network of {settings['image_size']} "
-        f"pixels, this was so for {pixels['decoded_smaller'] / pixels['crops']:.0%} of the crops, whose pixels then "
-        f"differ by {levels['draft']['mean']:.1f} of 255 in the mean; bilinear in place of bicubic resizing would "
-        f"change them by {levels['bilinear']['mean']:.1f}. `{settings['model']}`, fine-tuned to tell the photographs "
-        f"apart with and without it, the same {len(settings['seeds'])} seeds, {settings['test_tiles']} test tiles: "
-        f"accuracy {with_it:.2f} and {without:.2f} %, difference {points:+.2f} [{low:+.2f}, {high:+.2f}] points; NLL "
-        f"{nll['a']:.3f} and {nll['b']:.3f}, difference {nll['difference']:+.3f} [{nll['low']:+.3f}, "
+        f"pixels, {pixels['decoded_smaller'] / pixels['crops']:.0%} of the crops were decoded smaller, and their "
+        f"pixels changed by {levels['draft']['mean']:.1f} of 255 on average (by {levels['bilinear']['mean']:.1f} if "
+        f"resized bilinearly instead of bicubically). `{settings['model']}`, fine-tuned to tell the photographs apart "
+        f"with and without it ({len(settings['seeds'])} seeds, {settings['test_tiles']} test tiles), had an accuracy "
+        f"of {with_it:.2f} and {without:.2f} %, difference {points:+.2f} [{low:+.2f}, {high:+.2f}] points, and an NLL "
+        f"of {nll['a']:.3f} and {nll['b']:.3f}, difference {nll['difference']:+.3f} [{nll['low']:+.3f}, "
         f"{nll['high']:+.3f}] ([jpeg_draft.json](../model_cards/benchmarks/jpeg_draft.json))."
     )
 
@@ -189,8 +187,8 @@ def designs() -> str:
         cells = (f"{found[design][name]['standard_error_over_draws']:.2f}" for design in ("crossed", "spread"))
         rows.append(f"| {title} | " + " | ".join(cells) + " |")
     text = (
-        "The two designs of the corruption benchmark at equal forward passes, on a "
-        f"{found['model'].partition(';')[0]}, over {found['draws']:,} drawn test sets "
+        "The two [designs of the corruption benchmark](corruptions.md#the-benchmark) with equal numbers of forward "
+        f"passes, for a {found['model'].partition(';')[0]}, over {found['draws']:,} drawn test sets "
         "([spread_design.json](../model_cards/benchmarks/spread_design.json)):"
     )
     return "\n".join([text, "", *rows])
@@ -205,60 +203,15 @@ def speed() -> str:
     lines = [
         f"- all 19 x 5 corruptions of 10,000 images of 32 pixels: {full['seconds']:.0f} s on one thread, "
         f"{full['times_faster']:.0f} times faster than the reference generator; at 224 pixels "
-        f"{corruptions['224']['times_faster_on_the_mean_time']:.0f} times, "
-        f"{100 * corruptions['224_beside_a_network']['share']:.1f} % of a ResNet-50 forward pass",
+        f"{corruptions['224']['times_faster_on_the_mean_time']:.0f} times faster, and "
+        f"{100 * corruptions['224_beside_a_network']['share']:.1f} % of the time of a ResNet-50 forward pass",
         f"- ECE of 1,000,000 x 100 logits: {slower['torchmetrics']:.1f} times faster than torchmetrics, "
         f"{slower['netcal']:.1f} times faster than netcal",
-        f"- evaluation with all default metrics: {evaluation['worst_ratio']:.2f} times the bare forward passes; "
-        f"a whole report (temperature, guarantees, rows, intervals) of EfficientNet-Lite0 at {size} pixels: "
-        f"{report['ratio']:.2f} times, with corruptions {benchmark['ratio']:.2f} times",
+        f"- evaluation with all default metrics takes {evaluation['worst_ratio']:.2f} times as long as the forward "
+        f"passes alone; a whole report (temperature, promises, rows, intervals) of EfficientNet-Lite0 at {size} "
+        f"pixels {report['ratio']:.2f} times, with corruptions {benchmark['ratio']:.2f} times",
     ]
     return "\n".join(["Speed, from [model_cards/benchmarks](../model_cards/benchmarks):", "", *lines])
-
-
-def prices() -> str:
-    """What each table costs, from the assumptions of the grid."""
-    grid = load_grid(ROOT / "examples" / "reproduction" / "grid.yaml")
-    rows = ["| table | cells | hours of one A100 | dollars |", "| --- | --- | --- | --- |"]
-    for name in (*grid.tables, None):
-        cells = cells_of(grid, None if name is None else [name])
-        hours = total(cells, grid.cost) / 3600
-        title = "all, cells that tables share counted once" if name is None else f"`{name}`"
-        rows.append(f"| {title} | {len(cells)} | {hours:.1f} | {hours * DOLLARS_PER_HOUR:,.0f} |")
-    text = f"On `a100-large`, at {DOLLARS_PER_HOUR:.2f} dollars an hour:"
-    return "\n".join([text, "", *rows])
-
-
-def assumptions() -> str:
-    """What the estimated hours rest on, from the grid."""
-    grid = load_grid(ROOT / "examples" / "reproduction" / "grid.yaml")
-    cells, cost = cells_of(grid, None), grid.cost
-    rates = ", ".join(f"`{name}` {rate:,}" for name, rate in cost["images_per_second"].items())
-    loaders = sorted({data["loader"] for data in cost["images"].values()})
-    rows = {
-        "epochs, batch size": f"{grid.settings['num_train_epochs']}, {grid.settings['per_device_train_batch_size']}",
-        f"training images per second at 224 pixels, {cost['device']}": rates,
-        "at another size": f"in proportion to the pixels, but no step is shorter than {cost['launch']} s",
-        "views per image": "MaCS 2, AugMix 3, both 4, all others 1; a view costs what an image costs",
-        f"images per second from {grid.settings['dataloader_num_workers']} loader workers": f"{loaders[-1]:,} of 32 "
-        f"pixels; {loaders[0]:,} where a JPEG is decoded and resized",
-        "evaluation": "forward passes at three times the rate of training; on CIFAR also "
-        f"{CORRUPTED_COPIES} corrupted copies of the test set, {cost['corrupted_per_second']:,} made per second",
-        "start": f"{cost['start']} s per cell",
-    }
-    text = (
-        f"The whole grid is {len(cells)} cells. The estimate, {total(cells, cost) / 3600:.0f} hours of one A100, "
-        "follows from these assumptions (`cost` in `grid.yaml`; change them there, and `--dry_run` changes with them):"
-    )
-    return "\n".join(
-        [
-            text,
-            "",
-            "| assumption | value |",
-            "| --- | --- |",
-            *(f"| {name} | {value} |" for name, value in rows.items()),
-        ]
-    )
 
 
 def smoke() -> str:
@@ -281,8 +234,8 @@ def exported() -> str:
     lines = [
         f"{temperature_sentence(found)} The logits of the float32 file differ from PyTorch's by at most "
         f"{found.agreement.largest_difference:.1e}.",
-        f"Images per second over PyTorch, {speed['description'].partition(',')[0]}, on {speed['device']}, batches of "
-        f"{speed['batch_size']}: {ratios} "
+        f"Images per second as a multiple of PyTorch's ({speed['description'].partition(',')[0]}, {speed['device']}, "
+        f"batches of {speed['batch_size']}): {ratios} "
         "([exporting.json](../model_cards/benchmarks/exporting.json)).",
     ]
     return "\n\n".join([text, table, lines[0], sets, lines[1]])
@@ -290,21 +243,3 @@ def exported() -> str:
 
 def load(name: str) -> dict[str, Any]:
     return json.loads((CARDS / "benchmarks" / f"{name}.json").read_text())
-
-
-def coverage() -> str:
-    """How often the intervals of comparisons held the truth in simulated studies."""
-    found = json.loads((CARDS / "benchmarks" / "coverage.json").read_text())
-    of_ece = [row for row in found["results"] if row["metric"] == "ece"]
-    calibrated = [row["coverage"] for row in of_ece if row["case"] == "both calibrated"]
-    parts = [f"{name} {_range(*found['coverage'][key])}" for key, name in COVERED.items()]
-    return (
-        "Simulated coverage of the 95 % intervals, lowest and highest over all cases "
-        f"([coverage.json](../model_cards/benchmarks/coverage.json)): {', '.join(parts)}. "
-        f"The highest of ECE are those of two calibrated sides, {_range(min(calibrated), max(calibrated))}: "
-        "there the interval is longer than needed."
-    )
-
-
-def _range(low: float, high: float) -> str:
-    return f"{100 * low:.1f} to {100 * high:.1f} %"

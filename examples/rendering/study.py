@@ -30,10 +30,10 @@ TRAINED_WITH = {
     "macs_pixel, consistency_fraction=0.25": "`macs_pixel` on a quarter of the images",
 }
 NOTES = {
-    "macs minus two_view_ce": "**`macs` is not better than its control so far**: what makes this network robust is "
-    "that it sees perturbed images, which `two_view_ce` gives at the same cost. ",
-    f"recommended minus {CONTROL}": "**`recommended` is better than its control**: there the consistency term adds to "
-    "seeing perturbed images. ",
+    "macs minus two_view_ce": "**`macs` is not better than its control**: the robustness comes from training on "
+    "perturbed images, which `two_view_ce` does at the same cost. ",
+    f"recommended minus {CONTROL}": "**`recommended` is better than its control**: on a quarter of the images, "
+    "the consistency term does more than cross-entropy. ",
 }
 MORE = {
     "Under corruption and after the temperature, MaCS is better calibrated than cross-entropy.": [
@@ -50,11 +50,11 @@ MORE = {
         ("macs", "consistency_only", "corrupted_nll"),
         ("macs", "consistency_only", "mean15"),
     ],
-    "What the margin term does is lower the confidence.": [
+    "The margin term lowers the confidence.": [
         ("macs", "ce", "confidence"),
         ("macs", "consistency_only", "confidence"),
     ],
-    "Logits shrink, where the paper says that they grow.": [("macs", "ce", "logit_norm")],
+    "Logits shrink; the paper says that they grow.": [("macs", "ce", "logit_norm")],
 }
 
 
@@ -117,7 +117,8 @@ def conditions() -> str:
     claims = [row for row in _claims() if row["family"] == "recommended" or row["pair"] == "recommended over ce"]
     rows = ["| condition | found | outcome |", "| --- | --- | --- |"]
     for row in claims:
-        found = f"{METRICS[row['metric']].title}, `{row['pair']}`: {_numbers(row)}"
+        where = f" ({row['model']})" if row["metric"] == "overhead" else ""
+        found = f"{METRICS[row['metric']].title}{where}, `{row['pair']}`: {_numbers(row)}"
         rows.append(f"| {row['claim']} | {found} | {row['outcome']} |")
     text = "**What `recommended` has to show**, on seeds that the search did not use:"
     return "\n".join([text, "", *rows])
@@ -137,9 +138,9 @@ def results() -> str:
     shown = [pair for pair in pairs if any((metric, pair) in found for metric in metrics)]
     grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
     text = (
-        "Fine-tuning a pretrained network: differences with 95 % intervals over seeds and test images. Where each "
-        "lies was claimed before the first run; a claim is *held* if the whole interval lies there, allowing for the "
-        "number of claims. The control of a method sees the same perturbed images, with cross-entropy alone."
+        "Fine-tuning a pretrained network: differences with 95 % intervals over seeds and test images. The range in "
+        "the second column was fixed before the first run. A claim *held* if the whole interval lies in that range, "
+        "corrected for the number of claims. The control of a method is cross-entropy on the same perturbed images."
     )
     lines = [text, "", "| | claimed | " + " | ".join(pairs[pair] for pair in shown) + " |"]
     lines.append("| --- | --- |" + " --- |" * len(shown))

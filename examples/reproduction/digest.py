@@ -44,8 +44,8 @@ def _outcome(record: dict[str, str]) -> str:
     """With how many seeds a claim would be decided, if the difference stayed what it is."""
     if record["outcome"] != "not decided" or record["dataset"] == "benchmark":  # timings have no seeds
         return f"**{record['outcome']}**"
-    needed = f"about {record['seeds_needed']} seeds" if record["seeds_needed"] else f"more than {MOST} seeds"
-    return f"**not decided**, {needed}"
+    needed = f"about {record['seeds_needed']}" if record["seeds_needed"] else f"more than {MOST}"
+    return f"**not decided**, would need {needed} seeds"
 
 
 def _found(record: dict[str, str]) -> str:

@@ -12,11 +12,12 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     with running("export", options):
         from .exporting import export
-        from .library_output import quiet_libraries
+        from .library_output import screen_of
 
         advice = "Nothing was written. The same command starts at the beginning."
-        with ends_on_signals("macs-hf export", lambda: advice), quiet_libraries():
-            export(options, command=shlex.join(["macs-hf", "export", *public_words(argv)]))
+        command = shlex.join(["macs-hf", "export", *public_words(argv)])
+        with ends_on_signals("macs-hf export", lambda: advice), screen_of(quiet=False, verbose=False) as screen:
+            export(options, command, screen)
     return 0
 
 

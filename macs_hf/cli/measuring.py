@@ -53,7 +53,7 @@ def evaluate(options: Namespace, command: str, screen: Screen) -> None:
         with atomic_folder(folder, replaces=(*REPORT_FILES, GALLERY)) as draft:
             written = _write(measured, options, draft, screen)
         show_results(screen, measured.report)
-        show_files(screen, "report is", folder, written)
+        show_files(screen, "report is", folder, [path.name for path in written])
         words = [options.model, "--dataset", options.dataset]
         following = {"see it in the browser": shlex.join(["macs-hf", "app", *words])}
         # A temperature is for the size at which it was fitted.
@@ -85,7 +85,7 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
             name = repo_id or run_name(folder)
             written += save_calibrated(trainer.model, trainer.processing_class, draft, report, name, **card)
         show_results(screen, report)
-        show_files(screen, model_of(report), folder, written)
+        show_files(screen, model_of(report), folder, [path.name for path in written])
         if repo_id:
             url = push_folder(folder, repo_id, private=options.private).repo_url
             screen.line(f"Pushed: {url}", wrap=False)

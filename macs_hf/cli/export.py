@@ -24,6 +24,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="macs-hf export",
+        usage="macs-hf export MODEL --output_dir FOLDER [OPTIONS]",
         description="Write a classifier as ONNX, in float32 and, with --int8, quantised; check the files against the "
         "model and, with --dataset, measure their accuracy and calibration. Needs pip install 'macs-hf[onnx]'.",
     )

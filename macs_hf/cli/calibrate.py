@@ -25,5 +25,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="offer the calibrated head as a pull request, to the repository of --push_to_hub or else to MODEL itself",
     )
-    parser.add_argument("--private", action="store_true", default=None, help="make that repository private")
+    parser.add_argument(
+        "--private", action="store_true", default=None, help="make the repository of --push_to_hub private"
+    )
     return parser

@@ -32,10 +32,9 @@ def _refuse_empty(options: Mapping[str, Any]) -> None:
 
 def positive(text: str) -> int:
     """A whole number of at least 1, as the type of an option."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is below 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
 
 
 OPTIONS = {

@@ -16,7 +16,7 @@ def main(argv: list[str]) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
     if options.versus is None and len(options.runs) != 2:
-        parser.error("two runs are compared as `A B`, several a side as `A0 A1 --versus B0 B1`")
+        parser.error("name two runs, as in `A B`, or several seeds of both sides, as in `A0 A1 --versus B0 B1`")
     with plain_errors("macs-hf compare"):
         from ..evaluation.comparison import comparison_table
 
@@ -53,6 +53,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("runs", metavar="A", nargs="+", help="folder of a run, or its report; then another one")
     parser.add_argument(
-        "--versus", metavar="B", nargs="+", help="runs of the other side; the first ones are then seeds of one side"
+        "--versus", metavar="B", nargs="+", help="the runs to compare with, if each side has several seeds"
     )
     return parser

@@ -12,17 +12,19 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     with running("export", options):
         from .exporting import export
-        from .library_output import quiet_libraries
+        from .library_output import screen_of
 
         advice = "Nothing was written. The same command starts at the beginning."
-        with ends_on_signals("macs-hf export", lambda: advice), quiet_libraries():
-            export(options, command=shlex.join(["macs-hf", "export", *public_words(argv)]))
+        command = shlex.join(["macs-hf", "export", *public_words(argv)])
+        with ends_on_signals("macs-hf export", lambda: advice), screen_of(quiet=False, verbose=False) as screen:
+            export(options, command, screen)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="macs-hf export",
+        usage="macs-hf export MODEL --output_dir FOLDER [OPTIONS]",
         description="Write a classifier as ONNX, in float32 and, with --int8, quantised; check the files against the "
         "model and, with --dataset, measure their accuracy and calibration. Needs pip install 'macs-hf[onnx]'.",
     )

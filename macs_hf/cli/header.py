@@ -1,8 +1,11 @@
 """What a command is about to do, in a few labelled lines."""
 
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from transformers import PreTrainedModel
 
 from .. import __version__
 from ..calibration.guarantees import MIN_HELD_OUT
@@ -52,7 +55,7 @@ def header_of_training(
         "data": f"{script.dataset}, {trainer.model.config.num_labels:,} classes: {sizes}",
         "copies": leakage_line(find_leakage(splits)).removeprefix("exact copies "),
         **_held_out(trainer.eval_dataset),
-        "network": _network(script.model, trainer),
+        "network": _network(script.model, trainer.model, trainer.processing_class),
         "method": f"{script.method}: {_terms(objective_of(args))}",
         "training": _schedule(args),
         "device": _device(args),
@@ -70,10 +73,23 @@ def header_of_measuring(loaded: ModelAndData, model: str, dataset: str, folder: 
     return {
         "data": f"{dataset}, {trainer.model.config.num_labels:,} classes: {sizes}",
         **({} if held_out is None else _held_out(held_out)),
-        "network": _network(model, trainer),
+        "network": _network(model, trainer.model, trainer.processing_class),
         "device": _device(trainer.args),
         "cache": _cache([test] if held_out is None else [held_out, test]),
         "output": str(folder),
+    }
+
+
+def header_of_exporting(
+    model: PreTrainedModel, processor: Any, images: Mapping[str, ImageDataset], options: Namespace
+) -> dict[str, str]:
+    """The rows of `macs-hf export`; `images` by what they serve for."""
+    sizes = [f"{len(part):,} {part.split} images" for part in images.values()]
+    data = f"{options.dataset}, {model.config.num_labels:,} classes: {', '.join(sizes)}"
+    return {
+        **({"data": data} if images else {}),
+        "network": _network(options.model, model, processor),
+        "output": options.output_dir,
     }
 
 
@@ -87,9 +103,9 @@ def _held_out(dataset: ImageDataset) -> dict[str, str]:
     return {"held out": f"{len(dataset):,} images are too few {' and '.join(missed)}: {more}"}
 
 
-def _network(name: str, trainer: MaCSTrainer) -> str:
-    height, width = input_size(trainer.processing_class)
-    weights = sum(parameter.numel() for parameter in trainer.model.parameters())
+def _network(name: str, model: PreTrainedModel, processor: Any) -> str:
+    height, width = input_size(processor)
+    weights = sum(parameter.numel() for parameter in model.parameters())
     origin = ", from scratch" if name in FROM_SCRATCH else ""
     return f"{public_name(name)}{origin}, {height} x {width} pixels, {weights:,} weights"
 

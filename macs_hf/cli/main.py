@@ -1,4 +1,4 @@
-"""`macs-hf COMMAND ...`: train, evaluate, calibrate, compare, show, export, verify and push image classifiers."""
+"""`macs-hf COMMAND ...`: the commands that work on image classifiers, from training to the page in the browser."""
 
 import argparse
 import sys
@@ -37,6 +37,9 @@ examples:
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     with plain_errors("macs-hf"):
+        if not argv:
+            _parser().print_help()
+            return 2
         name = _parser().parse_args(argv[:1]).command
         return import_module(f".{name}", __package__).main(argv[1:])
 

@@ -45,6 +45,7 @@ class Measured(NamedTuple):
 
 def evaluate(options: Namespace, command: str, screen: Screen) -> None:
     """Measure the model of the options of `macs-hf evaluate`, and write the results."""
+    _check_corruptions(options)
     folder = _folder(options, "evaluate")
     with locked_folder(folder, hold=is_main_process()):
         measured = _measure(options, "evaluate", folder, command, screen)
@@ -53,7 +54,7 @@ def evaluate(options: Namespace, command: str, screen: Screen) -> None:
         with atomic_folder(folder, replaces=(*REPORT_FILES, GALLERY)) as draft:
             written = _write(measured, options, draft, screen)
         show_results(screen, measured.report)
-        show_files(screen, "report is", folder, written)
+        show_files(screen, "report is", folder, [path.name for path in written])
         words = [options.model, "--dataset", options.dataset]
         following = {"see it in the browser": shlex.join(["macs-hf", "app", *words])}
         # A temperature is for the size at which it was fitted.
@@ -67,7 +68,10 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
     """Measure the model of the options of `macs-hf calibrate` with a temperature, fold it in, and save it all."""
     repo_id, folder = options.push_to_hub, _folder(options, "calibrate")
     proposed_to = None
+    _check_corruptions(options)
     check_gallery(options.gallery, options.publish_gallery)
+    if options.private and not (repo_id or options.create_pr):
+        raise ValueError("private=True, but nothing would be pushed. Name a repository with push_to_hub=...")
     if options.create_pr:
         proposed_to, repo_id = _proposal_target(options), None
     elif repo_id:
@@ -85,7 +89,7 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
             name = repo_id or run_name(folder)
             written += save_calibrated(trainer.model, trainer.processing_class, draft, report, name, **card)
         show_results(screen, report)
-        show_files(screen, model_of(report), folder, written)
+        show_files(screen, model_of(report), folder, [path.name for path in written])
         if repo_id:
             url = push_folder(folder, repo_id, private=options.private).repo_url
             screen.line(f"Pushed: {url}", wrap=False)
@@ -95,6 +99,13 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
             screen.line(f"Pull request: {open_pull_request(folder, proposed_to, report).pr_url}", wrap=False)
         push = {} if repo_id or proposed_to else {"push it to the Hub": f"macs-hf push {folder} USER/NAME"}
         show_next(screen, {"see it in the browser": f"macs-hf app {folder}"} | push)
+
+
+def _check_corruptions(options: Namespace) -> None:
+    """Refuse options that would do nothing."""
+    for name, default in (("corruption_samples", None), ("corruption_design", "auto")):
+        if options.corruptions is None and getattr(options, name) != default:
+            raise ValueError(f"{name}=..., but nothing would be corrupted. Add corruptions=auto.")
 
 
 def _proposal_target(options: Namespace) -> str:

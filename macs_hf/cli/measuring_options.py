@@ -27,7 +27,8 @@ def run_measuring(action: str, parser: argparse.ArgumentParser, argv: list[str])
 
 
 def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"macs-hf {action}", description=description)
+    usage = f"macs-hf {action} MODEL --dataset DATASET [OPTIONS]"
+    parser = argparse.ArgumentParser(prog=f"macs-hf {action}", usage=usage, description=description)
     parser.add_argument("model", metavar="MODEL", help="Hub id, timm name or local folder")
     parser.add_argument("--dataset", required=True, help="benchmark name, Hub id or local folder")
     add_options(parser, "dataset_config", "split", "max_samples", "image_column", "label_column")
@@ -35,14 +36,21 @@ def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--ood_dataset", help="images that belong to none of the model's classes, from this dataset")
     parser.add_argument("--ood_split", help="split of --ood_dataset (default: test)")
     add_options(parser, "model_revision", "image_size")
-    parser.add_argument("--corruptions", choices=("auto", "cifar", "imagenet"), help="parameter set of the benchmark")
+    parser.add_argument(
+        "--corruptions",
+        choices=("auto", "cifar", "imagenet"),
+        help="measure accuracy under 19 corruptions too, with these parameters (auto: by the size of the images)",
+    )
     parser.add_argument(
         "--corruption_design",
         choices=("auto", "crossed", "spread"),
         default="auto",
-        help="every image under all corruptions, or each under one (default: spread from 1,900 images on)",
+        help="crossed: every image under all corruptions; spread: each image under one (default: auto, which spreads "
+        "1,900 images or more)",
     )
-    parser.add_argument("--corruption_samples", type=positive, help="size of a fixed subset for it (default: all)")
+    parser.add_argument(
+        "--corruption_samples", type=positive, metavar="N", help="corrupt at most N test images (default: all)"
+    )
     parser.add_argument(
         "--gallery", type=positive, metavar="N", help="write mistakes.png, the N most confident wrong test images"
     )

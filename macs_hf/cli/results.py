@@ -1,6 +1,6 @@
 """The end of a command: what was measured, where it is, and what to type next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..report.evaluation import EvaluationReport
@@ -10,18 +10,23 @@ from .summary import kind_of_model, summary_table
 
 def show_results(screen: Screen, report: EvaluationReport) -> None:
     """The table, and what follows from it."""
-    first, *others = summary_table(report).splitlines()
+    show_summary(screen, summary_table(report))
+
+
+def show_summary(screen: Screen, text: str) -> None:
+    """Lines, of which the first is a title."""
+    first, *others = text.splitlines()
     screen.line()
     screen.line(first, style="bold")
     for line in others:
         screen.line(line, indent=4 if line.startswith("  ") else 2)
 
 
-def show_files(screen: Screen, what: str, folder: str | Path, written: Sequence[Path]) -> None:
+def show_files(screen: Screen, what: str, folder: str | Path, names: Iterable[str]) -> None:
     """Where the results are."""
     screen.line()
     screen.line(f"The {what} in {folder}:", wrap=False)
-    screen.line(f"  {', '.join(path.name for path in written)}", indent=2)
+    screen.line(f"  {', '.join(names)}", indent=2)
 
 
 def model_of(report: EvaluationReport) -> str:

@@ -2,46 +2,53 @@
 
 from collections.abc import Mapping
 
+from ..data.leakage import leakage_line
 from ..report.corruption_table import CORRUPTIONS, SEVERITIES, STANDARD_15, CorruptionTable
 from ..report.evaluation import EvaluationReport, Measurement, Temperature
+from ..report.groups import GroupTable
 from ..report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share
-from ..report.interval import digits_shown, interval_text
+from ..report.interval import Bounded, digits_shown, interval_text
 from ..report.risk_coverage import RiskCoverage
-from .findings import findings
+from ..report.unknowns import SCORE_NAMES, Unknowns
 
 
 LABEL = 22  # columns for the name of a row, more for a threshold of 0.999998: it must not be shown as 1
+WORST = 3  # classes and groups to name
 # Name, scale, unit and digits of each metric.
 SHOWN = (("accuracy", 100, "%", 2), ("ece", 100, "%", 2), ("nll", 1, "", 3), ("brier", 1, "", 3))
 
 
 def summary_table(report: EvaluationReport) -> str:
     """What was measured, before and after the temperature, with 95 % intervals, and what is promised."""
-    columns: list[tuple[str, Measurement]] = [("measured", report.before)]
+    columns = {"measured": report.before}
     if report.after is not None and report.has_temperature:
-        columns = [("without temperature", report.before), ("with temperature", report.after)]
+        columns = {"without temperature": report.before, "with temperature": report.after}
     method = report.training_arguments.get("method")
     size = "" if report.image_size is None else ", {} x {} pixels".format(*report.image_size)
     title = f"{report.model} on {report.dataset}, {report.split} (n = {report.n}{size})"
     lines = [f"{title}, method {method}" if method else title, ""]
-    lines.append(" " * LABEL + "".join(f"{title:>28}" for title, _ in columns))
-    for name, *style in SHOWN:
-        cells = "".join(f"{interval_text(part.metrics[name], *style):>28}" for _, part in columns)
-        lines.append(f"{name:<{LABEL}}{cells}")
-    floors = "".join(f"{100 * part.noise_floor:>27.2f}%" for _, part in columns)
-    lines.append(f"{'ece by chance alone':<{LABEL}}{floors}")
-    lines.append("")
-    lines.append("[ ]: 95 % intervals; by chance alone: the ece of a perfectly calibrated model on so few images")
+    lines += metric_table(columns)
     if report.temperature is not None:
         lines.append(_temperature(report.temperature))
     if report.risk_coverage is not None:
         lines.append(_risk_coverage(report.risk_coverage))
     if report.corruptions is not None:
         lines.append(_corruptions(report.corruptions))
-    lines += findings(report)
+    lines += _findings(report)
     if report.guarantees is not None:
         lines += ["", *_guarantees(report.guarantees)]
     return "\n".join(lines)
+
+
+def metric_table(columns: Mapping[str, Measurement]) -> list[str]:
+    """Each metric with its interval, a column for each measurement, and how to read them."""
+    lines = [" " * LABEL + "".join(f"{title:>28}" for title in columns)]
+    for name, *style in SHOWN:
+        cells = "".join(f"{interval_text(part.metrics[name], *style):>28}" for part in columns.values())
+        lines.append(f"{name:<{LABEL}}{cells}")
+    floors = "".join(f"{100 * part.noise_floor:>27.2f}%" for part in columns.values())
+    lines += [f"{'ece by chance alone':<{LABEL}}{floors}", ""]
+    return [*lines, "[ ]: 95 % intervals; by chance alone: the ece of a perfectly calibrated model on so few images"]
 
 
 def kind_of_model(report: EvaluationReport) -> str:
@@ -84,6 +91,42 @@ def _corruptions(table: CorruptionTable) -> str:
     return f"accuracy under corruption: {'; '.join(shown)}{clean} ({table.n} images, {table.params} parameters)"
 
 
+def _findings(report: EvaluationReport) -> list[str]:
+    """Worst classes and groups, copies between splits, and unknown images, as far as they were measured."""
+    lines = []
+    for table, kind in ((report.classes, "class"), (report.groups, "group")):
+        if table is not None and len(table.groups) > 1:
+            lines.append(_worst(table, kind if kind == "class" else table.column))
+    if report.leakage is not None:
+        lines.append(leakage_line(report.leakage))
+    return lines + ([] if report.unknowns is None else ["", *_unknowns(report.unknowns)])
+
+
+def _worst(table: GroupTable, kind: str) -> str:
+    worst = table.groups[:WORST]
+    shown = [f"{group.name!r} {_share(group.accuracy)}{'*' if group.significant else ''}" for group in worst]
+    line = f"lowest accuracy by {kind}: {', '.join(shown)}"
+    if any(group.significant for group in worst):
+        return f"{line} (*: differs from the other images beyond chance, corrected for {len(table.groups)})"
+    return f"{line} (none of these differs from the other images beyond chance, corrected for {len(table.groups)})"
+
+
+def _unknowns(unknowns: Unknowns) -> list[str]:
+    lines = [
+        f"{unknowns.n:,} images of none of its classes ({unknowns.dataset}, {unknowns.split}): mean confidence "
+        f"{100 * unknowns.confidence:.1f}%, on test images {100 * unknowns.known_confidence:.1f}%"
+    ]
+    for found in unknowns.published:
+        auroc, fpr = _share(found.auroc), _share(found.fpr95)
+        lines.append(f"  {SCORE_NAMES[found.score]:<20} AUROC {auroc}, accepted when 95% of test images are: {fpr}")
+    for found in unknowns.answered:
+        lines.append(
+            f"  answers {100 * found.accuracy:g}% right, where confidence >= {found.threshold:.6g}: "
+            f"{_share(found.unknown)} of them are answered, and {100 * found.known.value:.1f}% of test images"
+        )
+    return lines
+
+
 def _guarantees(guarantees: Guarantees) -> list[str]:
     if guarantees.reason is not None:
         return [f"nothing is promised: {guarantees.reason}"]
@@ -121,7 +164,7 @@ def _promise(label: str, share: Share, cost: str, by_severity: Mapping[int, Shar
     return f"{label + ' ':<{LABEL}}{_share(share):<21}{cost:<16}{f'{shown}%' if shown else ''}".rstrip()
 
 
-def _share(share: Share) -> str:
+def _share(share: Bounded) -> str:
     return interval_text(share, 100, "%", 1)
 
 

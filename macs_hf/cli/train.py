@@ -228,7 +228,7 @@ def finish(
     if is_first:
         written += [draft / name for name in ("README.md", "model.safetensors")]
         show_results(screen, report)
-        show_files(screen, model_of(report), args.output_dir, written)
+        show_files(screen, model_of(report), args.output_dir, [path.name for path in written])
     commit = trainer.push_to_hub(**card, saved=True) if args.push_to_hub else None
     if commit is not None:
         screen.line(f"Pushed: {commit.repo_url}", wrap=False)

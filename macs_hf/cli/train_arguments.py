@@ -80,10 +80,13 @@ class ScriptArguments:
     corruptions: Literal["auto", "cifar", "imagenet", "none"] = field(
         default="auto", metadata={"help": "Parameters of the corruption benchmark; auto fits the input size."}
     )
-    corruption_samples: int | None = field(default=None, metadata={"help": "Fixed subset of test images for it."})
+    corruption_samples: int | None = field(default=None, metadata={"help": "Corrupt at most this many test images."})
     corruption_design: Literal["auto", "crossed", "spread"] = field(
         default="auto",
-        metadata={"help": "Every image under all corruptions, or each under one; auto spreads from 1,900 images on."},
+        metadata={
+            "help": "crossed: every image under all corruptions; spread: each image under one; auto spreads 1,900 or "
+            "more images."
+        },
     )
     gallery: int | None = field(
         default=None, metadata={"help": "Write mistakes.png with this many of the most confident wrong test images."}
@@ -154,7 +157,7 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
     parser, argv = make_parser(argv)
     script, args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
     if unknown:
-        similar = difflib.get_close_matches(unknown[0].lstrip("-").partition("=")[0], ARGUMENTS, n=1)
+        similar = difflib.get_close_matches(unknown[0].lstrip("-").partition("=")[0], ARGUMENTS, n=1, cutoff=0.5)
         meant = f" Did you mean --{similar[0]}?" if similar else ""
         raise ValueError(f"Unknown arguments: {' '.join(unknown)}.{meant} --help-all lists all arguments.")
     refuse_secrets({name: value for name, value in {**vars(script), **vars(args)}.items() if name != "hub_token"})

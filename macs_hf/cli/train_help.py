@@ -5,8 +5,8 @@ import textwrap
 from dataclasses import fields
 from typing import Any
 
-from .errors import WIDEST
-from .train_arguments import CLASSES, FINE_TUNING_LEARNING_RATE, SCRATCH_LEARNING_RATE, USAGE, make_parser
+from .errors import WIDEST, with_flags
+from .train_arguments import ARGUMENTS, CLASSES, FINE_TUNING_LEARNING_RATE, SCRATCH_LEARNING_RATE, USAGE, make_parser
 
 
 DESCRIPTION = """\
@@ -87,7 +87,7 @@ def common_help(argv: list[str]) -> str:
     for title, names in COMMON.items():
         lines.append(f"{title}:")
         for name in names:
-            text = MEANINGS.get(name) or helps[name].partition(". ")[0].rstrip(".")
+            text = with_flags(MEANINGS.get(name) or helps[name].partition(". ")[0].rstrip("."), ARGUMENTS)
             lines += textwrap.wrap(
                 text + _default(name, parser.get_default(name)),
                 width,
@@ -97,7 +97,7 @@ def common_help(argv: list[str]) -> str:
                 break_on_hyphens=False,
             )
         lines.append("")
-    lines.append("--help-all lists all, with those of transformers' TrainingArguments.")
+    lines.append("--help-all lists all arguments, with those of transformers' TrainingArguments.")
     return "\n".join(lines)
 
 

@@ -48,6 +48,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="macs-hf verify",
+        usage="macs-hf verify MODEL [OPTIONS]",
         description="Measure a published model again on the data that its report names, and say for each number "
         "whether it comes out within its interval. Exit code 1 if one does not.",
     )

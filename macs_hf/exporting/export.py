@@ -10,7 +10,7 @@ is left where anything fails.
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
@@ -21,13 +21,13 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, Subset
 from transformers import PreTrainedModel
-from transformers.utils import logging
 
 from ..calibration.guarantees import split_held_out
 from ..disk.run_folder import IDENTITY_FILE, LOCK_FILE
 from ..evaluation.corruption_design import subset
 from ..metrics import measure
 from ..pixels import preparation
+from ..training.screen import Screen
 from .card import write_card
 from .graph import divide_logits, exportable, write_onnx
 from .measuring import Predictions, compared, drift_of, rows_of
@@ -36,8 +36,6 @@ from .quantization import quantize
 from .report import EXPORT_FILE, Agreement, ExportReport, QuantizedPart
 from .runtime import OnnxClassifier, batches, predict, require_onnx
 
-
-logger = logging.get_logger(__name__)
 
 FLOAT32_FILE = "onnx/model.onnx"
 INT8_FILE = "onnx/model_quantized.onnx"
@@ -60,6 +58,7 @@ def export_model(
     batch_size: int = 64,
     name: str | None = None,
     license: str | None = None,
+    screen: Screen | None = None,
     **metadata: str | None,
 ) -> ExportReport:
     """
@@ -76,6 +75,7 @@ def export_model(
         batch_size (`int`, *optional*, defaults to 64): Images in a forward pass.
         name (`str`, *optional*): What report and card call the model; its class by default.
         license (`str`, *optional*): Of the model, for the card.
+        screen ([`Screen`], *optional*): Where to show how far it is; without one, nothing is shown.
         metadata: Fields of [`ExportReport`] that say where model and images come from: `model_revision`, `dataset`,
             `dataset_config`, `split`, `held_out_split` and `command`.
 
@@ -83,7 +83,7 @@ def export_model(
         `ValueError`: If the model cannot be exported, the files do not agree with it, or data are missing; nothing is
         written then.
     """
-    folder = Path(folder)
+    folder, screen = Path(folder), screen or Screen(enabled=False)
     check_request(folder, int8=int8, has_images=test is not None and held_out is not None)
     size = preparation(processor).size
     if size is None:
@@ -98,19 +98,23 @@ def export_model(
         staged = Path(temporary)
         (staged / "onnx").mkdir()
         save_preprocessing(model, processor, staged)
-        opset = write_onnx(network, size, staged / FLOAT32_FILE)
-        agreement = _agreement(network, OnnxClassifier(staged / FLOAT32_FILE), processor, test)
-        measured: dict[str, Any] = {}
+        with screen.phase("writing the float32 file"):
+            opset = write_onnx(network, size, staged / FLOAT32_FILE)
+        classifier = OnnxClassifier(staged / FLOAT32_FILE)
+        with screen.phase("comparing it with PyTorch"):
+            agreement = _agreement(network, classifier, processor, test)
+        files, measured = [FLOAT32_FILE], {}
         if test is not None:
-            logits, labels = predict(OnnxClassifier(staged / FLOAT32_FILE), test, batch_size)
-            measured = {"n": len(labels), "float32": measure(rows_of(logits, labels))}
-            if int8:
-                measured["int8"] = _int8(staged, model, held_out, test, (logits, labels), batch_size)
+            tested = _predict(classifier, test, batch_size, screen, "testing float32")
+            measured = {"n": len(test), "float32": measure(rows_of(*tested))}
+        if int8:
+            files.append(INT8_FILE)
+            measured["int8"] = _int8(classifier, staged, model, held_out, test, tested, batch_size, screen)
         report = ExportReport(
             image_size=size,
             num_labels=model.config.num_labels,
             opset=opset,
-            files={name: (staged / name).stat().st_size for name in _files(int8)},
+            files={name: (staged / name).stat().st_size for name in files},
             agreement=agreement,
             calibration_temperature=vars(model.config).get("calibration_temperature"),
             versions={package: version(package) for package in PACKAGES},
@@ -144,26 +148,44 @@ def check_request(folder: Path, *, int8: bool, has_images: bool) -> None:
 
 
 def _int8(
+    classifier: OnnxClassifier,
     staged: Path,
     model: PreTrainedModel,
     held_out: Dataset,
     test: Dataset,
     float32: tuple[np.ndarray, np.ndarray],
     batch_size: int,
+    screen: Screen,
 ) -> QuantizedPart:
+    """
+    Write the int8 file, and measure it.
+
+    Args:
+        classifier ([`OnnxClassifier`]): The float32 file.
+        float32 (`tuple`): Its logits on the test images, and their labels.
+    """
     fitting, _ = split_held_out(len(held_out))  # the others may be needed for promises
     chosen = fitting[subset(len(fitting), RANGE_IMAGES, seed=0)].tolist()
-    layers = quantize(staged / FLOAT32_FILE, staged / INT8_FILE, _images(Subset(held_out, chosen), batch_size))
+    with screen.phase(f"writing the int8 file, with ranges of {len(chosen):,} images"):
+        layers = quantize(staged / FLOAT32_FILE, staged / INT8_FILE, _images(Subset(held_out, chosen), batch_size))
     quantized = OnnxClassifier(staged / INT8_FILE)
-    reference, labels = predict(OnnxClassifier(staged / FLOAT32_FILE), held_out, batch_size)
-    held = Predictions(reference, predict(quantized, held_out, batch_size)[0], labels)
+    reference, labels = _predict(classifier, held_out, batch_size, screen, "temperature of float32")
+    held = Predictions(reference, _predict(quantized, held_out, batch_size, screen, "temperature of int8")[0], labels)
     drift = drift_of(held)
-    tested = Predictions(float32[0], predict(quantized, test, batch_size)[0], float32[1])
+    tested = Predictions(float32[0], _predict(quantized, test, batch_size, screen, "testing int8")[0], float32[1])
     if drift.folded != 1.0:
         divide_logits(staged / INT8_FILE, drift.folded)
         _check_division(staged / INT8_FILE, Subset(test, range(min(len(test), 8))), tested.int8, drift.folded)
     thresholds = vars(model.config).get("prediction_set_thresholds")
-    return compared(tested, held, drift, thresholds, range_images=len(chosen), float_layers=layers)
+    with screen.phase("computing intervals"):
+        return compared(tested, held, drift, thresholds, range_images=len(chosen), float_layers=layers)
+
+
+def _predict(
+    classifier: OnnxClassifier, images: Dataset, batch_size: int, screen: Screen, label: str
+) -> tuple[np.ndarray, np.ndarray]:
+    with screen.phase(f"{label} on {len(images):,} images", len(images)) as bar:
+        return predict(classifier, images, batch_size, bar.update)
 
 
 def _agreement(network: nn.Module, classifier: OnnxClassifier, processor: Any, test: Dataset | None) -> Agreement:
@@ -211,7 +233,3 @@ def _move(staged: Path, folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
     for path in sorted(path for path in staged.rglob("*") if path.is_file()):
         path.replace(folder / path.relative_to(staged))
-
-
-def _files(int8: bool) -> Sequence[str]:
-    return (FLOAT32_FILE, INT8_FILE) if int8 else (FLOAT32_FILE,)

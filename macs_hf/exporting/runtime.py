@@ -54,13 +54,17 @@ class OnnxClassifier:
 
 
 def predict(
-    classifier: Callable[[np.ndarray], np.ndarray], dataset: Dataset, batch_size: int
+    classifier: OnnxClassifier,
+    dataset: Dataset,
+    batch_size: int,
+    count: Callable[[int], None] = lambda images: None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Logits and labels of a dataset of `pixel_values` and `labels`."""
+    """Logits and labels of a dataset of `pixel_values` and `labels`; `count` is told how many images are done."""
     logits, labels = [], []
     for images, classes in batches(dataset, batch_size):
         logits.append(classifier(images))
         labels.append(classes)
+        count(len(images))
     return np.concatenate(logits), np.concatenate(labels)
 
 

@@ -47,7 +47,12 @@ def test_version(capsys: pytest.CaptureFixture) -> None:
     assert capsys.readouterr().out == f"macs-hf {macs_hf.__version__}\n"
 
 
-@pytest.mark.parametrize("argv", [[], ["trian"], ["evaluate"], ["compare", "one"], ["push", "folder"]])
+def test_without_a_command_there_is_the_help(capsys: pytest.CaptureFixture) -> None:
+    assert main([]) == 2
+    assert "\ncommands:\n  train " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argv", [["trian"], ["evaluate"], ["compare", "one"], ["push", "folder"]])
 def test_incomplete_commands(argv: list[str], capsys: pytest.CaptureFixture) -> None:
     left(2, argv)
     assert capsys.readouterr().err.startswith("usage: macs-hf ")
@@ -57,7 +62,9 @@ def test_incomplete_commands(argv: list[str], capsys: pytest.CaptureFixture) -> 
 @pytest.mark.parametrize("value", ["0", "-4", "2.5", "many"])
 def test_sizes_that_cannot_be(option: str, value: str, capsys: pytest.CaptureFixture) -> None:
     left(2, ["evaluate", "model", "--dataset", "digits", f"{option}={value}"])
-    assert f"argument {option}: " in capsys.readouterr().err
+    usage, error = capsys.readouterr().err.splitlines()
+    assert usage == "usage: macs-hf evaluate MODEL --dataset DATASET [OPTIONS]"
+    assert error == f"macs-hf evaluate: error: argument {option}: {value!r} is not a whole number of at least 1"
 
 
 @pytest.mark.parametrize("words", LIGHT)

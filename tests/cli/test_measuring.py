@@ -142,7 +142,7 @@ def test_a_gallery_that_is_published_but_not_made(folder: Path, capsys: pytest.C
     assert run(folder, "calibrate", "--publish_gallery") == 2
     assert "say how many images, with --gallery" in capsys.readouterr().err
     assert run(folder, "evaluate", "--gallery", "0") == 2
-    assert "argument --gallery: 0 is below 1" in capsys.readouterr().err
+    assert "argument --gallery: '0' is not a whole number" in capsys.readouterr().err
 
 
 def test_training_says_before_it_starts_which_test_images_it_will_see(

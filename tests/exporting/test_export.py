@@ -170,9 +170,22 @@ def test_the_command_exports_a_folder(tmp_path: Path, capsys: pytest.CaptureFixt
     report = ExportReport.load(tmp_path / "out")
     assert (report.model, report.dataset, report.n) == ("model", "digits", 450)
     assert report.int8.drift.low < 1.1 and report.int8.drift.high > 0.9 and temperature_sentence(report) in out
-    assert f"{report.int8.published.metrics['nll'].value:.4f} [" in out
+    assert f"{report.int8.published.metrics['nll'].value:.3f} [" in out
     assert str(tmp_path) not in (tmp_path / "out" / "README.md").read_text()
-    assert str(tmp_path / "out" / "onnx/model_quantized.onnx") in out
+    header, work, results = out.split("\n\n")[:3]
+    assert "digits, 10 classes: 135 train (a tenth, split off) images, 450 test images" in header
+    assert work.splitlines() == [
+        "writing the float32 file",
+        "comparing it with PyTorch",
+        "testing float32 on 450 images",
+        "writing the int8 file, with ranges of 135 images",
+        "temperature of float32 on 135 images",
+        "temperature of int8 on 135 images",
+        "testing int8 on 450 images",
+        "computing intervals",
+    ]
+    assert results == "model as ONNX on digits, test (n = 450)"
+    assert f"The files are in {tmp_path / 'out'}:\n  onnx/model.onnx, onnx/model_quantized.onnx, " in out
 
 
 @pytest.mark.parametrize(
@@ -180,6 +193,9 @@ def test_the_command_exports_a_folder(tmp_path: Path, capsys: pytest.CaptureFixt
     [
         (["--int8"], "--int8 needs images"),
         ([], "holds files that are no earlier export"),
+        (["--split", "test"], "--split does nothing without images to measure on: name them with --dataset"),
+        (["--skip_bad_images"], "--skip_bad_images does nothing without images"),
+        (["--dataset", "digits", "--calibration_split", "validation"], "--calibration_split is for the int8 file"),
     ],
 )
 def test_the_command_refuses_before_it_loads(

@@ -33,7 +33,6 @@ def arguments() -> str:
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {
         "headline": study.headline,
-        "step": measurements.step,
         "methods": methods,
         "results": study.results,
     },

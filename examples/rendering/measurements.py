@@ -37,8 +37,6 @@ TIMED = {
 }
 # The network and the batches that README speaks of: those of the study.
 CONTROL = "Trainer_again"
-STEPS = ("macs", "recommended", "label_smoothing", "mixup", "augmix")
-USUAL = "tf_efficientnet_lite0, batch 32"
 
 
 def demo() -> str:
@@ -94,22 +92,6 @@ def training_cost() -> str:
         "smaller differences mean nothing:"
     )
     return "\n".join([text, "", *rows])
-
-
-def step() -> str:
-    """The time of a step of a few methods on the study's network, with the size of the batches."""
-    found = load("training")
-    model, size = found["models"][USUAL], found["settings"]["image_size"]
-    cells = []
-    for name in STEPS:
-        low, high = model["time_ratio_interval"][name]
-        cells.append(f"{TIMED[name]} {model['time_ratio'][name]:.2f} [{low:.2f}, {high:.2f}]")
-    network, _, batch = USUAL.partition(", batch ")
-    return (
-        f"Time of a training step as a multiple of that of plain `Trainer` (`{network}` at {size} pixels, batches of "
-        f"{batch}, one CPU thread, 95 % intervals): {', '.join(cells)}. It depends on the network and the batch size "
-        "([docs/cost.md](docs/cost.md))."
-    )
 
 
 def sharding() -> str:

@@ -84,7 +84,8 @@ def headline() -> str:
             lines.append(f"| {text} | " + " | ".join(cells) + f" | {_step_time(grid, label):.2f} |")
     note = (
         "*Corrupted* is the mean over 15 kinds of noise, blur, weather and digital corruption. NLL, the negative "
-        "log-likelihood, says how good the probabilities are: lower is better. Each model has its temperature."
+        "log-likelihood, says how good the probabilities are: lower is better. Each model has its temperature. "
+        "Times are multiples of that of plain `Trainer`, for batches of 32 ([docs/cost.md](docs/cost.md))."
     )
     picture = "![Accuracy, robustness and likelihood of each method](model_cards/study/methods.png)"
     return "\n".join([sentence, "", *lines, "", note, "", picture])

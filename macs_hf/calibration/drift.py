@@ -16,7 +16,7 @@ from scipy import stats
 from torch import Tensor
 
 from .inputs import ArrayLike, checked_samples, chunks
-from .temperature import fit_temperature_report
+from .temperature import find_temperature
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def temperature_drift(model_logits: ArrayLike, copy_logits: ArrayLike, labels: A
     fits, influences = [], []
     for logits in (model_logits, copy_logits):
         logits, classes = checked_samples(logits, labels)
-        fit = fit_temperature_report(logits, classes)
+        fit = find_temperature(logits, classes)
         if fit.reason is not None:
             return TemperatureDrift(1.0, 1.0, 1.0, fit.num_samples, fit.reason)
         fits.append(fit)

@@ -87,7 +87,21 @@ def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> TemperatureF
 
         standard error of log T = sqrt(mean s_i^2 / n) / c,   and of T: T times that.
     """
-    logits, labels = checked_samples(logits, labels)
+    fit = find_temperature(*checked_samples(logits, labels))
+    if fit.reason is not None:
+        logger.warning("temperature stays 1.0: %s", fit.reason)
+    elif fit.confidence_shift >= LARGE_SHIFT:
+        wanted = samples_wanted(fit.num_samples, fit.confidence_shift)
+        logger.warning(
+            "temperature %.3f is uncertain: its standard error with %d samples, %.3f, moves the mean confidence by "
+            "%.1f points. About %d samples would keep that below one point.",
+            *(fit.temperature, fit.num_samples, fit.standard_error, 100 * fit.confidence_shift, wanted),
+        )
+    return fit
+
+
+def find_temperature(logits: Tensor, labels: Tensor) -> TemperatureFit:
+    """[`fit_temperature_report`] of checked samples, without a word: for a temperature that nobody is going to use."""
     num_samples = len(labels)
 
     @functools.cache
@@ -97,7 +111,6 @@ def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> TemperatureF
     nll_before = at(0.0).nll
 
     def unfitted(reason: str) -> TemperatureFit:
-        logger.warning("temperature stays 1.0: %s", reason)
         return TemperatureFit(1.0, reason, num_samples, nll_before, nll_before)
 
     if num_samples < MIN_SAMPLES:
@@ -118,13 +131,6 @@ def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> TemperatureF
     best = at(log_temperature)
     temperature = math.exp(log_temperature)
     error = math.sqrt(best.squared_slope / num_samples) / best.curvature
-    shift = abs(best.confidence_slope) * error
-    if shift >= LARGE_SHIFT:
-        logger.warning(
-            "temperature %.3f is uncertain: its standard error with %d samples, %.3f, moves the mean confidence by "
-            "%.1f points. About %d samples would keep that below one point.",
-            *(temperature, num_samples, temperature * error, 100 * shift, samples_wanted(num_samples, shift)),
-        )
     return TemperatureFit(
         temperature=temperature,
         reason=None,
@@ -132,7 +138,7 @@ def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> TemperatureF
         nll_before=nll_before,
         nll_after=best.nll,
         standard_error=temperature * error,
-        confidence_shift=shift,
+        confidence_shift=abs(best.confidence_slope) * error,
     )
 
 

@@ -51,3 +51,14 @@ def test_different_samples_are_refused(real_logits: tuple[np.ndarray, np.ndarray
     logits, labels = real_logits
     with pytest.raises(ValueError, match="labels of shape"):
         temperature_drift(logits[:300], logits[:200], labels[:300])
+
+
+def test_only_the_ratio_matters_however_uncertain_the_temperatures_are(
+    real_logits: tuple[np.ndarray, np.ndarray], caplog: pytest.LogCaptureFixture
+) -> None:
+    logits, labels = (part[:120] for part in real_logits)
+    fit_temperature(logits, labels)
+    assert "is uncertain" in caplog.text
+    caplog.clear()
+    assert temperature_drift(logits, logits, labels).reason is None
+    assert not caplog.text

@@ -172,7 +172,7 @@ INPUT = [
     ("!frobnicate", "invalid choice: 'frobnicate'"),
     ("!evaluate", "the following arguments are required: MODEL, --dataset"),
     ("!evaluate model", "the following arguments are required: --dataset"),
-    ("!compare run", "two runs are compared as `A B`"),
+    ("!compare run", "name two runs, as in `A B`"),
     ("!push run", "the following arguments are required: REPO"),
     # Measuring
     ("evaluate --batch_size 0", "argument --batch_size: '0' is not a whole number of at least 1"),

@@ -92,8 +92,8 @@ def test_a_run_twice_on_a_side_and_a_lone_run_are_refused(tmp_path: Path, capsys
     good, poor = (str(saved(tmp_path / name, 2.0, 4)) for name in ("good", "poor"))
     for words, message in (
         ([good, f"{good}/../good", "--versus", poor], "A run is named twice on one side"),
-        ([good, poor, good], "several a side as `A0 A1 --versus B0 B1`"),
-        ([good], "two runs are compared as `A B`"),
+        ([good, poor, good], "several seeds of both sides, as in `A0 A1 --versus B0 B1`"),
+        ([good], "name two runs, as in `A B`"),
     ):
         with pytest.raises(SystemExit) as left:
             main(["compare", *words])

@@ -335,7 +335,7 @@ def test_a_digest_shows_the_means_and_the_claims(tmp_path: Path) -> None:
     save_cell(fake_run(MACS, 1, 0.4), tmp_path / f"{MACS.name}-seed1")
     render(grid, by_setting(load_runs(tmp_path)), [], {}, tmp_path / "results")
     row = claims_table(tmp_path / "results").splitlines()[5]
-    assert row.endswith("| **not decided**, more than 100 seeds |")
+    assert row.endswith("| **not decided**, would need more than 100 seeds |")
 
 
 def test_the_figure_of_methods_shows_every_seed_and_the_mean() -> None:

@@ -1,7 +1,11 @@
 """What the model card says of a model's guarantees: what is promised, and what came true on the test images."""
 
+import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
+
+from scipy import stats
 
 from ..metrics.measurement import wilson
 from ..report.corruption_names import SEVERITIES
@@ -26,6 +30,7 @@ def guarantee_variables(guarantees: Guarantees) -> dict[str, Any]:
         "n": guarantees.num_guarantee,
         "level": level,
         "shown_level": None if level is None else _level(level),
+        "usual": None if level is None else _usual_coverage(level, guarantees.num_guarantee),
         "corrupted": corrupted,
         "sets": [_set_cells(promise, guarantees, corrupted) for promise in sets],
         "answers": [_answer_cells(promise, corrupted) for promise in answers if promise.threshold is not None],
@@ -33,6 +38,13 @@ def guarantee_variables(guarantees: Guarantees) -> dict[str, Any]:
         "answer_level": next((promise.accuracy for promise in answers if promise.threshold is not None), None),
         "delta": answers[0].delta if answers else None,
     }
+
+
+def _usual_coverage(level: float, n: int) -> str:
+    """Between which shares 95 % of all models lie whose sets come from `n` samples: a beta distribution."""
+    rank = math.ceil((n + 1) * Fraction(str(level)))
+    low, high = stats.beta.ppf([0.025, 0.975], rank, n + 1 - rank)
+    return f"{100 * low:.1f} to {100 * high:.1f} %"
 
 
 def risk_coverage_variables(found: RiskCoverage) -> dict[str, str] | None:

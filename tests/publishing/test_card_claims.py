@@ -1,7 +1,10 @@
 """What the card may claim: only what was measured beyond chance, and what was promised."""
 
+import math
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from macs_hf.metrics import wilson
@@ -145,9 +148,20 @@ def test_calibration_under_corruption_is_compared_with_the_same_images_and_its_n
 
 def test_approximate_promises_are_called_so() -> None:
     exact = model_card(replace(REPORT, guarantees=replace(REPORT.guarantees, exact=True)), SETTINGS).text
-    assert "that fitted nothing else." in exact and "approximate" not in exact
+    assert "that were used for nothing else." in exact and "approximate" not in exact
     approximate = model_card(REPORT, SETTINGS).text
     assert "**the promise is approximate**" in approximate and "approximately, as above" in approximate
+
+
+def test_a_card_says_how_far_a_model_may_miss_the_promise() -> None:
+    """The threshold is an order statistic of n scores, so the coverage is one of n uniform numbers."""
+    generator = np.random.default_rng(0)
+    covered = np.sort(generator.random((20_000, 200)), axis=1)[:, math.ceil(201 * 0.9) - 1]
+    low, high = 100 * np.quantile(covered, [0.025, 0.975])
+    text = model_card(REPORT, SETTINGS).text
+    stated = re.search(r"that promise 90 % usually reach\s+(\S+) to (\S+) %", text)
+    assert REPORT.guarantees.num_guarantee == 200
+    assert (float(stated[1]), float(stated[2])) == pytest.approx((low, high), abs=0.15)
 
 
 def test_the_lowest_class_is_not_one_of_a_few_images() -> None:

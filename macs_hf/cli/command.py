@@ -16,18 +16,19 @@ def running(name: str, options: argparse.Namespace) -> Iterator[None]:
     with plain_errors(f"macs-hf {name}", vars(options)):
         refuse_secrets(vars(options))
         refuse_nul(vars(options))
-        _refuse_empty(vars(options))
+        refuse_empty(vars(options))
         from ..hub.client import limit_waiting
 
         limit_waiting()
         yield
 
 
-def _refuse_empty(options: Mapping[str, Any]) -> None:
+def refuse_empty(options: Mapping[str, Any]) -> None:
     """A variable of the shell that is not set would silently mean another folder, or no push."""
     for name, value in options.items():
-        if isinstance(value, str) and not value.strip():
-            raise ValueError(f"{name}={value!r} is empty. Name something, or leave it out.")
+        for word in value if isinstance(value, list) else [value]:
+            if isinstance(word, str) and not word.strip():
+                raise ValueError(f"{name}={word!r} is empty. Name something, or leave it out.")
 
 
 def positive(text: str) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..disk.terminal_text import printable
+from .command import refuse_empty
 from .errors import plain_errors
 
 
@@ -18,6 +19,7 @@ def main(argv: list[str]) -> int:
     if options.versus is None and len(options.runs) != 2:
         parser.error("name two runs, as in `A B`, or several seeds of both sides, as in `A0 A1 --versus B0 B1`")
     with plain_errors("macs-hf compare"):
+        refuse_empty(vars(options))
         from ..evaluation.comparison import comparison_table
 
         a, b = (options.runs[:1], options.runs[1:]) if options.versus is None else (options.runs, options.versus)

@@ -31,12 +31,12 @@ def check_push_access(
     Returns:
         `str`: the full id.
     """
-    if constants.HF_HUB_OFFLINE:
-        raise ConnectionError(f"{repo_id!r} cannot be pushed to while HF_HUB_OFFLINE=1. Unset it, or do not push.")
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
         raise ValueError(f"{repo_id!r} cannot be pushed to: {error} Name it user/name (hub_model_id).") from None
+    if constants.HF_HUB_OFFLINE:
+        raise ConnectionError(f"{repo_id!r} cannot be pushed to while HF_HUB_OFFLINE=1. Unset it, or do not push.")
     asked = (constants.ENDPOINT, private, revision, token or get_token())
     if (repo_id, *asked) not in _granted:
         full_id = _open(repo_id, private, revision, token)

@@ -172,6 +172,7 @@ INPUT = [
     ("!frobnicate", "invalid choice: 'frobnicate'"),
     ("!evaluate", "the following arguments are required: MODEL, --dataset"),
     ("!evaluate model", "the following arguments are required: --dataset"),
+    ("!compare '' run", "runs='' is empty"),
     ("!compare run", "name two runs, as in `A B`"),
     ("!push run", "the following arguments are required: REPO"),
     # Measuring

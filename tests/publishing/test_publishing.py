@@ -358,6 +358,8 @@ def test_pushing_offline_or_to_nobody(hub: HubServer, monkeypatch: pytest.Monkey
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ConnectionError, match=r"HF_HUB_OFFLINE=1. Unset it"):
         check_push_access("alice/pets")
+    with pytest.raises(ValueError, match=r"'alice//pets' cannot be pushed to: .* Name it user/name"):
+        check_push_access("alice//pets")
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_best_checkpoints_have_cards() -> None:
         assert f"{100 * run.report.after.metrics['accuracy'].value:.2f} %" in (folder / "README.md").read_text()
         carded, stored = EvaluationReport.load(folder / "evaluation.json").after.metrics, run.report.after.metrics
         values = [{name: interval.value for name, interval in part.items()} for part in (carded, stored)]
-        assert values[0] == pytest.approx(values[1], rel=2e-5)
+        assert values[0] == pytest.approx(values[1], rel=1e-4)  # stored in five digits
 
 
 def test_the_picture_of_methods_has_the_cost_of_a_step_for_each() -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rendering import app_cost, grid_cost, measurements, promises, study
+from rendering import app_cost, few_images, grid_cost, measurements, promises, readme_results, study
 
 import macs_hf
 
@@ -32,17 +32,17 @@ def arguments() -> str:
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {
-        "headline": study.headline,
+        "headline": readme_results.headline,
         "methods": methods,
-        "results": study.results,
+        "results": readme_results.results,
     },
     "docs/training.md": {"arguments": arguments, "sharding": measurements.sharding},
     "docs/study.md": {
         "finetuning": study.finetuning,
         "search": study.search,
-        "findings": study.findings,
-        "more": study.more,
-        "few_images": study.few_images,
+        "findings": few_images.findings,
+        "more": few_images.more,
+        "few_images": few_images.few_images,
     },
     "docs/measuring.md": {
         "coverage": promises.coverage,

@@ -1,101 +1,13 @@
 """What the study and the search found, from their tables in model_cards."""
 
-import csv
 import json
-from collections.abc import Callable
-from pathlib import Path
 
-from reproduction.aggregate import RECORD_FILE, by_setting, estimated, load_runs
-from reproduction.digest import claims_table, estimate_text, main_table
-from reproduction.grid import Grid, cells_of, load_grid, settings_of
+from reproduction.aggregate import RECORD_FILE
+from reproduction.digest import claims_table, main_table
+from reproduction.grid import cells_of, load_grid
 from reproduction.quantities import METRICS
 
-
-ROOT = Path(__file__).parents[2]
-CARDS = ROOT / "model_cards"
-FAMILIES = ("macs", "control", "recommended")
-HEADLINE = {
-    "accuracy": "accuracy, %",
-    "mean15": "accuracy, corrupted, %",
-    "nll_after": "NLL",
-    "corrupted_nll": "NLL, corrupted",
-}
-CONTROL = "two_view_ce, consistency_fraction=0.25, perturbation_space=pixel"
-TRAINED_WITH = {
-    "ce": "`ce`, cross-entropy",
-    "macs": "`macs`, the paper's method",
-    "two_view_ce": "cross-entropy on the images that `macs` sees",
-    "recommended": "**`recommended`**",
-    CONTROL: "cross-entropy on the images that `recommended` sees",
-    "macs_pixel, consistency_fraction=0.25": "`macs_pixel` on a quarter of the images",
-}
-NOTES = {
-    "macs minus two_view_ce": "**`macs` is not better than its control**: the robustness comes from training on "
-    "perturbed images, which `two_view_ce` does at the same cost. ",
-    f"recommended minus {CONTROL}": "**`recommended` is better than its control**: on a quarter of the images, "
-    "the consistency term does more than cross-entropy. ",
-}
-MORE = {
-    "Under corruption and after the temperature, MaCS is better calibrated than cross-entropy.": [
-        ("macs", "ce", "corrupted_ece"),
-        ("macs", "ce", "corrupted_nll"),
-    ],
-    "Under corruption it is more accurate than label smoothing.": [("macs", "label_smoothing", "mean15")],
-    "On clean images it is worse than MixUp in likelihood, after the temperature; under corruption it is better.": [
-        ("macs", "mixup", "nll_after"),
-        ("macs", "mixup", "corrupted_nll"),
-    ],
-    "After the temperature, the margin term adds nothing to consistency that these runs could show.": [
-        ("macs", "consistency_only", "nll_after"),
-        ("macs", "consistency_only", "corrupted_nll"),
-        ("macs", "consistency_only", "mean15"),
-    ],
-    "The margin term lowers the confidence.": [
-        ("macs", "ce", "confidence"),
-        ("macs", "consistency_only", "confidence"),
-    ],
-    "Logits shrink; the paper says that they grow.": [("macs", "ce", "logit_norm")],
-}
-
-
-def headline() -> str:
-    """What a user gains, in a sentence, a short table and a picture."""
-    grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
-    groups = by_setting(load_runs(CARDS / "study"))
-    rows = {row.label: row for row in settings_of(grid, "finetuning") if row.label in TRAINED_WITH}
-    means = {
-        (name, metric): estimated(groups, rows[name], metric).mean
-        for name in ("ce", "recommended")
-        for metric in ("accuracy", "mean15")
-    }
-    sentence = (
-        "EfficientNet-Lite0, pretrained on ImageNet and fine-tuned on 4,000 CIFAR-10 images, classifies "
-        f"{means['ce', 'mean15']:.1f} % of corrupted test images correctly with plain cross-entropy, and "
-        f"**{means['recommended', 'mean15']:.1f} % with the method `recommended`**. On clean images the two are "
-        f"about as accurate ({means['ce', 'accuracy']:.1f} and {means['recommended', 'accuracy']:.1f} %), and a "
-        f"training step takes {_step_time(grid, 'recommended'):.2f} times as long. Means ± standard deviations over "
-        f"{len(grid.seeds)} seeds, 10,000 test images ([docs/study.md](docs/study.md)):"
-    )
-    lines = ["| trained with | " + " | ".join(HEADLINE.values()) + " | time of a step |"]
-    lines.append("| --- |" + " --- |" * (len(HEADLINE) + 1))
-    for label, text in TRAINED_WITH.items():
-        if len(groups.get(rows[label], ())) == len(grid.seeds):
-            cells = (estimate_text(estimated(groups, rows[label], name), METRICS[name].decimals) for name in HEADLINE)
-            lines.append(f"| {text} | " + " | ".join(cells) + f" | {_step_time(grid, label):.2f} |")
-    note = (
-        "*Corrupted* is the mean over 15 kinds of noise, blur, weather and digital corruption. NLL, the negative "
-        "log-likelihood, says how good the probabilities are: lower is better. Each model has its temperature. "
-        "Times are multiples of that of plain `Trainer`, for batches of 32 ([docs/cost.md](docs/cost.md))."
-    )
-    picture = "![Accuracy, robustness and likelihood of each method](model_cards/study/methods.png)"
-    return "\n".join([sentence, "", *lines, "", note, "", picture])
-
-
-def _step_time(grid: Grid, label: str) -> float:
-    """Time of a training step compared with plain `Trainer`, from the benchmark that the study's figure names."""
-    cost = grid.figures["methods"]["cost"]
-    times = json.loads((CARDS / "benchmarks" / "training.json").read_text())["models"][cost["model"]]
-    return times["time_ratio"][cost["methods"][label]]
+from .differences import CARDS, ROOT, claims_of, numbers
 
 
 def finetuning() -> str:
@@ -115,129 +27,16 @@ def finetuning() -> str:
 
 def conditions() -> str:
     """What the recipe that the search chose had to show on other seeds, and what became of it."""
-    claims = [row for row in _claims() if row["family"] == "recommended" or row["pair"] == "recommended over ce"]
+    claims = [
+        row for row in claims_of("study") if row["family"] == "recommended" or row["pair"] == "recommended over ce"
+    ]
     rows = ["| condition | found | outcome |", "| --- | --- | --- |"]
     for row in claims:
         where = f" ({row['model']})" if row["metric"] == "overhead" else ""
-        found = f"{METRICS[row['metric']].title}{where}, `{row['pair']}`: {_numbers(row)}"
+        found = f"{METRICS[row['metric']].title}{where}, `{row['pair']}`: {numbers(row)}"
         rows.append(f"| {row['claim']} | {found} | {row['outcome']} |")
     text = "**What `recommended` has to show**, on seeds that the search did not use:"
     return "\n".join([text, "", *rows])
-
-
-def results() -> str:
-    """What became of the claims about MaCS and the recommended recipe, with how many runs."""
-    pairs = {
-        "macs minus ce": "`macs` minus `ce`",
-        "macs minus two_view_ce": "`macs` minus its control",
-        "recommended minus ce": "`recommended` minus `ce`",
-        f"recommended minus {CONTROL}": "`recommended` minus its control",
-    }
-    metrics = ("accuracy", "mean15", "nll_after", "corrupted_nll")
-    claims = [row for row in _claims() if row["family"] in FAMILIES]
-    found = {(row["metric"], row["pair"]): row for row in claims if row["dataset"] == "cifar10"}
-    shown = [pair for pair in pairs if any((metric, pair) in found for metric in metrics)]
-    grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
-    text = (
-        "Fine-tuning a pretrained network: differences with 95 % intervals over seeds and test images. The range in "
-        "the second column was fixed before the first run. A claim *held* if the whole interval lies in that range, "
-        "corrected for the number of claims. The control of a method is cross-entropy on the same perturbed images."
-    )
-    lines = [text, "", "| | claimed | " + " | ".join(pairs[pair] for pair in shown) + " |"]
-    lines.append("| --- | --- |" + " --- |" * len(shown))
-    for metric in metrics:
-        cells = [_claimed(grid, metric), *(_difference_cell(found.get((metric, pair))) for pair in shown)]
-        lines.append(f"| {METRICS[metric].title} | " + " | ".join(cells) + " |")
-    finished = len(list((CARDS / "study").glob(f"*/{RECORD_FILE}")))
-    runs = f"{finished} of {len(cells_of(grid))} runs of the study are finished"
-    note = ""
-    outcomes = {pair: {row["outcome"] for row in claims if row["pair"] == pair} for pair in NOTES}
-    for pair, wanted in zip(NOTES, (False, True), strict=True):
-        note += NOTES[pair] if outcomes[pair] and ("held" in outcomes[pair]) == wanted else ""
-    done = all(int(found[key]["n"]) == len(grid.seeds) for key in found if key[1] in shown)
-    if done:
-        note += f"These methods have all {len(grid.seeds)} seeds that were planned; {runs}. "
-    else:
-        note += f"**This is an interim look**: {len(grid.seeds)} seeds are planned, and {runs}. "
-    note += "Claims about other data and methods share the error rate of some of these, so verdicts may still change."
-    return "\n".join([*lines, "", note, "", _fashion(grid)])
-
-
-def _fashion(grid: Grid) -> str:
-    """The second dataset in a sentence."""
-    groups = by_setting(load_runs(CARDS / "study"))
-    rows = [row for row in settings_of(grid, "fashion") if row in groups]
-    means = {metric: [estimated(groups, row, metric).mean for row in rows] for metric in ("mean15", "accuracy")}
-    corrupted, clean = (
-        ", ".join(f"{mean:.1f} % with `{row.label}`" for row, mean in zip(rows, means[metric], strict=True))
-        for metric in ("mean15", "accuracy")
-    )
-    seeds = min(len(groups[row]) for row in rows)
-    return f"Fashion-MNIST, {seeds} seeds: accuracy under corruption {corrupted}; on clean images {clean}."
-
-
-def _claims() -> list[dict[str, str]]:
-    """Those of the study for which there are runs."""
-    with (CARDS / "study" / "claims.csv").open(newline="", encoding="utf-8") as file:
-        return [row for row in csv.DictReader(file) if row["low"]]
-
-
-def _claimed(grid: Grid, metric: str) -> str:
-    """The range that every claim of the families about a metric names."""
-    (claimed,) = {tuple(c["range"]) for c in grid.claims if c.get("family") in FAMILIES and c["metric"] == metric}
-    low, high = claimed
-    return f"above {low:g}" if high is None else f"below {high:g}"
-
-
-def _difference_cell(row: dict[str, str] | None) -> str:
-    return "-" if row is None else f"{_numbers(row)}, {row['outcome']}"
-
-
-def _numbers(row: dict[str, str]) -> str:
-    """A difference with its sign, or a ratio, and its interval."""
-    sign = "" if row["metric"] == "overhead" else "+"
-    numbers = (float(row[name]) for name in ("difference", "low", "high"))
-    value, low, high = (f"{number:{sign}.{METRICS[row['metric']].decimals}f}" for number in numbers)
-    return f"{value} [{low}, {high}]"
-
-
-def findings() -> str:
-    """The decided and undecided differences between MaCS and the others, as a list."""
-    return _claim_lines("few_images", lambda row: row["model"] == "small" and int(row["n"]) > 2)
-
-
-def _claim_lines(folder: str, wanted: Callable[[dict[str, str]], bool]) -> str:
-    with (CARDS / folder / "claims.csv").open(newline="", encoding="utf-8") as file:
-        claims = [row for row in csv.DictReader(file) if wanted(row) and row["low"]]
-    lines = []
-    for row in claims:
-        metric = METRICS[row["metric"]]
-        numbers = (float(row[name]) for name in ("difference", "low", "high"))
-        value, low, high = (f"{number:+.{metric.decimals}f}" for number in numbers)
-        lines.append(
-            f"- {metric.title}, `{row['pair']}`: {value} [{low}, {high}]; {row['claim']}: **{row['outcome']}**"
-        )
-    return "\n".join(lines)
-
-
-def more() -> str:
-    """What the rows say beyond the claims, each sentence with the differences that it rests on."""
-    with (CARDS / "few_images" / "comparisons.csv").open(newline="", encoding="utf-8") as file:
-        found = {
-            (row["setting"], row["minus"], row["metric"]): row
-            for row in csv.DictReader(file)
-            if row["table"] == "more"
-        }
-    lines = []
-    for sentence, pairs in MORE.items():
-        shown = []
-        for pair in pairs:
-            row, metric = found[pair], METRICS[pair[2]]
-            numbers = (f"{float(row[name]):+.{metric.decimals}f}" for name in ("value", "low", "high"))
-            value, low, high = numbers
-            shown.append(f"{metric.title}, `{pair[0]} minus {pair[1]}`: {value} [{low}, {high}]")
-        lines.append(f"- {sentence} {'; '.join(shown)}.")
-    return "\n".join(lines)
 
 
 def search() -> str:
@@ -259,21 +58,3 @@ def search() -> str:
         f"{last['epochs']} epochs each, on 1,000 validation images, NLL after the temperature:"
     )
     return "\n".join([text, "", *rows])
-
-
-def few_images() -> str:
-    """The runs with few images in short, with their figure and claims."""
-    folder = CARDS / "few_images"
-    grid = load_grid(ROOT / "examples" / "configs" / "few_images.yaml")
-    runs = len(list(folder.glob(f"*/{RECORD_FILE}")))
-    settings = grid.models["small"]
-    text = (
-        f"{grid.tables['core'].title}, {settings['num_train_epochs']} epochs; mean ± standard deviation over seeds. "
-        f"Corruptions on {grid.settings['corruption_samples']} fixed test images, everything else on all 10,000:"
-    )
-    links = (
-        f"All {runs} runs: [tables with intervals](../model_cards/few_images/tables.md), "
-        "[reports](../model_cards/few_images), [settings](../examples/configs/few_images.yaml)."
-    )
-    picture = "![Accuracy, robustness and cost of each method](../model_cards/few_images/methods.png)"
-    return "\n\n".join([text, main_table(grid, "core", folder), picture, claims_table(folder), links])

@@ -5,12 +5,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from macs_hf.metrics.ece import bin_score
 from macs_hf.report.corruption_rows import ImageScore
 from macs_hf.report.corruption_table import CORRUPTIONS, FAMILIES, STANDARD_15
 from macs_hf.report.evaluation import EvaluationReport
 from macs_hf.report.rows import SampleRows
 
 from .grid import Setting
+
+
+# Ours is an approximation where the original textures are missing.
+NO_FROST = tuple(name for name in STANDARD_15 if name != "frost")
 
 
 class Run(NamedTuple):
@@ -60,7 +67,7 @@ def _fitted(name: str) -> Callable[[Run], float | None]:
 
 def _corrupted(title: str, *names: str, score: ImageScore = "accuracy") -> Metric:
     """Accuracy in percent, or NLL, as mean over groups of corruptions."""
-    groups = FAMILIES | {"mean15": STANDARD_15, "mean19": CORRUPTIONS}
+    groups = FAMILIES | {"mean15": STANDARD_15, "mean19": CORRUPTIONS, "no_frost": NO_FROST}
     wanted = tuple(groups[name] for name in names)
 
     def find(run: Run) -> float | None:
@@ -79,8 +86,23 @@ def _corrupted_ece(run: Run) -> float | None:
     return None if table is None else table.mean(STANDARD_15, "scaled_ece")
 
 
-def _confidence(run: Run) -> float | None:
-    return None if run.rows_before is None else float(run.rows_before.confidence.mean())
+def _confidence(run: Run) -> float:
+    bins = run.report.before.bins
+    return float(np.average(bins.confidence, weights=bins.count))
+
+
+def _debiased_ece(run: Run) -> float | None:
+    """From the bins of the reliability diagram, so of runs too whose rows were not kept."""
+    if run.report.after is None:
+        return None
+    count, confidence, accuracy = (
+        np.array(getattr(run.report.after.bins, name)) for name in ("count", "confidence", "accuracy")
+    )
+    return float(bin_score(count, count * confidence, count * accuracy, debiased=True))
+
+
+def _ranking(name: str) -> Callable[[Run], float | None]:
+    return lambda run: None if run.report.risk_coverage is None else getattr(run.report.risk_coverage, name).value
 
 
 def _analysed(name: str) -> Callable[[Run], float | None]:
@@ -101,12 +123,16 @@ METRICS: dict[str, Metric] = {
     "ece_after": Metric("ECE after T, %", 2, True, _measured("ece", "after"), 100, compared="ece"),
     "nll_after": Metric("NLL after T", 3, True, _measured("nll", "after"), column="nll"),
     "brier_after": Metric("Brier after T", 3, True, _measured("brier", "after"), column="brier"),
+    "debiased_ece_after": Metric("debiased ECE after T, %", 2, True, _debiased_ece, 100, compared="debiased_ece"),
+    "aurc": Metric("AURC, %", 2, True, _ranking("aurc"), 100, compared="aurc"),
+    "excess_aurc": Metric("excess AURC, %", 2, True, _ranking("excess_aurc"), 100, compared="excess_aurc"),
     "temperature": Metric("T", 2, None, _fitted("value")),
     "validation_nll": Metric("NLL on validation", 3, True, _fitted("nll_before")),
     "validation_nll_after": Metric("NLL on validation, after T", 3, True, _fitted("nll_after")),
     "mean15": _corrupted("mean of 15 corruptions, %", "mean15"),
     "mean19": _corrupted("mean of 19 corruptions, %", "mean19"),
     "corrupted_nll": _corrupted("NLL under 15 corruptions, after T", "mean15", score="scaled_nll"),
+    "no_frost": _corrupted("mean without frost, %", "no_frost"),
     "corrupted_ece": Metric("ECE under 15 corruptions, after T, %", 2, True, _corrupted_ece, 100),
     "confidence": Metric("mean confidence, %", 2, None, _confidence, 100, column="confidence", before=True),
     "noise": _corrupted("noise, %", "noise"),

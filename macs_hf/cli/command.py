@@ -8,6 +8,7 @@ from typing import Any
 from ..disk.secrets import refuse_secrets
 from ..disk.terminal_text import refuse_nul
 from .errors import plain_errors
+from .memory import keep_freed_memory
 
 
 @contextmanager
@@ -20,6 +21,7 @@ def running(name: str, options: argparse.Namespace) -> Iterator[None]:
         from ..hub.client import limit_waiting
 
         limit_waiting()
+        keep_freed_memory()
         yield
 
 

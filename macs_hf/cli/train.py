@@ -45,6 +45,7 @@ from .errors import ends_on_signals, plain_errors
 from .folders import check_launch, check_output_dir, folder_name
 from .header import header_of_training, show_header
 from .library_output import bars_of_datasets, screen_of
+from .memory import keep_freed_memory
 from .optional_steps import gallery, unknown_images
 from .results import model_of, show_files, show_next, show_results
 from .train_arguments import ARGUMENTS, PROGRAM, ScriptArguments, parse
@@ -80,6 +81,8 @@ def main(argv: list[str] | None = None) -> int:
         script, args = parse(argv)
         check_ends_calibrated(args)
         limit_waiting()
+        if args.device.type == "cpu":
+            keep_freed_memory()
         check_output_dir(args.output_dir, script.model, script.dataset)
         with (
             locked_folder(args.output_dir, hold=args.process_index == 0),

@@ -1,0 +1,63 @@
+"""What the runs with few images found, from their tables in model_cards."""
+
+from reproduction.aggregate import RECORD_FILE
+from reproduction.digest import claims_table, main_table
+from reproduction.grid import load_grid
+from reproduction.quantities import METRICS
+
+from .differences import CARDS, ROOT, claims_of, noted, numbers
+
+
+MORE = {
+    "Under corruption and after the temperature, MaCS is better calibrated than cross-entropy.": [
+        ("macs", "ce", "corrupted_ece"),
+        ("macs", "ce", "corrupted_nll"),
+    ],
+    "Under corruption it is more accurate than label smoothing.": [("macs", "label_smoothing", "mean15")],
+    "On clean images it is worse than MixUp in likelihood, after the temperature; under corruption it is better.": [
+        ("macs", "mixup", "nll_after"),
+        ("macs", "mixup", "corrupted_nll"),
+    ],
+    "After the temperature, the margin term adds nothing to consistency that these runs could show.": [
+        ("macs", "consistency_only", "nll_after"),
+        ("macs", "consistency_only", "corrupted_nll"),
+        ("macs", "consistency_only", "mean15"),
+    ],
+    "The margin term lowers the confidence.": [
+        ("macs", "ce", "confidence"),
+        ("macs", "consistency_only", "confidence"),
+    ],
+    "Logits shrink; the paper says that they grow.": [("macs", "ce", "logit_norm")],
+}
+
+
+def findings() -> str:
+    """The decided and undecided differences between MaCS and the others, as a list."""
+    claims = [row for row in claims_of("few_images") if row["model"] == "small" and int(row["n"]) > 2]
+    return "\n".join(
+        f"- {METRICS[row['metric']].title}, `{row['pair']}`: {numbers(row)}; {row['claim']}: **{row['outcome']}**"
+        for row in claims
+    )
+
+
+def more() -> str:
+    """What the rows say beyond the claims."""
+    return noted("few_images", "more", MORE)
+
+
+def few_images() -> str:
+    """The runs with few images in short, with their figure and claims."""
+    folder = CARDS / "few_images"
+    grid = load_grid(ROOT / "examples" / "configs" / "few_images.yaml")
+    runs = len(list(folder.glob(f"*/{RECORD_FILE}")))
+    settings = grid.models["small"]
+    text = (
+        f"{grid.tables['core'].title}, {settings['num_train_epochs']} epochs; mean ± standard deviation over seeds. "
+        f"Corruptions on {grid.settings['corruption_samples']} fixed test images, everything else on all 10,000:"
+    )
+    links = (
+        f"All {runs} runs: [tables with intervals](../model_cards/few_images/tables.md), "
+        "[reports](../model_cards/few_images), [settings](../examples/configs/few_images.yaml)."
+    )
+    picture = "![Accuracy, robustness and cost of each method](../model_cards/few_images/methods.png)"
+    return "\n\n".join([text, main_table(grid, "core", folder), picture, claims_table(folder), links])

@@ -1,0 +1,136 @@
+"""What README says of the study: what a user gains, and what became of the claims."""
+
+import json
+
+from reproduction.aggregate import RECORD_FILE, by_setting, estimated, load_runs
+from reproduction.digest import estimate_text
+from reproduction.grid import Grid, cells_of, load_grid, settings_of
+from reproduction.quantities import METRICS
+
+from .differences import CARDS, ROOT, claims_of, numbers
+
+
+FAMILIES = ("macs", "control", "recommended")
+HEADLINE = {
+    "accuracy": "accuracy, %",
+    "mean15": "accuracy, corrupted, %",
+    "nll_after": "NLL",
+    "corrupted_nll": "NLL, corrupted",
+}
+CONTROL = "two_view_ce, consistency_fraction=0.25, perturbation_space=pixel"
+TRAINED_WITH = {
+    "ce": "`ce`, cross-entropy",
+    "macs": "`macs`, the paper's method",
+    "two_view_ce": "cross-entropy on the images that `macs` sees",
+    "recommended": "**`recommended`**",
+    CONTROL: "cross-entropy on the images that `recommended` sees",
+    "macs_pixel, consistency_fraction=0.25": "`macs_pixel` on a quarter of the images",
+}
+NOTES = {
+    "macs minus two_view_ce": "**`macs` is not better than its control**: the robustness comes from training on "
+    "perturbed images, which `two_view_ce` does at the same cost. ",
+    f"recommended minus {CONTROL}": "**`recommended` is better than its control**: on a quarter of the images, "
+    "the consistency term does more than cross-entropy. ",
+}
+
+
+def headline() -> str:
+    """What a user gains, in a sentence, a short table and a picture."""
+    grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
+    groups = by_setting(load_runs(CARDS / "study"))
+    rows = {row.label: row for row in settings_of(grid, "finetuning") if row.label in TRAINED_WITH}
+    means = {
+        (name, metric): estimated(groups, rows[name], metric).mean
+        for name in ("ce", "recommended")
+        for metric in ("accuracy", "mean15")
+    }
+    sentence = (
+        "EfficientNet-Lite0, pretrained on ImageNet and fine-tuned on 4,000 CIFAR-10 images, classifies "
+        f"{means['ce', 'mean15']:.1f} % of corrupted test images correctly with plain cross-entropy, and "
+        f"**{means['recommended', 'mean15']:.1f} % with the method `recommended`**. On clean images the two are "
+        f"about as accurate ({means['ce', 'accuracy']:.1f} and {means['recommended', 'accuracy']:.1f} %), and a "
+        f"training step takes {_step_time(grid, 'recommended'):.2f} times as long. Means ± standard deviations over "
+        f"{len(grid.seeds)} seeds, 10,000 test images ([docs/study.md](docs/study.md)):"
+    )
+    lines = ["| trained with | " + " | ".join(HEADLINE.values()) + " | time of a step |"]
+    lines.append("| --- |" + " --- |" * (len(HEADLINE) + 1))
+    for label, text in TRAINED_WITH.items():
+        if len(groups.get(rows[label], ())) == len(grid.seeds):
+            cells = (estimate_text(estimated(groups, rows[label], name), METRICS[name].decimals) for name in HEADLINE)
+            lines.append(f"| {text} | " + " | ".join(cells) + f" | {_step_time(grid, label):.2f} |")
+    note = (
+        "*Corrupted* is the mean over 15 kinds of noise, blur, weather and digital corruption. NLL, the negative "
+        "log-likelihood, says how good the probabilities are: lower is better. Each model has its temperature. "
+        "Times are multiples of that of plain `Trainer`, for batches of 32 ([docs/cost.md](docs/cost.md))."
+    )
+    picture = "![Accuracy, robustness and likelihood of each method](model_cards/study/methods.png)"
+    return "\n".join([sentence, "", *lines, "", note, "", picture])
+
+
+def _step_time(grid: Grid, label: str) -> float:
+    """Time of a training step compared with plain `Trainer`, from the benchmark that the study's figure names."""
+    cost = grid.figures["methods"]["cost"]
+    times = json.loads((CARDS / "benchmarks" / "training.json").read_text())["models"][cost["model"]]
+    return times["time_ratio"][cost["methods"][label]]
+
+
+def results() -> str:
+    """What became of the claims about MaCS and the recommended recipe, with how many runs."""
+    pairs = {
+        "macs minus ce": "`macs` minus `ce`",
+        "macs minus two_view_ce": "`macs` minus its control",
+        "recommended minus ce": "`recommended` minus `ce`",
+        f"recommended minus {CONTROL}": "`recommended` minus its control",
+    }
+    metrics = ("accuracy", "mean15", "nll_after", "corrupted_nll")
+    claims = [row for row in claims_of("study") if row["family"] in FAMILIES]
+    found = {(row["metric"], row["pair"]): row for row in claims if row["dataset"] == "cifar10"}
+    shown = [pair for pair in pairs if any((metric, pair) in found for metric in metrics)]
+    grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
+    text = (
+        "Fine-tuning a pretrained network: differences with 95 % intervals over seeds and test images. The range in "
+        "the second column was fixed before the first run. A claim *held* if the whole interval lies in that range, "
+        "corrected for the number of claims. The control of a method is cross-entropy on the same perturbed images."
+    )
+    lines = [text, "", "| | claimed | " + " | ".join(pairs[pair] for pair in shown) + " |"]
+    lines.append("| --- | --- |" + " --- |" * len(shown))
+    for metric in metrics:
+        cells = [_claimed(grid, metric), *(_difference_cell(found.get((metric, pair))) for pair in shown)]
+        lines.append(f"| {METRICS[metric].title} | " + " | ".join(cells) + " |")
+    finished = len(list((CARDS / "study").glob(f"*/{RECORD_FILE}")))
+    runs = f"{finished} of {len(cells_of(grid))} runs of the study are finished"
+    note = ""
+    outcomes = {pair: {row["outcome"] for row in claims if row["pair"] == pair} for pair in NOTES}
+    for pair, wanted in zip(NOTES, (False, True), strict=True):
+        note += NOTES[pair] if outcomes[pair] and ("held" in outcomes[pair]) == wanted else ""
+    done = all(int(found[key]["n"]) == len(grid.seeds) for key in found if key[1] in shown)
+    if done:
+        note += f"These methods have all {len(grid.seeds)} seeds that were planned; {runs}. "
+    else:
+        note += f"**This is an interim look**: {len(grid.seeds)} seeds are planned, and {runs}. "
+    note += "Claims about other data and methods share the error rate of some of these, so verdicts may still change."
+    return "\n".join([*lines, "", note, "", _fashion(grid)])
+
+
+def _fashion(grid: Grid) -> str:
+    """The second dataset in a sentence."""
+    groups = by_setting(load_runs(CARDS / "study"))
+    rows = [row for row in settings_of(grid, "fashion") if row in groups]
+    means = {metric: [estimated(groups, row, metric).mean for row in rows] for metric in ("mean15", "accuracy")}
+    corrupted, clean = (
+        ", ".join(f"{mean:.1f} % with `{row.label}`" for row, mean in zip(rows, means[metric], strict=True))
+        for metric in ("mean15", "accuracy")
+    )
+    seeds = min(len(groups[row]) for row in rows)
+    return f"Fashion-MNIST, {seeds} seeds: accuracy under corruption {corrupted}; on clean images {clean}."
+
+
+def _claimed(grid: Grid, metric: str) -> str:
+    """The range that every claim of the families about a metric names."""
+    (claimed,) = {tuple(c["range"]) for c in grid.claims if c.get("family") in FAMILIES and c["metric"] == metric}
+    low, high = claimed
+    return f"above {low:g}" if high is None else f"below {high:g}"
+
+
+def _difference_cell(row: dict[str, str] | None) -> str:
+    return "-" if row is None else f"{numbers(row)}, {row['outcome']}"

@@ -50,7 +50,9 @@ class ScriptArguments:
         default=None, metadata={"help": "Dataset of images that belong to none of the classes, to test with."}
     )
     ood_split: str | None = field(default=None, metadata={"help": "Split of ood_dataset; test if there is one."})
-    model: str = field(default="tiny", metadata={"help": "`tiny`, `small`, a backbone, timm or Hub id, a folder."})
+    model: str = field(
+        default="tiny", metadata={"help": "`tiny`, `small`, `medium`, a backbone, timm or Hub id, a folder."}
+    )
     model_revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of the model."})
     image_size: int | None = field(default=None, metadata={"help": "Height and width of the input, in pixels."})
     channels_last: bool = field(

@@ -64,8 +64,8 @@ DEFAULTS = {
     "train_split": "train",
     "calibration_split": "validation, or a tenth of train",
     "split": "test, or a tenth of train",
-    "image_size": "what the model was trained with; 32 for tiny and small",
-    "learning_rate": f"{{value:g}}: {SCRATCH_LEARNING_RATE:g} for tiny and small, "
+    "image_size": "what the model was trained with; 32 for tiny and small, 64 for medium",
+    "learning_rate": f"{{value:g}}: {SCRATCH_LEARNING_RATE:g} for tiny, small and medium, "
     f"{FINE_TUNING_LEARNING_RATE:g} for other models",
     "lambda_margin": BY_METHOD,
     "lambda_consistency": BY_METHOD,

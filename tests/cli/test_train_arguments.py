@@ -79,7 +79,7 @@ def test_help_has_the_common_arguments_and_the_defaults_of_the_command(capsys: p
     assert 28 <= len(names) == len(set(names)) <= 36
     assert re.findall(r"^  --(\w+)", text, re.MULTILINE) == names
     assert "--lambda_margin Weight of the squared hinge on the logit margin (default: 0.1, set by the method)" in words
-    by_model = "(default: 0.0001: 0.005 for tiny and small, 0.0001 for other models)"
+    by_model = "(default: 0.0001: 0.005 for tiny, small and medium, 0.0001 for other models)"
     assert f"--learning_rate The largest learning rate; it warms up and decays {by_model}" in words
     assert "(default: runs/DATASET-MODEL-METHOD, here runs/digits-resnet50-macs)" in words
     assert "--image_size Height and width of the input, in pixels (default: what the model was trained with;" in words

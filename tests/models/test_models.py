@@ -126,17 +126,19 @@ def test_networks_from_scratch_have_labels_and_a_size(name: str) -> None:
     model, processor = load_classifier(name, NEW, image_size=16)
     assert model.config.id2label == dict(enumerate(NEW))
     assert model.config.label2id == {name: index for index, name in enumerate(NEW)}
-    weights = {"tiny": 79_637, "small": 60_789}
+    weights = {"tiny": 79_637, "small": 60_789, "medium": 311_845}
     assert sum(parameter.numel() for parameter in model.parameters()) == weights[name]
     assert processor(torch.zeros(3, 8, 8), return_tensors="pt")["pixel_values"].shape == (1, 3, 16, 16)
     assert logits_of(model).shape == (2, 5)
 
 
-@pytest.mark.parametrize(("name", "sides"), [("tiny", [8, 8, 4, 2]), ("small", [16, 16, 8, 4])])
-def test_the_stem_of_small_halves_and_that_of_tiny_quarters(name: str, sides: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("name", "sides"), [("tiny", [8, 8, 4, 2]), ("small", [16, 16, 8, 4]), ("medium", [16, 16, 8, 4])]
+)
+def test_the_stem_of_small_halves_and_that_of_the_others_quarters(name: str, sides: list[int]) -> None:
     model, processor = load_classifier(name, NEW)
     picture = processor(torch.zeros(3, 50, 50), return_tensors="pt")["pixel_values"]
-    assert picture.shape == (1, 3, 32, 32)
+    assert picture.shape == (1, 3, FROM_SCRATCH[name], FROM_SCRATCH[name])
     with torch.no_grad():
         maps = model.eval()(picture, output_hidden_states=True).hidden_states
     assert [tuple(each.shape[2:]) for each in maps] == [(side, side) for side in sides]

@@ -9,6 +9,8 @@ from reproduction.quantities import METRICS
 
 ROOT = Path(__file__).parents[2]
 CARDS = ROOT / "model_cards"
+# Cross-entropy on the perturbed images that `recommended` sees.
+CONTROL = "two_view_ce, consistency_fraction=0.25, perturbation_space=pixel"
 
 
 def claims_of(study: str) -> list[dict[str, str]]:

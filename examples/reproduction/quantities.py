@@ -86,6 +86,13 @@ def _corrupted_ece(run: Run) -> float | None:
     return None if table is None else table.mean(STANDARD_15, "scaled_ece")
 
 
+def _corrupted_gap(run: Run) -> float | None:
+    """Mean confidence minus accuracy with the temperature; unlike an ECE it is not inflated by small cells."""
+    table = run.report.corruptions
+    gaps = None if table is None else table.confidence_gap
+    return gaps["mean15"].value if gaps and "mean15" in gaps else None
+
+
 def _confidence(run: Run) -> float:
     bins = run.report.before.bins
     return float(np.average(bins.confidence, weights=bins.count))
@@ -134,6 +141,7 @@ METRICS: dict[str, Metric] = {
     "corrupted_nll": _corrupted("NLL under 15 corruptions, after T", "mean15", score="scaled_nll"),
     "no_frost": _corrupted("mean without frost, %", "no_frost"),
     "corrupted_ece": Metric("ECE under 15 corruptions, after T, %", 2, True, _corrupted_ece, 100),
+    "corrupted_gap": Metric("confidence minus accuracy, 15 corruptions, after T, %", 2, None, _corrupted_gap, 100),
     "confidence": Metric("mean confidence, %", 2, None, _confidence, 100, column="confidence", before=True),
     "noise": _corrupted("noise, %", "noise"),
     "blur": _corrupted("blur, %", "blur"),

@@ -43,8 +43,8 @@ BACKBONES: dict[str, str] = {
     "swin_tiny": "timm/swin_tiny_patch4_window7_224.ms_in1k",
 }
 
-# Small networks with random weights, for a CPU, and the size of their images: the first for trials, the others for real
-# images. CIFAR's, enlarged to 64 pixels, are learned far better than at 32, where the stem loses their details.
+# Small networks with random weights, for a CPU, and the size of their images: the first for trials, the others for
+# real images. CIFAR's are enlarged to 64 pixels for `medium`, or else its stem would lose their details.
 FROM_SCRATCH = {"tiny": 32, "small": 32, "medium": 64}
 
 

@@ -142,7 +142,9 @@ def macs_loss(
     if objective.uses_second_view:
         clean, clean_labels = _rows_of_second_view(logits, labels, perturbed_logits, perturbed_rows)
         if objective.two_view_cross_entropy:
-            cross_entropy = (cross_entropy + _classification_loss(perturbed_logits, clean_labels, objective)) / 2
+            perturbed = _classification_loss(perturbed_logits, clean_labels, objective)
+            share = objective.perturbed_share
+            cross_entropy = (1 - share) * cross_entropy + share * perturbed
     loss = cross_entropy
     if not soft_labels:
         gaps = logit_margin(logits if objective.lambda_margin > 0 else logits.detach(), labels)

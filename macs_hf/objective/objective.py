@@ -63,6 +63,9 @@ class Objective:
         two_view_cross_entropy (`bool`, *optional*, defaults to `False`):
             Cross-entropy is the mean of that on x and that on T(x): the control with the same forward passes as the
             consistency term. `consistency_fraction` sets its share of perturbed views too.
+        perturbed_share (`float`, *optional*, defaults to `0.5`):
+            Weight of T(x) in that mean. With a `consistency_fraction` f, f / (1 + f) gives every image the same
+            weight, as if the perturbed ones were appended to the batch.
         perturb_as_augmentation (`bool`, *optional*, defaults to `False`):
             Train on T(x) in place of x: the perturbation as plain augmentation. Needs `lambda_consistency=0`.
         focal_gamma (`float`, *optional*, defaults to `0.0`):
@@ -104,6 +107,9 @@ class Objective:
     translation_pixels: float = field(default=2.0, metadata={"help": "Largest shift of `geometric`, either way."})
     two_view_cross_entropy: bool = field(
         default=False, metadata={"help": "Cross-entropy on x and on T(x), their mean."}
+    )
+    perturbed_share: float = field(
+        default=0.5, metadata={"help": "Weight of T(x) in the mean of two_view_cross_entropy."}
     )
     perturb_as_augmentation: bool = field(
         default=False, metadata={"help": "Train on T(x) in place of x; needs lambda_consistency 0."}
@@ -159,6 +165,7 @@ def validate(objective: Objective) -> None:
     for name in ("margin", "mbls_margin"):
         _require(objective, name, 0 < getattr(objective, name) < float("inf"), "must be a finite number > 0")
     _require(objective, "consistency_fraction", 0 < objective.consistency_fraction <= 1, "must lie in (0, 1]")
+    _require(objective, "perturbed_share", 0 < objective.perturbed_share < 1, "must lie in (0, 1)")
     _require(objective, "label_smoothing_factor", 0 <= objective.label_smoothing_factor < 1, "must lie in [0, 1)")
     _require(objective, "perturbation", objective.perturbation in PERTURBATIONS, f"must be one of {PERTURBATIONS}")
     _require(

@@ -206,6 +206,9 @@ def test_two_view_cross_entropy_is_the_mean_over_both_views() -> None:
     some = macs_loss(one, labels, two[rows], perturbed_rows=rows, **weights)
     expected = (F.cross_entropy(one, labels) + F.cross_entropy(two[rows], labels[rows])) / 2
     torch.testing.assert_close(some.loss, expected)
+    appended = macs_loss(one, labels, two[rows], perturbed_rows=rows, perturbed_share=3 / 11, **weights)
+    expected = F.cross_entropy(torch.cat([one, two[rows]]), torch.cat([labels, labels[rows]]))
+    torch.testing.assert_close(appended.loss, expected)
     smooth = macs_loss(one, labels, two, label_smoothing_factor=0.1, **weights)
     expected = sum(F.cross_entropy(view, labels, label_smoothing=0.1) for view in (one, two)) / 2
     torch.testing.assert_close(smooth.loss, expected)

@@ -49,6 +49,7 @@ def test_defaults_are_the_papers() -> None:
         "rotation_degrees": 5.0,
         "translation_pixels": 2.0,
         "two_view_cross_entropy": False,
+        "perturbed_share": 0.5,
         "perturb_as_augmentation": False,
         "focal_gamma": 0.0,
         "label_smoothing_factor": 0.0,
@@ -69,7 +70,7 @@ def test_every_method_is_valid_and_can_be_overridden(method: str) -> None:
     "name",
     ["lambda_margin", "lambda_consistency", "lambda_jsd", "lambda_mbls", "focal_gamma", "mixup_alpha", "margin",
      "mbls_margin", "noise_std", "rotation_degrees", "translation_pixels", "consistency_fraction",
-     "label_smoothing_factor", "blur_sigma_min", "jpeg_quality_min"],
+     "label_smoothing_factor", "perturbed_share", "blur_sigma_min", "jpeg_quality_min"],
 )  # fmt: skip
 def test_negative_and_infinite_values_are_refused(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"^{name}={value} must"):
@@ -83,6 +84,7 @@ def test_negative_and_infinite_values_are_refused(name: str, value: float) -> No
         ("mbls_margin", 0.0, "> 0"),
         ("consistency_fraction", 0.0, r"\(0, 1\]"),
         ("consistency_fraction", 1.1, r"\(0, 1\]"),
+        ("perturbed_share", 1.0, r"\(0, 1\)"),
         ("label_smoothing_factor", 1.0, r"\[0, 1\)"),
         ("blur_sigma_min", 0.0, "blur_sigma_max=2.0"),
         ("blur_sigma_min", 3.0, "blur_sigma_max=2.0"),

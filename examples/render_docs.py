@@ -39,6 +39,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/training.md": {"arguments": arguments, "sharding": measurements.sharding},
     "docs/study.md": {
         "finetuning": study.finetuning,
+        "finetuning_more": study.more,
         "search": study.search,
         "findings": few_images.findings,
         "more": few_images.more,

@@ -28,6 +28,8 @@ MORE = {
         ("macs", "consistency_only", "confidence"),
     ],
     "Logits shrink; the paper says that they grow.": [("macs", "ce", "logit_norm")],
+    "Its confidence ranks right above wrong answers less well than that of cross-entropy or MixUp (AURC, the mean "
+    "share of wrong answers among the most confident ones).": [("macs", "ce", "aurc"), ("macs", "mixup", "aurc")],
 }
 
 

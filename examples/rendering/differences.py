@@ -1,25 +1,29 @@
 """Claims and differences that were rendered to model_cards, as text."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from reproduction.quantities import METRICS
 
 
+Row = dict[str, Any]
+Pair = tuple[str, str, str]  # two settings and a metric
 ROOT = Path(__file__).parents[2]
 CARDS = ROOT / "model_cards"
-# Cross-entropy on the perturbed images that `recommended` sees.
+# Cross-entropy on the perturbed images that `recommended` sees, with half of the weight or as part of the batch.
 CONTROL = "two_view_ce, consistency_fraction=0.25, perturbation_space=pixel"
+APPENDED = f"{CONTROL}, perturbed_share=0.2"
 
 
-def claims_of(study: str) -> list[dict[str, str]]:
+def claims_of(study: str) -> list[Row]:
     """Those for which there are runs."""
     with (CARDS / study / "claims.csv").open(newline="", encoding="utf-8") as file:
         return [row for row in csv.DictReader(file) if row["low"]]
 
 
-def numbers(row: dict[str, str]) -> str:
+def numbers(row: Row) -> str:
     """A difference with its sign, or a ratio, and its interval."""
     sign = "" if row["metric"] == "overhead" else "+"
     numbers = (float(row[name]) for name in ("difference", "low", "high"))
@@ -27,13 +31,10 @@ def numbers(row: dict[str, str]) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def noted(study: str, table: str, sentences: dict[str, Sequence[tuple[str, str, str]]]) -> str:
+def noted(sentences: dict[str, Sequence[Pair]], find: Callable[[str, str, str], Row]) -> str:
     """Sentences, each with the differences that it rests on: one setting minus another in a metric."""
-    with (CARDS / study / "comparisons.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["table"] == table]
-    found = {(row["setting"], row["minus"], row["metric"]): row | {"difference": row["value"]} for row in rows}
     lines = []
     for sentence, pairs in sentences.items():
-        shown = (f"{METRICS[metric].title}, `{a} minus {b}`: {numbers(found[a, b, metric])}" for a, b, metric in pairs)
+        shown = (f"{METRICS[metric].title}, `{a} minus {b}`: {numbers(find(a, b, metric))}" for a, b, metric in pairs)
         lines.append(f"- {sentence} {'; '.join(shown)}.")
     return "\n".join(lines)

@@ -1,5 +1,7 @@
 """What the runs with few images found, from their tables in model_cards."""
 
+import csv
+
 from reproduction.aggregate import RECORD_FILE
 from reproduction.digest import claims_table, main_table
 from reproduction.grid import load_grid
@@ -44,7 +46,10 @@ def findings() -> str:
 
 def more() -> str:
     """What the rows say beyond the claims."""
-    return noted("few_images", "more", MORE)
+    with (CARDS / "few_images" / "comparisons.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["table"] == "more"]
+    found = {(row["setting"], row["minus"], row["metric"]): row | {"difference": row["value"]} for row in rows}
+    return noted(MORE, lambda *pair: found[pair])
 
 
 def few_images() -> str:

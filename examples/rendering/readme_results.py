@@ -7,10 +7,10 @@ from reproduction.digest import estimate_text
 from reproduction.grid import Grid, cells_of, load_grid, settings_of
 from reproduction.quantities import METRICS
 
-from .differences import CARDS, CONTROL, ROOT, claims_of, numbers
+from .differences import APPENDED, CARDS, CONTROL, ROOT, claims_of, numbers
 
 
-FAMILIES = ("macs", "control", "recommended")
+FAMILIES = ("macs", "control", "recommended", "appended")
 HEADLINE = {
     "accuracy": "accuracy, %",
     "mean15": "accuracy, corrupted, %",
@@ -24,6 +24,7 @@ TRAINED_WITH = {
     "two_view_ce": "cross-entropy on the images that `macs` sees",
     "recommended": "**`recommended`**",
     CONTROL: "cross-entropy on the images that `recommended` sees",
+    APPENDED: "the same, with equal weights for all images",
     "macs_pixel, consistency_fraction=0.25": "`macs_pixel` on a quarter of the images",
 }
 NOTES = {
@@ -86,6 +87,7 @@ def results() -> str:
         "macs minus two_view_ce": "`macs` minus its control",
         "recommended minus ce": "`recommended` minus `ce`",
         f"recommended minus {CONTROL}": "`recommended` minus its control",
+        f"recommended minus {APPENDED}": "`recommended` minus its control with equal weights",
     }
     metrics = ("accuracy", "mean15", "nll_after", "corrupted_nll")
     claims = [row for row in claims_of("study") if row["family"] in FAMILIES]

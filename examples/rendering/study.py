@@ -2,12 +2,12 @@
 
 import json
 
-from reproduction.aggregate import RECORD_FILE
+from reproduction.aggregate import RECORD_FILE, by_setting, difference, load_runs
 from reproduction.digest import claims_table, main_table
-from reproduction.grid import cells_of, load_grid
+from reproduction.grid import cells_of, load_grid, settings_of
 from reproduction.quantities import METRICS
 
-from .differences import CARDS, CONTROL, ROOT, claims_of, noted, numbers
+from .differences import CARDS, CONTROL, ROOT, Row, claims_of, noted, numbers
 
 
 NOTED = {
@@ -20,6 +20,17 @@ NOTED = {
         ("macs", "ce", "excess_aurc"),
         ("macs", "two_view_ce", "aurc"),
     ],
+    "Under corruption, consistency without the margin term is better than `macs`.": [
+        ("consistency_only", "macs", "mean15"),
+        ("consistency_only", "macs", "corrupted_nll"),
+    ],
+    "On clean images, consistency without the margin term gives better probabilities than the control, and a better "
+    "ranking; under corruption the two may be equal.": [
+        ("consistency_only", "two_view_ce", "nll_after"),
+        ("consistency_only", "two_view_ce", "aurc"),
+        ("consistency_only", "two_view_ce", "mean15"),
+        ("consistency_only", "two_view_ce", "corrupted_nll"),
+    ],
     "On clean images and after the temperature, calibration does not differ beyond chance.": [
         ("macs", "ce", "debiased_ece_after")
     ],
@@ -30,8 +41,8 @@ NOTED = {
         ("macs", "ce", "confidence"),
         ("macs", "ce", "logit_norm"),
     ],
-    "On clean images `macs` is more accurate than `recommended`, at a higher cost. Its accuracy would also have passed "
-    "a margin of half a point; that of `recommended` would not.": [
+    "On clean images `macs` is more accurate than `recommended`, at a higher cost. Its accuracy would also have "
+    "passed a margin of half a point; that of `recommended` would not.": [
         ("macs", "recommended", "accuracy"),
         ("macs", "ce", "accuracy"),
     ],
@@ -94,7 +105,15 @@ def power() -> str:
 
 def more() -> str:
     """What the rows say beyond the claims."""
-    return noted("study", "probabilities", NOTED)
+    groups = by_setting(load_runs(CARDS / "study"))
+    grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
+    rows = {row.label: row for row in settings_of(grid, "finetuning")}
+
+    def find(a: str, b: str, metric: str) -> Row:
+        found = difference(groups, rows[a], rows[b], metric)
+        return {"metric": metric, "difference": found.value, "low": found.low, "high": found.high}
+
+    return noted(NOTED, find)
 
 
 def search() -> str:

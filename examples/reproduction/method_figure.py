@@ -31,7 +31,7 @@ VERDICTS = {
 # Short names of metrics above panels, and of arguments beside them.
 PANELS = {"accuracy": "Accuracy, %", "mean15": "Accuracy, %,\n15 corruptions", "corrupted_nll": "NLL,\n15 corruptions"}
 PANELS |= {"ece": "ECE, %", "nll_after": "NLL with\ntemperature"}
-CHANGES = {"consistency_fraction": "views", "max_train_samples": "images"}
+CHANGES = {"consistency_fraction": "views", "max_train_samples": "images", "perturbed_share": "weight"}
 
 
 def plot_methods(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> Figure:

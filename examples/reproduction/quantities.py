@@ -9,7 +9,7 @@ import numpy as np
 
 from macs_hf.metrics.ece import bin_score
 from macs_hf.report.corruption_rows import ImageScore
-from macs_hf.report.corruption_table import CORRUPTIONS, FAMILIES, STANDARD_15
+from macs_hf.report.corruption_table import CORRUPTIONS, FAMILIES, STANDARD_15, CorruptionTable
 from macs_hf.report.evaluation import EvaluationReport
 from macs_hf.report.rows import SampleRows
 
@@ -71,8 +71,7 @@ def _corrupted(title: str, *names: str, score: ImageScore = "accuracy") -> Metri
     wanted = tuple(groups[name] for name in names)
 
     def find(run: Run) -> float | None:
-        table = run.report.corruptions
-        means = [None if table is None else table.mean(group, score) for group in wanted]
+        means = [_mean(run.report.corruptions, group, score) for group in wanted]
         return None if None in means else fmean(means)
 
     if score == "accuracy":
@@ -82,8 +81,14 @@ def _corrupted(title: str, *names: str, score: ImageScore = "accuracy") -> Metri
 
 def _corrupted_ece(run: Run) -> float | None:
     """Mean ECE after the temperature over the cells of the standard 15: of small cells, so it is biased upwards."""
-    table = run.report.corruptions
-    return None if table is None else table.mean(STANDARD_15, "scaled_ece")
+    return _mean(run.report.corruptions, STANDARD_15, "scaled_ece")
+
+
+def _mean(table: CorruptionTable | None, names: tuple[str, ...], score: str) -> float | None:
+    """A model without a temperature is used as it was trained."""
+    if table is None:
+        return None
+    return table.mean(names, score if table.temperature is not None else score.removeprefix("scaled_"))
 
 
 def _corrupted_gap(run: Run) -> float | None:

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from reproduction import claims as claims_module
 from reproduction import power as power_module
 from reproduction.aggregate import by_setting, difference, estimate, estimated, load_runs
-from reproduction.cards import write_cards
+from reproduction.cards import best_runs, write_cards
 from reproduction.claims import verdicts
 from reproduction.digest import claims_table, main_table
 from reproduction.grid import Grid, Setting, Table, cells_of, load_grid, setting
@@ -315,6 +315,24 @@ def test_cards_are_those_of_the_method_with_the_lowest_mean_nll(tmp_path: Path) 
     (runs[2].folder / "README.md").unlink()
     with pytest.raises(ValueError, match="has no card: --cards needs"):
         write_cards(by_setting(runs), tmp_path / "cards")
+
+
+def test_cards_are_chosen_by_the_nll_under_corruption_where_it_was_measured() -> None:
+    def run(key: Setting, clean: float, corrupted: float, temperature: float | None) -> Run:
+        made = fake_run(key, 0, clean, mean15=0.5)
+        cells = {
+            name: {
+                s: replace(cell, nll=corrupted, scaled_nll=temperature and corrupted, scaled_ece=temperature and 0.1)
+                for s, cell in row.items()
+            }
+            for name, row in made.report.corruptions.cells.items()
+        }
+        table = replace(made.report.corruptions, cells=cells, temperature=temperature)
+        return made._replace(report=replace(made.report, corruptions=table))
+
+    better, worse = run(MACS, 0.9, 0.7, None), run(CE, 0.8, 1.2, 1.5)
+    unmeasured = fake_run(setting("cifar10", "resnet50", "mixup"), 0, 0.1)
+    assert best_runs(by_setting([worse, better, unmeasured])) == [better]
 
 
 def test_a_digest_shows_the_means_and_the_claims(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from reproduction.digest import claims_table, main_table
 from reproduction.grid import cells_of, load_grid, settings_of
 from reproduction.quantities import METRICS
 
-from .differences import CARDS, CONTROL, ROOT, Row, claims_of, noted, numbers
+from .differences import APPENDED, CARDS, CONTROL, ROOT, Row, claims_of, noted, numbers
 
 
 NOTED = {
@@ -66,9 +66,7 @@ def finetuning() -> str:
 
 def conditions() -> str:
     """What the recipe that the search chose had to show on other seeds, and what became of it."""
-    claims = [
-        row for row in claims_of("study") if row["family"] == "recommended" or row["pair"] == "recommended over ce"
-    ]
+    claims = [row for row in claims_of("study") if row["pair"].startswith("recommended ")]
     rows = ["| condition | found | outcome |", "| --- | --- | --- |"]
     for row in claims:
         where = f" ({row['model']})" if row["metric"] == "overhead" else ""
@@ -84,6 +82,7 @@ def power() -> str:
         "macs minus ce": "`macs` and `ce`",
         "macs minus two_view_ce": "`macs` and its control",
         f"recommended minus {CONTROL}": "`recommended` and its control",
+        f"recommended minus {APPENDED}": "`recommended` and its control with equal weights",
     }
     found = {(row["pair"], row["metric"]): row for row in claims_of("study") if row["dataset"] == "cifar10"}
     metrics = ("accuracy", "mean15", "nll_after", "corrupted_nll")

@@ -21,11 +21,11 @@ HEADLINE = {
 TRAINED_WITH = {
     "ce": "`ce`, cross-entropy",
     "macs": "`macs`, the paper's method",
+    "consistency_only": "`consistency_only`, without the margin term",
     "two_view_ce": "cross-entropy on the images that `macs` sees",
     "recommended": "**`recommended`**",
     CONTROL: "cross-entropy on the images that `recommended` sees",
     APPENDED: "the same, with equal weights for all images",
-    "macs_pixel, consistency_fraction=0.25": "`macs_pixel` on a quarter of the images",
 }
 COMPARED = {
     "macs minus ce": "`macs` minus `ce`",
@@ -104,7 +104,7 @@ def results() -> str:
         f"{min(seeds)} seeds each. {finished} of {len(cells_of(grid))} runs of the study are finished; some claims "
         "about other data share the error rate of these, so verdicts may still change."
     )
-    return "\n".join([text, "", *lines, "", note, "", _fashion(grid)])
+    return "\n".join([text, "", *lines, "", f"{note} {_fashion(grid)}"])
 
 
 def _fashion(grid: Grid) -> str:

@@ -113,7 +113,7 @@ def _explain(figure: Figure, first: str) -> None:
 
 
 def _is_ours(row: Setting) -> bool:
-    return row.method.startswith("macs") or row.method == "recommended"
+    return row.method.startswith("macs") or row.method in ("consistency_only", "recommended")
 
 
 def _line_name(row: Setting) -> str:

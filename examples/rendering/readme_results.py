@@ -24,16 +24,15 @@ TRAINED_WITH = {
     "consistency_only": "`consistency_only`, without the margin term",
     "two_view_ce": "cross-entropy on the images that `macs` sees",
     "recommended": "**`recommended`**",
-    CONTROL: "cross-entropy on the images that `recommended` sees",
-    APPENDED: "the same, with equal weights for all images",
+    APPENDED: "cross-entropy on the images that `recommended` sees",
 }
 COMPARED = {
     "macs minus ce": "`macs` minus `ce`",
     "recommended minus ce": "`recommended` minus `ce`",
     "macs minus two_view_ce": "`macs` minus cross-entropy on the images that it sees",
     "macs minus consistency_only": "`macs` minus `macs` without the margin term",
-    f"recommended minus {CONTROL}": "`recommended` minus cross-entropy on the images that it sees",
-    f"recommended minus {APPENDED}": "the same, with equal weights for all images",
+    f"recommended minus {APPENDED}": "`recommended` minus cross-entropy on the images that it sees",
+    f"recommended minus {CONTROL}": "the same, if the perturbed fifth of these has half of the weight",
 }
 
 
@@ -45,7 +44,12 @@ def headline() -> str:
     means = {
         (name, metric): estimated(groups, rows[name], metric).mean
         for name in ("ce", "recommended")
-        for metric in ("accuracy", "mean15", "corrupted_gap")
+        for metric in ("accuracy", "mean15", "corrupted_gap", "no_overlap")
+    }
+    resized = {row.label: row for row in settings_of(grid, "original")}
+    original = {
+        name: estimated(groups, resized[f"{name}, corrupted=at_original_size"], "mean15")
+        for name in ("ce", "recommended")
     }
     sentence = (
         "EfficientNet-Lite0, pretrained on ImageNet and fine-tuned on 4,000 CIFAR-10 images, classifies "
@@ -66,9 +70,13 @@ def headline() -> str:
             cells = (estimate_text(value, digits[name]) for name, value in found.items())
             lines.append(f"| {text} | " + " | ".join(cells) + f" | {_step_time(grid, label):.2f} |")
     note = (
+        "Training perturbs images with noise and blur, so a part of this gain is to be expected. On weather and "
+        f"digital corruptions, which are unlike that, accuracy rises from {means['ce', 'no_overlap']:.1f} to "
+        f"{means['recommended', 'no_overlap']:.1f} %; on images corrupted at 32 pixels, as CIFAR-10-C is, from "
+        f"{original['ce'].mean:.1f} to {original['recommended'].mean:.1f} % ({original['ce'].n} seeds). "
         "*Corrupted* is the mean over 15 kinds of noise, blur, weather and digital corruption. *Overconfidence* is "
         "the mean confidence minus the accuracy. NLL, the negative log-likelihood, says how good the probabilities "
-        "are: lower is better. Each model has its temperature. "
+        "are: lower is better. The logits of each model were divided by its temperature, fitted on held-out images. "
         "Times are multiples of that of plain `Trainer`, for batches of 32 ([docs/cost.md](docs/cost.md))."
     )
     picture = "![Accuracy, robustness and likelihood of each method](model_cards/study/methods.png)"

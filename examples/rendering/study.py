@@ -1,11 +1,14 @@
 """What the study and the search found, from their tables in model_cards."""
 
 import json
+from statistics import fmean
 
 from reproduction.aggregate import RECORD_FILE, by_setting, difference, load_runs
 from reproduction.digest import claims_table, main_table
 from reproduction.grid import cells_of, load_grid, settings_of
 from reproduction.quantities import METRICS
+
+from macs_hf.report.corruption_names import STANDARD_15
 
 from .differences import APPENDED, CARDS, CONTROL, ROOT, Row, claims_of, noted, numbers
 
@@ -41,6 +44,11 @@ NOTED = {
         ("macs", "ce", "confidence"),
         ("macs", "ce", "logit_norm"),
     ],
+    "Consistency on every image is more accurate on clean images than `recommended`; under corruption the two may be "
+    "equal.": [
+        ("consistency_only", "recommended", "accuracy"),
+        ("consistency_only", "recommended", "mean15"),
+    ],
     "On clean images `macs` is more accurate than `recommended`, at a higher cost. Its accuracy would also have "
     "passed a margin of half a point; that of `recommended` would not.": [
         ("macs", "recommended", "accuracy"),
@@ -60,8 +68,27 @@ def finetuning() -> str:
         rows = main_table(grid, name, folder, table.columns)
         if rows.count("\n") > 1:
             parts += [f"**{table.title}**", rows]
+    parts += ["**Accuracy under each corruption, %**, mean over severities and seeds", by_corruption()]
     parts.append("![Accuracy, robustness and likelihood of each method](../model_cards/study/methods.png)")
     return "\n\n".join([*parts, conditions(), power(), claims_table(folder)])
+
+
+def by_corruption() -> str:
+    """Which corruptions a method helps with."""
+    groups = by_setting(load_runs(CARDS / "study"))
+    grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
+    shown = ("ce", "two_view_ce", "macs", "consistency_only", "recommended", APPENDED)
+    tables = {row.label: [run.report.corruptions for run in groups[row]] for row in settings_of(grid, "finetuning")}
+    means = {
+        label: {name: 100 * fmean(table.by_corruption()[name] for table in tables[label]) for name in STANDARD_15}
+        for label in shown
+    }
+    rows = ["| corruption | " + " | ".join(f"`{label}`" for label in shown) + " |", "| --- |" + " --- |" * len(shown)]
+    for name in STANDARD_15:
+        rows.append(
+            f"| {name.replace('_', ' ')} | " + " | ".join(f"{means[label][name]:.1f}" for label in shown) + " |"
+        )
+    return "\n".join(rows)
 
 
 def conditions() -> str:

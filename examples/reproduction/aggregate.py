@@ -22,7 +22,7 @@ from macs_hf.report.evaluation import EvaluationReport
 from macs_hf.report.rows import SampleRows
 from macs_hf.report.run import REPORT_FILE, ROWS_FILE, load_run
 
-from .grid import Setting, shared
+from .grid import Grid, Setting, cells_of, shared
 from .quantities import METRICS, Metric, Run
 
 
@@ -77,6 +77,18 @@ def by_setting(runs: Iterable[Run]) -> dict[Setting, list[Run]]:
     for run in sorted(runs, key=lambda run: run.seed):
         groups.setdefault(run.setting, []).append(run)
     return groups
+
+
+def of_table(grid: Grid, name: str, groups: dict[Setting, list[Run]]) -> dict[Setting, list[Run]]:
+    """Of the settings in a table only the runs with its seeds; settings of other tables as they are."""
+    seeds: dict[Setting, set[int]] = {}
+    for cell in cells_of(grid, [name]):
+        seeds.setdefault(cell.setting, set()).add(cell.seed)
+    return {
+        key: kept
+        for key, runs in groups.items()
+        if (kept := [run for run in runs if key not in seeds or run.seed in seeds[key]])
+    }
 
 
 def estimate(values: Sequence[float]) -> Estimate:

@@ -3,7 +3,8 @@
 A claim says in which range a difference between two settings lies. Its p-value is the smallest alpha whose interval,
 at the level 1 - alpha, lies wholly in the range. Claims of one `family` share an error rate of 5 %, by Holm's
 correction. A claim held if its corrected p-value is at most 5 %; it did not hold if the 95 % interval lies wholly
-outside of the range; otherwise it is not decided. One seed a side decides nothing about methods.
+outside of the range; otherwise it is not decided. One seed a side decides nothing about methods. A claim is about the
+seeds of the grid, unless it names its own `seeds`.
 
 A claim about the time of a step is held against `model_cards/benchmarks/training.json`, where methods take turns in
 one process; the runs of a grid share their machine, and are no measure of time.
@@ -22,7 +23,7 @@ from .quantities import METRICS, Run
 
 
 NEEDED = {"claim", "metric", "method", "range"}
-KNOWN = NEEDED | {"versus", "versus_changes", "changes", "dataset", "model", "family"}
+KNOWN = NEEDED | {"versus", "versus_changes", "changes", "dataset", "model", "family", "seeds"}
 ALPHA = 0.05
 STEP_TIMES = Path(__file__).parents[2] / "model_cards" / "benchmarks" / "training.json"
 
@@ -85,6 +86,8 @@ def holm(p_values: list[float]) -> list[float]:
 
 
 def _measured(grid: Grid, claim: dict[str, Any], groups: dict[Setting, list[Run]]) -> Iterator[Verdict]:
+    seeds = claim.get("seeds", grid.seeds)
+    groups = {key: [run for run in runs if run.seed in seeds] for key, runs in groups.items()}
     for dataset in _listed(claim.get("dataset", list(grid.datasets))):
         for model in _listed(claim.get("model", list(grid.models))):
             if _exists(grid, claim, dataset, model):

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from .aggregate import Estimate, by_setting, estimated, load_runs
+from .aggregate import Estimate, by_setting, estimated, load_runs, of_table
 from .grid import Grid, settings_of
 from .power import MOST
 from .quantities import METRICS
@@ -16,7 +16,7 @@ COLUMNS = ("accuracy", "ece", "nll", "ece_after", "nll_after", "mean15")
 
 def main_table(grid: Grid, table: str, folder: Path, columns: Sequence[str] = COLUMNS) -> str:
     """Mean ± sample standard deviation over seeds, of the settings with runs in `folder`."""
-    groups = by_setting(load_runs(folder))
+    groups = of_table(grid, table, by_setting(load_runs(folder)))
     lines = ["| method | seeds | " + " | ".join(METRICS[column].title for column in columns) + " |"]
     lines.append("| --- | --- |" + " --- |" * len(columns))
     for row in settings_of(grid, table):

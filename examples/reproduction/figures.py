@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from macs_hf.plots.style import COLOURS
 
-from .aggregate import estimated
+from .aggregate import estimated, of_table
 from .grid import Grid, Setting, settings_of
 from .method_figure import plot_methods
 from .quantities import METRICS, Run
@@ -24,10 +24,11 @@ def draw(grid: Grid, groups: Groups, folder: Path) -> list[Path]:
     written = []
     for name, spec in grid.figures.items():
         metrics = spec.get("metrics") or [spec["metric"]]
-        rows = [row for row in settings_of(grid, spec["table"]) if any(estimated(groups, row, m) for m in metrics)]
+        own = of_table(grid, spec["table"], groups)
+        rows = [row for row in settings_of(grid, spec["table"]) if any(estimated(own, row, m) for m in metrics)]
         if rows:
             path = folder / f"{name}.png"
-            KINDS[spec["kind"]](rows, groups, spec).savefig(path, format="png")
+            KINDS[spec["kind"]](rows, own, spec).savefig(path, format="png")
             written.append(path)
     return written
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .aggregate import Difference, Estimate, difference, estimated
+from .aggregate import Difference, Estimate, difference, estimated, of_table
 from .claims import verdicts
 from .grid import Grid, Setting, settings_of, shared
 from .ledger import Entry
@@ -30,10 +30,10 @@ def pairs_of(grid: Grid, name: str, groups: Groups) -> list[tuple[Setting, Setti
 
 def table_records(grid: Grid, names: list[str], groups: Groups, numbers: list[Number]) -> Iterable[dict[str, Any]]:
     for name in names:
-        paper = printed(numbers, name)
+        paper, own = printed(numbers, name), of_table(grid, name, groups)
         for row in settings_of(grid, name):
             for column in grid.tables[name].columns:
-                found, number = estimated(groups, row, column), paper.get((row, column))
+                found, number = estimated(own, row, column), paper.get((row, column))
                 if found is not None or number is not None:
                     yield _coordinates(name, row) | {
                         "metric": column,
@@ -46,9 +46,10 @@ def table_records(grid: Grid, names: list[str], groups: Groups, numbers: list[Nu
 
 def comparison_records(grid: Grid, names: list[str], groups: Groups) -> Iterable[dict[str, Any]]:
     for name in names:
-        for reference, other in pairs_of(grid, name, groups):
+        own = of_table(grid, name, groups)
+        for reference, other in pairs_of(grid, name, own):
             for column in grid.tables[name].columns:
-                found = difference(groups, reference, other, column)
+                found = difference(own, reference, other, column)
                 if found is not None:
                     yield _coordinates(name, reference) | {"minus": other.label, "metric": column} | found._asdict()
 

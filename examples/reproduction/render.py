@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from .aggregate import Difference, Estimate, difference, estimated
+from .aggregate import Difference, Estimate, difference, estimated, of_table
 from .claims import verdicts
 from .cost import clock
 from .figures import draw
@@ -20,7 +20,7 @@ Groups = dict[Setting, list[Run]]
 def render(grid: Grid, groups: Groups, numbers: list[Number], notes: dict[str, str], folder: Path) -> list[Path]:
     """Write everything to `folder` and return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    present = [name for name in grid.tables if any(row in groups for row in settings_of(grid, name))]
+    present = [name for name in grid.tables if of_table(grid, name, groups).keys() & set(settings_of(grid, name))]
     written = draw(grid, groups, folder)
     pictures = [f"![{path.stem}]({path.name})" for path in written]
     ours = [table_markdown(grid, name, groups, numbers, notes) for name in present]
@@ -41,7 +41,7 @@ def render(grid: Grid, groups: Groups, numbers: list[Number], notes: dict[str, s
 
 def table_markdown(grid: Grid, name: str, groups: Groups, numbers: list[Number], notes: dict[str, str]) -> str:
     """`mean ± std (n)`, the best of each dataset and model in bold; then the paper's value, and ours minus it."""
-    table, paper = grid.tables[name], printed(numbers, name)
+    table, paper, groups = grid.tables[name], printed(numbers, name), of_table(grid, name, groups)
     columns = [column for column in table.columns if any(estimated(groups, key, column) for key in groups)]
     columns = columns or list(table.columns)
     lines = [f"## {table.title}", ""]

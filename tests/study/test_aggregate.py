@@ -28,6 +28,7 @@ from reproduction.method_figure import plot_methods
 from reproduction.paper import Number, load_paper
 from reproduction.power import seeds_needed
 from reproduction.quantities import METRICS, Run
+from reproduction.records import table_records
 from reproduction.render import render, table_markdown
 
 from macs_hf.corruptions import CORRUPTIONS, SEVERITIES
@@ -276,6 +277,26 @@ def test_claims_of_a_family_share_their_error_rate() -> None:
     assert p == pytest.approx(exact, rel=5e-3) and 0.02 < p < 0.05
     assert together[0].p_value == pytest.approx(3 * p)
     assert doctest.testmod(claims_module).failed == 0
+
+
+def test_a_claim_is_about_its_own_seeds_and_a_table_shows_its_own() -> None:
+    """Two seeds of the grid and a third that only one claim and one table name."""
+    runs = [fake_run(CE, s, 0.5) for s in range(3)] + [fake_run(MACS, s, v) for s, v in enumerate((0.60, 0.62, 0.70))]
+    claim = {"claim": "c", "metric": "accuracy", "method": "macs", "range": [0, None]}
+    block = {"dataset": "cifar10", "model": "resnet50", "method": "macs"}
+    tables = {
+        "two": Table("Two", ("accuracy",), (block,)),
+        "all": Table("All", ("accuracy",), (block | {"seed": [0, 1, 2]},)),
+    }
+    grid = fake_grid(claims=(claim, claim | {"seeds": [0, 1, 2]}), seeds=(0, 1), tables=tables)
+    groups = by_setting(runs)
+    assert [verdict.found.value for verdict in verdicts(grid, groups)] == pytest.approx([11.0, 14.0])
+    assert [verdict.found.n for verdict in verdicts(grid, groups)] == [2, 3]
+    shown = {
+        record["table"]: (record["mean"], record["n"]) for record in table_records(grid, ["two", "all"], groups, [])
+    }
+    assert shown == {"two": (pytest.approx(61.0), 2), "all": (pytest.approx(64.0), 3)}
+    assert "61.00 ± 1.41 (2)" in table_markdown(grid, "two", groups, [], {})
 
 
 def test_claims_about_step_time_are_held_against_the_benchmark(

@@ -49,7 +49,7 @@ def plot_severity_curves(table: CorruptionTable, *, title: str = "") -> Picture:
     Accuracy and ECE against severity; severity 0 is the clean images.
 
     A point is the mean over the standard 15 corruptions, or over all there are if some of them are missing. Dashed,
-    the ECE with the table's temperature. Dotted, the noise floor of the ECE (of the dashed one, if there is one): what
+    the ECE with the table's temperature, unless that is 1 and changes nothing. Dotted, the noise floor of the ECE (of the dashed one, if there is one): what
     a calibrated model with the same confidences would score on so few images, the mean over the same cells.
 
     Args:
@@ -62,7 +62,7 @@ def plot_severity_curves(table: CorruptionTable, *, title: str = "") -> Picture:
     style = {"color": ACCURACY, "marker": "o", "markersize": 4, "linewidth": 1.6}
     _draw(left, table.by_severity("accuracy", names), "_", style)
     ece = table.by_severity("ece", names)
-    if table.temperature is None:
+    if table.temperature in (None, 1.0):
         floor = "noise_floor"
         _draw(right, ece, "As evaluated", style)
     else:

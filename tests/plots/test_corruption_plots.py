@@ -41,8 +41,9 @@ def test_severity_curves() -> None:
     assert accuracy.get_title() == "Accuracy, mean of the standard 15"
     assert [line.get_label() for line in ece.lines] == ["Without temperature", "T = 1.5"]
     assert [line.get_ydata()[5] for line in ece.lines] == pytest.approx([0.1, 5 / 90])
-    _, ece = plot_severity_curves(table(0.9)).axes
-    assert [line.get_label() for line in ece.lines] == ["As evaluated"]
+    for unchanged in (None, 1.0):
+        _, ece = plot_severity_curves(table(0.9, temperature=unchanged)).axes
+        assert [line.get_label() for line in ece.lines] == ["As evaluated"]
 
 
 def test_severity_curves_average_what_their_title_says() -> None:

@@ -2,7 +2,7 @@
 
 import json
 
-from reproduction.aggregate import RECORD_FILE, by_setting, estimated, load_runs
+from reproduction.aggregate import RECORD_FILE, by_setting, estimated, load_runs, of_table
 from reproduction.digest import estimate_text
 from reproduction.grid import Grid, cells_of, load_grid, settings_of
 from reproduction.quantities import METRICS
@@ -25,6 +25,7 @@ TRAINED_WITH = {
     "two_view_ce": "cross-entropy on the images that `macs` sees",
     "recommended": "**`recommended`**",
     APPENDED: "cross-entropy on the images that `recommended` sees",
+    "augmix": "`augmix`",
 }
 COMPARED = {
     "macs minus ce": "`macs` minus `ce`",
@@ -35,11 +36,18 @@ COMPARED = {
     f"recommended minus {CONTROL}": "the same, if the perturbed fifth of these has half of the weight",
 }
 
+OTHER_DATA = {
+    "fashion": "Fashion-MNIST, the same network",
+    "longer": "CIFAR-10, the same network, twice as many steps",
+    "scratch": "All of CIFAR-10, a small network from scratch",
+}
+SHOWN = ("ce", "macs", "recommended")
+
 
 def headline() -> str:
     """What a user gains, in a sentence, a short table and a picture."""
     grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
-    groups = by_setting(load_runs(CARDS / "study"))
+    groups = of_table(grid, "finetuning", by_setting(load_runs(CARDS / "study")))
     rows = {row.label: row for row in settings_of(grid, "finetuning") if row.label in TRAINED_WITH}
     means = {
         (name, metric): estimated(groups, rows[name], metric).mean
@@ -91,10 +99,10 @@ def _step_time(grid: Grid, label: str) -> float:
 
 
 def results() -> str:
-    """What became of the claims about MaCS and the recommended recipe, with how many runs."""
+    """What became of the claims about MaCS and the recommended recipe, and the other data in a sentence each."""
     metrics = ("accuracy", "mean15", "nll_after", "corrupted_nll")
     claims = [row for row in claims_of("study") if row["family"] in FAMILIES and row["dataset"] == "cifar10"]
-    found = {(row["pair"], row["metric"]): row for row in claims}
+    found = {(row["pair"], row["metric"]): row for row in claims}  # of a claim that was made twice, the later one
     grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
     text = (
         "Fine-tuning a pretrained network: differences with 95 % intervals over seeds and test images, where a claim "
@@ -102,30 +110,30 @@ def results() -> str:
         "for the number of claims:"
     )
     titles = (f"{METRICS[metric].title} (claimed: {_claimed(grid, metric)})" for metric in metrics)
-    lines = ["| | " + " | ".join(titles) + " |", "| --- |" + " --- |" * len(metrics)]
+    lines = ["| | seeds | " + " | ".join(titles) + " |", "| --- | --- |" + " --- |" * len(metrics)]
     for pair, name in COMPARED.items():
-        cells = (_difference_cell(found.get((pair, metric))) for metric in metrics)
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    finished = len(list((CARDS / "study").glob(f"*/{RECORD_FILE}")))
-    seeds = {int(row["n"]) for (pair, _), row in found.items() if pair in COMPARED}
-    note = (
-        f"{min(seeds)} seeds each. {finished} of {len(cells_of(grid))} runs of the study are finished; some claims "
-        "about other data share the error rate of these, so verdicts may still change."
-    )
-    return "\n".join([text, "", *lines, "", f"{note} {_fashion(grid)}"])
+        rows = [found.get((pair, metric)) for metric in metrics]
+        seeds = max(int(row["n"]) for row in rows if row is not None)
+        lines.append(f"| {name} | {seeds} | " + " | ".join(_difference_cell(row, seeds) for row in rows) + " |")
+    finished, planned = len(list((CARDS / "study").glob(f"*/{RECORD_FILE}"))), len(cells_of(grid))
+    unfinished = f"{finished} of {planned} runs of the study are finished, so verdicts may still change."
+    others = (_means(grid, table, text) for table, text in OTHER_DATA.items())
+    notes = [note for note in (*others, unfinished if finished < planned else "") if note]
+    return "\n".join([text, "", *lines, "", "On other data, or for longer:", "", *(f"- {note}" for note in notes)])
 
 
-def _fashion(grid: Grid) -> str:
-    """The second dataset in a sentence."""
-    groups = by_setting(load_runs(CARDS / "study"))
-    rows = [row for row in settings_of(grid, "fashion") if row in groups]
-    means = {metric: [estimated(groups, row, metric).mean for row in rows] for metric in ("mean15", "accuracy")}
+def _means(grid: Grid, table: str, name: str) -> str:
+    """A table in a sentence, of the methods that have all their seeds; empty if cross-entropy has not."""
+    groups = of_table(grid, table, by_setting(load_runs(CARDS / "study")))
+    seeds = {row: sum(cell.setting == row for cell in cells_of(grid, [table])) for row in settings_of(grid, table)}
+    rows = [row for row in seeds if row.method in SHOWN and len(groups.get(row, ())) == seeds[row]]
+    if not rows or rows[0].method != "ce":
+        return ""
     corrupted, clean = (
-        ", ".join(f"{mean:.1f} % with `{row.label}`" for row, mean in zip(rows, means[metric], strict=True))
+        ", ".join(f"{estimated(groups, row, metric).mean:.1f} % with `{row.method}`" for row in rows)
         for metric in ("mean15", "accuracy")
     )
-    seeds = min(len(groups[row]) for row in rows)
-    return f"Fashion-MNIST, {seeds} seeds: accuracy under corruption {corrupted}; on clean images {clean}."
+    return f"{name}, {seeds[rows[0]]} seeds: accuracy under corruption {corrupted}; on clean images {clean}."
 
 
 def _claimed(grid: Grid, metric: str) -> str:
@@ -135,5 +143,8 @@ def _claimed(grid: Grid, metric: str) -> str:
     return f"above {low:g}" if high is None else f"below {high:g}"
 
 
-def _difference_cell(row: dict[str, str] | None) -> str:
-    return "-" if row is None else f"{numbers(row)}, {row['outcome']}"
+def _difference_cell(row: dict[str, str] | None, seeds: int) -> str:
+    if row is None:
+        return "-"
+    own = f" ({row['n']} seeds)" if int(row["n"]) != seeds else ""
+    return f"{numbers(row)}, {row['outcome']}{own}"

@@ -3,7 +3,7 @@
 import json
 from statistics import fmean
 
-from reproduction.aggregate import RECORD_FILE, by_setting, difference, load_runs
+from reproduction.aggregate import RECORD_FILE, by_setting, difference, load_runs, of_table
 from reproduction.digest import claims_table, main_table
 from reproduction.grid import cells_of, load_grid, settings_of
 from reproduction.quantities import METRICS
@@ -62,8 +62,9 @@ def finetuning() -> str:
     folder = CARDS / "study"
     grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
     found = len(list(folder.glob(f"*/{RECORD_FILE}")))
-    text = f"{found} of {len(cells_of(grid))} runs are finished. Means ± standard deviations over seeds:"
-    parts = [text]
+    planned = len(cells_of(grid))
+    runs = f"{planned} runs." if found == planned else f"{found} of {planned} runs are finished."
+    parts = [f"{runs} Means ± standard deviations over seeds:"]
     for name, table in grid.tables.items():
         rows = main_table(grid, name, folder, table.columns)
         if rows.count("\n") > 1:
@@ -75,8 +76,8 @@ def finetuning() -> str:
 
 def by_corruption() -> str:
     """Which corruptions a method helps with."""
-    groups = by_setting(load_runs(CARDS / "study"))
     grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
+    groups = of_table(grid, "finetuning", by_setting(load_runs(CARDS / "study")))
     shown = ("ce", "two_view_ce", "macs", "consistency_only", "recommended", APPENDED)
     tables = {row.label: [run.report.corruptions for run in groups[row]] for row in settings_of(grid, "finetuning")}
     means = {
@@ -106,33 +107,36 @@ def conditions() -> str:
 def power() -> str:
     """The smallest difference that the runs could have told from 0: half of each interval."""
     pairs = {
-        "macs minus ce": "`macs` and `ce`",
-        "macs minus two_view_ce": "`macs` and its control",
-        f"recommended minus {CONTROL}": "`recommended` and its control",
-        f"recommended minus {APPENDED}": "`recommended` and its control with equal weights",
+        ("macs minus ce", "5"): "`macs` and `ce`",
+        ("macs minus two_view_ce", "5"): "`macs` and its control",
+        (f"recommended minus {CONTROL}", "5"): "`recommended` and its control",
+        (f"recommended minus {APPENDED}", "5"): "`recommended` and its control with equal weights",
+        (f"recommended minus {APPENDED}", "10"): "the same two",
     }
-    found = {(row["pair"], row["metric"]): row for row in claims_of("study") if row["dataset"] == "cifar10"}
+    claims = (row for row in claims_of("study") if row["dataset"] == "cifar10")
+    found = {(row["pair"], row["metric"], row["n"]): row for row in claims}
     metrics = ("accuracy", "mean15", "nll_after", "corrupted_nll")
     titles = (METRICS[name].title for name in metrics)
-    rows = ["| difference between | " + " | ".join(titles) + " |", "| --- |" + " --- |" * len(metrics)]
-    for pair, text in pairs.items():
+    rows = ["| difference between | seeds | " + " | ".join(titles) + " |", "| --- | --- |" + " --- |" * len(metrics)]
+    for (pair, seeds), text in pairs.items():
         cells = []
         for name in metrics:
-            row = found.get((pair, name))
+            row = found.get((pair, name, seeds))
             half = None if row is None else (float(row["high"]) - float(row["low"])) / 2
             cells.append("-" if half is None else f"{half:.{METRICS[name].decimals}f}")
-        rows.append(f"| {text} | " + " | ".join(cells) + " |")
+        if set(cells) != {"-"}:
+            rows.append(f"| {text} | {seeds} | " + " | ".join(cells) + " |")
     text = (
         "**What could have been seen**: a difference has to be larger than this to be told from 0, at 95 % and before "
-        "the correction for several claims (five seeds, 10,000 test images)."
+        "the correction for several claims (10,000 test images)."
     )
     return "\n".join([text, "", *rows])
 
 
 def more() -> str:
     """What the rows say beyond the claims."""
-    groups = by_setting(load_runs(CARDS / "study"))
     grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
+    groups = of_table(grid, "finetuning", by_setting(load_runs(CARDS / "study")))
     rows = {row.label: row for row in settings_of(grid, "finetuning")}
 
     def find(a: str, b: str, metric: str) -> Row:

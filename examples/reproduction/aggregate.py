@@ -80,14 +80,12 @@ def by_setting(runs: Iterable[Run]) -> dict[Setting, list[Run]]:
 
 
 def of_table(grid: Grid, name: str, groups: dict[Setting, list[Run]]) -> dict[Setting, list[Run]]:
-    """Of the settings in a table only the runs with its seeds; settings of other tables as they are."""
-    seeds: dict[Setting, set[int]] = {}
-    for cell in cells_of(grid, [name]):
-        seeds.setdefault(cell.setting, set()).add(cell.seed)
+    """The runs with seeds of the grid, and those with seeds that only this table names."""
+    own = {(cell.setting, cell.seed) for cell in cells_of(grid, [name])}
     return {
         key: kept
         for key, runs in groups.items()
-        if (kept := [run for run in runs if key not in seeds or run.seed in seeds[key]])
+        if (kept := [run for run in runs if run.seed in grid.seeds or (key, run.seed) in own])
     }
 
 

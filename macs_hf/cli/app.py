@@ -6,7 +6,7 @@ import time
 from .errors import ends_on_signals, plain_errors
 
 
-MISSING = "The app needs Gradio 6 or later, which is not installed. Install it with `pip install 'macs-hf[app]'`."
+MISSING = "The app needs Gradio 6.31 or later, which is not installed. Install it with `pip install 'gradio>=6.31'`."
 
 
 def main(argv: list[str]) -> int:

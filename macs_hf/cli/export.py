@@ -26,7 +26,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="macs-hf export",
         usage="macs-hf export MODEL --output_dir FOLDER [OPTIONS]",
         description="Write a classifier as ONNX, in float32 and, with --int8, quantised; check the files against the "
-        "model and, with --dataset, measure their accuracy and calibration. Needs pip install 'macs-hf[onnx]'.",
+        "model and, with --dataset, measure their accuracy and calibration. Needs pip install onnx "
+        "onnxruntime onnxscript.",
     )
     parser.add_argument("model", metavar="MODEL", help="Hub id, timm name or local folder")
     parser.add_argument(

@@ -146,11 +146,13 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen
 
     # ---- The trainer, in a folder of its own ----
     facts = _facts(script)
-    # Two local folders of one name are two datasets. A checkpoint does not know: it may go on at another place.
+    # Two local folders of one name are two datasets, and fewer images give another temperature and other results. A
+    # checkpoint does not know of either: it may go on at another place, or be measured on other images.
     places = {
         f"{name}_place": path_fingerprint(getattr(script, name), args.output_dir) for name in ("dataset", "model")
     }
-    identity = identity_of(args, training, facts | places)
+    held_out_images = {name: getattr(script, name) for name in ("max_eval_samples", "max_calibration_samples")}
+    identity = identity_of(args, training, facts | places | held_out_images)
     with args.main_process_first(desc="looking into the output folder"):
         checkpoint = claim_output_dir(args.output_dir, identity.run | identity.length, args.resume_from_checkpoint)
         check_disk(args, model)

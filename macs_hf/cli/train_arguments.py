@@ -157,7 +157,9 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
     parser, argv = make_parser(argv)
     script, args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
     if unknown:
-        similar = difflib.get_close_matches(unknown[0].lstrip("-").partition("=")[0], ARGUMENTS, n=1, cutoff=0.5)
+        word = unknown[0].lstrip("-").partition("=")[0]
+        longer = [name for name in ARGUMENTS if word and name.startswith(word)]
+        similar = longer or difflib.get_close_matches(word, ARGUMENTS, n=1, cutoff=0.5)
         meant = f" Did you mean --{similar[0]}?" if similar else ""
         raise ValueError(f"Unknown arguments: {' '.join(unknown)}.{meant} --help-all lists all arguments.")
     refuse_secrets({name: value for name, value in {**vars(script), **vars(args)}.items() if name != "hub_token"})

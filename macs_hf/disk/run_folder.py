@@ -96,8 +96,9 @@ def claim_folder(
         earlier = _read(folder / IDENTITY_FILE)
         own = continues is not None and Path(continues).resolve().is_relative_to(folder.resolve())
         if not _is_same(earlier, plain, own, changeable):
+            what = held[0] if earlier is None else "the results"
             raise FileExistsError(
-                f"{str(folder)!r} holds {held[0]} of another run ({_differences(earlier, plain)}). Choose another "
+                f"{str(folder)!r} holds {what} of another run ({_differences(earlier, plain)}). Choose another "
                 f"output_dir, or delete this one{advice}."
             )
     if _read(folder / IDENTITY_FILE) != plain:  # the other processes of a run find it written
@@ -123,7 +124,11 @@ def _differences(earlier: dict[str, Any] | None, identity: Mapping[str, Any]) ->
     names = [name for name in earlier | identity if earlier.get(name) != identity.get(name)]
     if "command" in names:  # then nearly everything differs
         return f"made by another command, {earlier.get('command', 'train')}"
-    return ", ".join(f"{name}: {earlier.get(name)!r}, now {identity.get(name)!r}" for name in names)
+    return ", ".join(f"{name}: {_given(earlier, name)}, now {_given(identity, name)}" for name in names)
+
+
+def _given(identity: Mapping[str, Any], name: str) -> str:
+    return repr(identity[name]) if name in identity else "not given"
 
 
 def _read(record: Path) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ def require_onnx() -> None:
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ImportError(
             f"Exporting needs {' and '.join(missing)}, which {'are' if len(missing) > 1 else 'is'} not installed: "
-            "pip install 'macs-hf[onnx]'."
+            f"pip install {' '.join(missing)}."
         )
 
 

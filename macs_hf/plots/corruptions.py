@@ -49,8 +49,9 @@ def plot_severity_curves(table: CorruptionTable, *, title: str = "") -> Picture:
     Accuracy and ECE against severity; severity 0 is the clean images.
 
     A point is the mean over the standard 15 corruptions, or over all there are if some of them are missing. Dashed,
-    the ECE with the table's temperature, unless that is 1 and changes nothing. Dotted, the noise floor of the ECE (of the dashed one, if there is one): what
-    a calibrated model with the same confidences would score on so few images, the mean over the same cells.
+    the ECE with the table's temperature, unless that is 1 and changes nothing. Dotted, the noise floor of the ECE (of
+    the dashed one, if there is one): what a calibrated model with the same confidences would score on so few images,
+    the mean over the same cells.
 
     Args:
         table (`CorruptionTable`): The model's scores.

@@ -218,6 +218,14 @@ INPUT = [
     ("train --output_dir data", "--output_dir 'data' is inside the dataset's folder"),
     ("photos --output_dir photos/train/new", "is inside the dataset's folder 'photos'"),
     ("train --output_dir run --seed 1", "of another run (seed: 0, now 1). Choose another --output_dir"),
+    (
+        "train --output_dir run --max_eval_samples 4",
+        "the results of another run (--max_eval_samples: not given, now 4)",
+    ),
+    (
+        "train --output_dir run --max_calibration_samples 4",
+        "another run (--max_calibration_samples: not given, now 4)",
+    ),
     ("train --output_dir run --resume_from_checkpoint other/checkpoint-2 --seed 1", "of another run (seed: 0, now"),
     ("train --output_dir other --method ce", "of another run (method: 'macs', now 'ce'"),
     ("evaluate --output_dir model", "--output_dir 'model' is the model's own folder"),

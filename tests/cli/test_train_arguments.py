@@ -64,6 +64,8 @@ def test_mistyped_settings(tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
         parse([str(path)])
     with pytest.raises(ValueError, match=r"Unknown arguments: --lambda_margn 0.2. Did you mean --lambda_margin\?"):
         parse(["--lambda_margn", "0.2"])
+    with pytest.raises(ValueError, match=r"Unknown arguments: --resume. Did you mean --resume_from_checkpoint\?"):
+        parse(["--resume"])
     with pytest.raises(SystemExit):
         parse(["--learning_rate", "fast"])
     assert len(capsys.readouterr().err.splitlines()) == 2  # the usage is a line, not hundreds

@@ -151,7 +151,7 @@ def test_another_run_is_refused_with_what_differs(tmp_path: Path) -> None:
 def test_a_setting_that_this_version_does_not_know_is_named_too(tmp_path: Path) -> None:
     claim_output_dir(tmp_path, RUN | {"old_setting": 3})
     checkpoint(tmp_path, 10)
-    with pytest.raises(FileExistsError, match=r"another run \(old_setting: 3, now None\)"):
+    with pytest.raises(FileExistsError, match=r"another run \(old_setting: 3, now not given\)"):
         claim_output_dir(tmp_path, RUN)
 
 

@@ -62,16 +62,20 @@ def print_plan(grid: Grid, cells: list[Cell], root: Path) -> None:
     print(f"\n{len(cells)} cells, {len(left)} to run: about {cost:.1f} hours of one {grid.cost['device']}")
 
 
-def collect(cells: list[Cell], root: Path, folder: Path, keep_rows: tuple[str, ...] | None) -> None:
-    """Copy what tables are made of, in few digits and without weights: with rows about 130 kilobytes per cell."""
+def collect(cells: list[Cell], root: Path, folder: Path, grid: Grid) -> None:
+    """
+    Copy what tables are made of, in few digits and without weights: with rows about 130 kilobytes per cell. Runs with
+    other seeds than the grid's keep no rows, if not all do.
+    """
     for cell in cells:
+        kept = grid.keep_rows is None or (cell.setting.name in grid.keep_rows and cell.seed in grid.seeds)
         if is_finished(cell, root) and (root / cell.name / ROWS_FILE).exists():  # else it was collected before
             run = load_run(root / cell.name)
             rows = [run.rows] if run.rows_before is None else [run.rows_before, run.rows]
             report, samples = save_run(_compared(run.report), rows, folder / cell.name, compact=True)
             values = json.loads(report.read_text(), parse_float=_five_digits)
             report.write_text(json.dumps(values, separators=(",", ":")))
-            if keep_rows is not None and cell.setting.name not in keep_rows:
+            if not kept:
                 samples.unlink()
             shutil.copy(root / cell.name / RECORD_FILE, folder / cell.name)
 
@@ -116,7 +120,7 @@ def main(argv: list[str]) -> int:
         return 1 if failures else 0
     shown = cells_of(grid, args.table, args.seeds)
     if args.collect:
-        collect(cells, root, args.collect, grid.keep_rows)
+        collect(cells, root, args.collect, grid)
     if args.cards:
         for path in write_cards(_groups(root, shown), args.cards):
             print(path)

@@ -51,7 +51,7 @@ def ranking() -> str:
     """The excess AURC of some methods of the study."""
     parts = []
     for method in RANKED:
-        folders = sorted((CARDS / "study").glob(f"cifar10-efficientnet_lite0-{method}-seed[0-9]"))
+        folders = sorted((CARDS / "study").glob(f"cifar10-efficientnet_lite0-{method}-seed[0-4]"))
         reports = [EvaluationReport.load(folder / REPORT_FILE) for folder in folders]
         values = [report.risk_coverage.excess_aurc.value for report in reports]
         parts.append(f"`{method}` {mean(values):.4f} ± {stdev(values):.4f}")

@@ -33,7 +33,7 @@ COMPARED = {
     "macs minus two_view_ce": "`macs` minus cross-entropy on the images that it sees",
     "macs minus consistency_only": "`macs` minus `macs` without the margin term",
     f"recommended minus {APPENDED}": "`recommended` minus cross-entropy on the images that it sees",
-    f"recommended minus {CONTROL}": "the same, if the perturbed fifth of these has half of the weight",
+    f"recommended minus {CONTROL}": "the same, but the perturbed images count for half of the loss",
 }
 
 OTHER_DATA = {
@@ -106,8 +106,8 @@ def results() -> str:
     grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
     text = (
         "Fine-tuning a pretrained network: differences with 95 % intervals over seeds and test images, where a claim "
-        "was made before the runs. A claim *held* if the whole interval lies in the range that it names, corrected "
-        "for the number of claims:"
+        "was made before the runs. A claim *held* if the whole interval lies in the range that it names. Verdicts, but "
+        "not the intervals shown, are corrected for the number of claims: one that just excludes 0 may not decide."
     )
     titles = (f"{METRICS[metric].title} (claimed: {_claimed(grid, metric)})" for metric in metrics)
     lines = ["| | seeds | " + " | ".join(titles) + " |", "| --- | --- |" + " --- |" * len(metrics)]
@@ -119,7 +119,7 @@ def results() -> str:
     unfinished = f"{finished} of {planned} runs of the study are finished, so verdicts may still change."
     others = (_means(grid, table, text) for table, text in OTHER_DATA.items())
     notes = [note for note in (*others, unfinished if finished < planned else "") if note]
-    return "\n".join([text, "", *lines, "", "On other data, or for longer:", "", *(f"- {note}" for note in notes)])
+    return "\n".join([text, "", *lines, "", *(f"- {note}" for note in notes)])
 
 
 def _means(grid: Grid, table: str, name: str) -> str:

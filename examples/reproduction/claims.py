@@ -4,7 +4,7 @@ A claim says in which range a difference between two settings lies. Its p-value 
 at the level 1 - alpha, lies wholly in the range. Claims of one `family` share an error rate of 5 %, by Holm's
 correction. A claim held if its corrected p-value is at most 5 %; it did not hold if the 95 % interval lies wholly
 outside of the range; otherwise it is not decided. One seed a side decides nothing about methods. A claim is about the
-seeds of the grid, unless it names its own `seeds`.
+seeds of the grid, unless it names its own `seeds`; then it waits for all of them.
 
 A claim about the time of a step is held against `model_cards/benchmarks/training.json`, where methods take turns in
 one process; the runs of a grid share their machine, and are no measure of time.
@@ -99,7 +99,8 @@ def _measured(grid: Grid, claim: dict[str, Any], groups: dict[Setting, list[Run]
 
                 of_a, of_b = (measured(groups, side, claim["metric"]) for side in (a, b))
                 by_seed = tuple(of_a[seed] - of_b[seed] for seed in sorted(of_a.keys() & of_b.keys()))
-                yield _verdict(claim, dataset, model, pair, at(1 - ALPHA), at)._replace(by_seed=by_seed)
+                found = at(1 - ALPHA) if "seeds" not in claim or len(by_seed) == len(seeds) else None
+                yield _verdict(claim, dataset, model, pair, found, at)._replace(by_seed=by_seed)
 
 
 def _timed(claim: dict[str, Any]) -> Iterator[Verdict]:

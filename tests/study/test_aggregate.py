@@ -292,6 +292,7 @@ def test_a_claim_is_about_its_own_seeds_and_a_table_shows_its_own() -> None:
     groups = by_setting(runs)
     assert [verdict.found.value for verdict in verdicts(grid, groups)] == pytest.approx([11.0, 14.0])
     assert [verdict.found.n for verdict in verdicts(grid, groups)] == [2, 3]
+    assert [verdict.outcome for verdict in verdicts(grid, by_setting(runs[:-1]))] == ["not decided", "not run"]
     shown = {
         record["table"]: (record["mean"], record["n"]) for record in table_records(grid, ["two", "all"], groups, [])
     }

@@ -7,7 +7,7 @@ from reproduction.digest import estimate_text
 from reproduction.grid import Grid, cells_of, load_grid, settings_of
 from reproduction.quantities import METRICS
 
-from .differences import APPENDED, CARDS, CONTROL, ROOT, claims_of, numbers
+from .differences import APPENDED, CARDS, ROOT, claims_of, numbers
 
 
 FAMILIES = ("macs", "control", "margin", "recommended", "appended")
@@ -33,7 +33,6 @@ COMPARED = {
     "macs minus two_view_ce": "`macs` minus cross-entropy on the images that it sees",
     "macs minus consistency_only": "`macs` minus `macs` without the margin term",
     f"recommended minus {APPENDED}": "`recommended` minus cross-entropy on the images that it sees",
-    f"recommended minus {CONTROL}": "the same, but the perturbed images count for half of the loss",
 }
 
 OTHER_DATA = {

@@ -105,8 +105,8 @@ def results() -> str:
     grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
     text = (
         "Fine-tuning a pretrained network: differences with 95 % intervals over seeds and test images, where a claim "
-        "was made before the runs. A claim *held* if the whole interval lies in the range that it names. Verdicts, but "
-        "not the intervals shown, are corrected for the number of claims: one that just excludes 0 may not decide."
+        "was made before the runs. A claim *held* if the whole interval lies in the range that it names. Verdicts are "
+        "corrected for the number of claims, the intervals shown are not: one that just excludes 0 may not decide."
     )
     titles = (f"{METRICS[metric].title} (claimed: {_claimed(grid, metric)})" for metric in metrics)
     lines = ["| | seeds | " + " | ".join(titles) + " |", "| --- | --- |" + " --- |" * len(metrics)]

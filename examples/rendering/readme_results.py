@@ -122,11 +122,11 @@ def results() -> str:
 
 
 def _means(grid: Grid, table: str, name: str) -> str:
-    """A table in a sentence, of the methods that have all their seeds; empty if cross-entropy has not."""
+    """A table in a sentence, of the methods that have all their seeds; empty without cross-entropy or another one."""
     groups = of_table(grid, table, by_setting(load_runs(CARDS / "study")))
     seeds = {row: sum(cell.setting == row for cell in cells_of(grid, [table])) for row in settings_of(grid, table)}
     rows = [row for row in seeds if row.method in SHOWN and len(groups.get(row, ())) == seeds[row]]
-    if not rows or rows[0].method != "ce":
+    if len(rows) < 2 or rows[0].method != "ce":
         return ""
     corrupted, clean = (
         ", ".join(f"{estimated(groups, row, metric).mean:.1f} % with `{row.method}`" for row in rows)

@@ -51,9 +51,10 @@ def plot_methods(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> F
     size = (1.5 + 1.75 * count, 1.35 + 0.25 * len(rows))
     figure = Figure(figsize=size, dpi=DPI, layout="constrained", facecolor="white")
     panels = figure.subplots(1, count, sharey=True, squeeze=False)[0]
+    drawn = set()
     for axes, metric in zip(panels, spec["metrics"], strict=False):
         for place, row in enumerate(lines):
-            _draw_method(axes, place, row, rows[0], groups, metric)
+            drawn.add(_draw_method(axes, place, row, rows[0], groups, metric))
         base = estimated(groups, rows[0], metric)
         if base is not None:
             axes.axvline(base.mean, color=INK, linewidth=0.9, linestyle=DASHES, zorder=1)
@@ -75,14 +76,15 @@ def plot_methods(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> F
     panels[0].set_yticks(range(len(lines)), [_line_name(row) for row in lines], fontsize=9)
     for label, row in zip(panels[0].get_yticklabels(), lines, strict=True):
         label.set(fontweight="bold" if _is_ours(row) else "normal", color=INK)
-    _explain(figure, _line_name(rows[0]))
+    _explain(figure, _line_name(rows[0]), drawn)
     return figure
 
 
-def _draw_method(axes: Axes, place: int, row: Setting, first: Setting, groups: Groups, metric: str) -> None:
+def _draw_method(axes: Axes, place: int, row: Setting, first: Setting, groups: Groups, metric: str) -> str | None:
+    """Returns the verdict that the mark shows."""
     values = list(measured(groups, row, metric).values())
     if not values:
-        return
+        return None
     found = difference(groups, row, first, metric) if row != first else None
     verdict = _verdict(found, METRICS[metric].lower_is_better) if row != first else "reference"
     style = VERDICTS[verdict]
@@ -92,6 +94,7 @@ def _draw_method(axes: Axes, place: int, row: Setting, first: Setting, groups: G
     if len(values) > 1:
         axes.plot(values, [place] * len(values), "|", color=style["color"], alpha=0.45, markersize=6, zorder=2)
     axes.plot(fmean(values), place, **MARK | style, zorder=4)
+    return verdict
 
 
 def _verdict(found: Any, lower_is_better: bool | None) -> str:
@@ -103,10 +106,11 @@ def _verdict(found: Any, lower_is_better: bool | None) -> str:
     return "better" if (found.value < 0) == lower_is_better else "worse"
 
 
-def _explain(figure: Figure, first: str) -> None:
-    """The legend, in words."""
+def _explain(figure: Figure, first: str, drawn: set[str | None]) -> None:
+    """The legend, in words, of the marks that were drawn."""
     names = {"better": f"better than {first}", "worse": "worse", "undecided": "may be chance", "one seed": "one seed"}
-    handles = [Line2D([], [], **MARK | VERDICTS[verdict], label=name) for verdict, name in names.items()]
+    shown = {verdict: name for verdict, name in names.items() if verdict in drawn}
+    handles = [Line2D([], [], **MARK | VERDICTS[verdict], label=name) for verdict, name in shown.items()]
     handles.append(Line2D([], [], color=INK, linewidth=1.6, label="95 % interval of the difference"))
     handles.append(Line2D([], [], color=INK, marker="|", linestyle="none", alpha=0.45, label="seeds"))
     figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=8.5, columnspacing=1.2)

@@ -6,8 +6,8 @@ AUGMIX = {"lambda_jsd": 12.0}
 # `macs` is the paper to the letter, and stays so. `recommended` is what a search over weights, noise, margin and MixUp
 # chose on validation images (fine-tuning, 4,000 CIFAR-10 images): model_cards/study/search.json, docs/study.md.
 # With five other seeds and test images it was far better than cross-entropy under corruption, as accurate on clean
-# images, and took less than 1.3 times as long. It failed one condition: cross-entropy on the same perturbed images,
-# with equal weights for all (`perturbed_share=0.2`), did about as well over ten seeds. So `macs` stays the default.
+# images, and took less than 1.3 times as long. One condition is not met: over ten seeds it was not shown to be better
+# than cross-entropy on the same images with equal weights (`perturbed_share=0.2`). So `macs` stays the default.
 METHODS: dict[str, dict[str, float | str | bool]] = {
     "ce": PLAIN,
     "label_smoothing": PLAIN | {"label_smoothing_factor": 0.1},

@@ -7,6 +7,7 @@ import dataclasses
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rendering import app_cost, few_images, grid_cost, measurements, promises, readme_results, study
@@ -39,8 +40,21 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/training.md": {"arguments": arguments, "sharding": measurements.sharding},
     "docs/study.md": {
         "finetuning": study.finetuning,
+        "corruptions": study.corruptions,
+        "conditions": study.conditions,
+        "more_seeds": partial(study.table, "more_seeds"),
+        "fresh_seeds": partial(study.table, "fresh_seeds"),
+        "batchnorm": partial(study.table, "batchnorm"),
+        "longer": study.longer,
+        "original": partial(study.table, "original"),
+        "probabilities": partial(study.table, "probabilities"),
+        "promises": promises.under_corruption,
         "finetuning_more": study.more,
         "search": study.search,
+        "fashion": partial(study.table, "fashion"),
+        "scratch": partial(study.table, "scratch"),
+        "claims": study.claims,
+        "bars": grid_cost.bars,
         "findings": few_images.findings,
         "more": few_images.more,
         "few_images": few_images.few_images,

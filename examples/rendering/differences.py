@@ -1,11 +1,15 @@
-"""Claims and differences that were rendered to model_cards, as text."""
+"""The runs, claims and differences in model_cards."""
 
 import csv
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from reproduction.quantities import METRICS
+from reproduction.aggregate import by_setting, load_runs
+from reproduction.grid import Grid, Setting, load_grid
+from reproduction.names import in_markdown
+from reproduction.quantities import METRICS, Run
 
 
 Row = dict[str, Any]
@@ -15,6 +19,18 @@ CARDS = ROOT / "model_cards"
 # Cross-entropy on the perturbed images that `recommended` sees, with half of the weight or as part of the batch.
 CONTROL = "two_view_ce, consistency_fraction=0.25, perturbation_space=pixel"
 APPENDED = f"{CONTROL}, perturbed_share=0.2"
+
+
+@cache
+def grid_of(study: str) -> Grid:
+    """The grid of a study, `study` or `few_images`."""
+    return load_grid(ROOT / "examples" / "configs" / f"{study}.yaml")
+
+
+@cache
+def runs_of(study: str) -> dict[Setting, list[Run]]:
+    """Its committed runs, by setting."""
+    return by_setting(load_runs(CARDS / study))
 
 
 def claims_of(study: str) -> list[Row]:
@@ -35,6 +51,9 @@ def noted(sentences: dict[str, Sequence[Pair]], find: Callable[[str, str, str], 
     """Sentences, each with the differences that it rests on: one setting minus another in a metric."""
     lines = []
     for sentence, pairs in sentences.items():
-        shown = (f"{METRICS[metric].title}, `{a} minus {b}`: {numbers(find(a, b, metric))}" for a, b, metric in pairs)
+        shown = (
+            f"{METRICS[metric].title}, {in_markdown(f'{a} minus {b}')}: {numbers(find(a, b, metric))}"
+            for a, b, metric in pairs
+        )
         lines.append(f"- {sentence} {'; '.join(shown)}.")
     return "\n".join(lines)

@@ -2,12 +2,11 @@
 
 import csv
 
-from reproduction.aggregate import RECORD_FILE
 from reproduction.digest import claims_table, main_table
-from reproduction.grid import load_grid
+from reproduction.names import in_markdown
 from reproduction.quantities import METRICS
 
-from .differences import CARDS, ROOT, claims_of, noted, numbers
+from .differences import CARDS, claims_of, grid_of, noted, numbers, runs_of
 
 
 MORE = {
@@ -39,7 +38,8 @@ def findings() -> str:
     """The decided and undecided differences between MaCS and the others, as a list."""
     claims = [row for row in claims_of("few_images") if row["model"] == "small" and int(row["n"]) > 2]
     return "\n".join(
-        f"- {METRICS[row['metric']].title}, `{row['pair']}`: {numbers(row)}; {row['claim']}: **{row['outcome']}**"
+        f"- {METRICS[row['metric']].title}, {in_markdown(row['pair'])}: {numbers(row)}; "
+        f"{row['claim']}: **{row['outcome']}**"
         for row in claims
     )
 
@@ -55,16 +55,15 @@ def more() -> str:
 def few_images() -> str:
     """The runs with few images in short, with their figure and claims."""
     folder = CARDS / "few_images"
-    grid = load_grid(ROOT / "examples" / "configs" / "few_images.yaml")
-    runs = len(list(folder.glob(f"*/{RECORD_FILE}")))
+    grid, groups = grid_of("few_images"), runs_of("few_images")
     settings = grid.models["small"]
     text = (
         f"{grid.tables['core'].title}, {settings['num_train_epochs']} epochs; mean ± standard deviation over seeds. "
         f"Corruptions on {grid.settings['corruption_samples']} fixed test images, everything else on all 10,000:"
     )
     links = (
-        f"All {runs} runs: [tables with intervals](../model_cards/few_images/tables.md), "
+        f"All {sum(map(len, groups.values()))} runs: [tables with intervals](../model_cards/few_images/tables.md), "
         "[reports](../model_cards/few_images), [settings](../examples/configs/few_images.yaml)."
     )
     picture = "![Accuracy, robustness and cost of each method](../model_cards/few_images/methods.png)"
-    return "\n\n".join([text, main_table(grid, "core", folder), picture, claims_table(folder), links])
+    return "\n\n".join([text, main_table(grid, "core", groups), picture, claims_table(folder), links])

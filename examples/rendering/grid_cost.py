@@ -1,4 +1,4 @@
-"""What rerunning the paper's grid would cost, from the assumptions in the grid."""
+"""What rerunning the paper's grid, and runs beside the literature, would cost, from the assumptions in the grids."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ from reproduction.grid import cells_of, load_grid
 
 
 GRID = Path(__file__).parents[1] / "reproduction" / "grid.yaml"
+BARS = GRID.with_name("bars.yaml")
 DOLLARS_PER_HOUR = 2.50  # of `a100-large`, from https://huggingface.co/docs/hub/jobs-pricing
 
 
@@ -21,6 +22,18 @@ def prices() -> str:
         rows.append(f"| {title} | {len(cells)} | {hours:.1f} | {hours * DOLLARS_PER_HOUR:,.0f} |")
     text = f"On `a100-large`, at {DOLLARS_PER_HOUR:.2f} dollars an hour:"
     return "\n".join([text, "", *rows])
+
+
+def bars() -> str:
+    """What the runs beside the literature would cost."""
+    grid = load_grid(BARS)
+    trained = [cell for cell in cells_of(grid) if cell.trained == cell]
+    hours = total(cells_of(grid), grid.cost) / 3600
+    return (
+        f"It has {len(trained)} runs, each measured twice, and would take about {hours:.0f} hours of one "
+        f"{grid.cost['device']}, or {hours * DOLLARS_PER_HOUR:,.0f} dollars at {DOLLARS_PER_HOUR:.2f} an hour. It "
+        "**has not been run**, and no GPU has confirmed the rates that the estimate rests on."
+    )
 
 
 def assumptions() -> str:

@@ -1,11 +1,18 @@
 """How well intervals, promises, rankings and corruptions hold, from model_cards."""
 
 import json
+from collections.abc import Iterable
 from statistics import mean, stdev
 
+from reproduction.aggregate import of_table
+from reproduction.grid import settings_of
+from reproduction.names import in_markdown
+
 from macs_hf.report import EvaluationReport
+from macs_hf.report.guarantees import Share
 from macs_hf.report.run import REPORT_FILE
 
+from .differences import grid_of, runs_of
 from .measurements import CARDS, load
 
 
@@ -59,6 +66,31 @@ def ranking() -> str:
         f"In [the study](study.md#fine-tuning), the excess AURC after the temperature, mean ± standard deviation over "
         f"{len(values)} seeds, was: {', '.join(parts)}. Lower is better. No claim about it was made beforehand."
     )
+
+
+def under_corruption() -> str:
+    """What became of the promises of the study's networks on clean and on corrupted test images."""
+    grid, groups = grid_of("study"), of_table(grid_of("study"), "finetuning", runs_of("study"))
+    titles = ["sets for 90 %: clean", *(f"severity {severity}" for severity in (1, 3, 5)), "classes in a set"]
+    titles += ["runs that promise 95 % right answers", "answered, clean", "right, clean", "right, severity 5"]
+    rows = [f"| method | {' | '.join(titles)} |", "| --- |" + " --- |" * len(titles)]
+    for row in settings_of(grid, "finetuning"):
+        sets = [run.report.guarantees.shown_set for run in groups.get(row, ())]
+        answers = [answer for run in groups.get(row, ()) for answer in run.report.guarantees.abstentions]
+        kept = [answer for answer in answers if answer.accuracy == 0.95 and answer.threshold is not None]
+        cells = [_percent(found.test_coverage for found in sets)]
+        cells += [_percent(found.severity_coverage[severity] for found in sets) for severity in (1, 3, 5)]
+        cells += [f"{mean(found.mean_size for found in sets):.2f}", f"{len(kept)} of {len(sets)}"]
+        cells += [_percent(found.test_answered for found in kept), _percent(found.test_accuracy for found in kept)]
+        cells += [_percent(found.severity_accuracy[5] for found in kept)]
+        rows.append(f"| {in_markdown(row.label)} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def _percent(shares: Iterable[Share]) -> str:
+    """The mean over runs."""
+    values = [share.value for share in shares]
+    return f"{100 * mean(values):.1f} %" if values else "-"
 
 
 def frost() -> str:

@@ -2,17 +2,20 @@
 
 import json
 from statistics import fmean
+from typing import Any
 
-from reproduction.aggregate import RECORD_FILE, by_setting, difference, load_runs, of_table
+from reproduction.aggregate import difference, of_table
 from reproduction.digest import claims_table, main_table
-from reproduction.grid import cells_of, load_grid, settings_of
+from reproduction.grid import cells_of, settings_of
+from reproduction.names import in_markdown
 from reproduction.quantities import METRICS
 
 from macs_hf.report.corruption_names import STANDARD_15
 
-from .differences import APPENDED, CARDS, CONTROL, ROOT, Row, claims_of, noted, numbers
+from .differences import APPENDED, CARDS, CONTROL, Row, claims_of, grid_of, noted, numbers, runs_of
 
 
+SCORES = ("nll", "corrupted_nll", "score")
 NOTED = {
     "On corrupted images the confidence of `macs` exceeds its accuracy by far less than that of `ce`.": [
         ("macs", "ce", "corrupted_gap")
@@ -64,34 +67,48 @@ NOTED = {
 }
 
 
+def table(name: str) -> str:
+    """A table of the study: means and standard deviations over seeds."""
+    return main_table(grid_of("study"), name, runs_of("study"), grid_of("study").tables[name].columns)
+
+
 def finetuning() -> str:
-    """Every table, picture and claim of the study."""
-    folder = CARDS / "study"
-    grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
-    found = len(list(folder.glob(f"*/{RECORD_FILE}")))
-    planned = len(cells_of(grid))
-    runs = f"{planned} runs." if found == planned else f"{found} of {planned} runs are finished."
-    parts = [f"{runs} Means ± standard deviations over seeds:"]
-    for name, table in grid.tables.items():
-        rows = main_table(grid, name, folder, table.columns)
-        if rows.count("\n") > 1:
-            parts += [f"**{table.title}**", rows]
-    parts += ["**Accuracy under each corruption, %**, mean over severities and seeds", by_corruption()]
-    parts.append("![Accuracy, robustness and likelihood of each method](../model_cards/study/methods.png)")
-    return "\n\n".join([*parts, conditions(), power(), claims_table(folder)])
+    """The main table and the picture of it."""
+    found, planned = sum(map(len, runs_of("study").values())), len(cells_of(grid_of("study")))
+    runs = f"The study has {planned} runs." if found == planned else f"{found} of {planned} runs are finished."
+    text = f"{runs} {grid_of('study').tables['finetuning'].title}; means ± standard deviations over seeds:"
+    picture = "![Accuracy, robustness and likelihood of each method](../model_cards/study/methods.png)"
+    return "\n\n".join([text, table("finetuning"), picture])
+
+
+def corruptions() -> str:
+    """Families as a picture, each corruption as a number."""
+    picture = "![Accuracy under noise, blur, weather and digital corruptions](../model_cards/study/families.png)"
+    text = "Accuracy under each corruption, %, mean over severities and seeds:"
+    return "\n\n".join([picture, text, by_corruption()])
+
+
+def longer() -> str:
+    """Which length suits cross-entropy, and what the others do with it."""
+    titles = {name: grid_of("study").tables[name].title for name in ("tuning", "longer")}
+    return "\n\n".join(part for name, title in titles.items() for part in (f"{title}:", table(name)))
+
+
+def claims() -> str:
+    """What could have been seen, and what became of each claim."""
+    return "\n\n".join([power(), claims_table(CARDS / "study")])
 
 
 def by_corruption() -> str:
     """Which corruptions a method helps with."""
-    grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
-    groups = of_table(grid, "finetuning", by_setting(load_runs(CARDS / "study")))
+    grid, groups = grid_of("study"), of_table(grid_of("study"), "finetuning", runs_of("study"))
     shown = ("ce", "two_view_ce", "macs", "consistency_only", "recommended", APPENDED)
     tables = {row.label: [run.report.corruptions for run in groups[row]] for row in settings_of(grid, "finetuning")}
     means = {
         label: {name: 100 * fmean(table.by_corruption()[name] for table in tables[label]) for name in STANDARD_15}
         for label in shown
     }
-    rows = ["| corruption | " + " | ".join(f"`{label}`" for label in shown) + " |", "| --- |" + " --- |" * len(shown)]
+    rows = ["| corruption | " + " | ".join(map(in_markdown, shown)) + " |", "| --- |" + " --- |" * len(shown)]
     for name in STANDARD_15:
         rows.append(
             f"| {name.replace('_', ' ')} | " + " | ".join(f"{means[label][name]:.1f}" for label in shown) + " |"
@@ -101,11 +118,17 @@ def by_corruption() -> str:
 
 def conditions() -> str:
     """What the recipe that the search chose had to show on other seeds, and what became of it."""
+    timed = grid_of("study").figures["methods"]["cost"][
+        "model"
+    ]  # of the study's network; the others are among all claims
     claims = [row for row in claims_of("study") if row["pair"].startswith("recommended ")]
     rows = ["| condition | found | outcome |", "| --- | --- | --- |"]
     for row in claims:
+        if row["metric"] == "overhead" and row["model"] != timed:
+            continue
         where = f" ({row['model']})" if row["metric"] == "overhead" else ""
-        found = f"{METRICS[row['metric']].title}{where}, `{row['pair']}`: {numbers(row)}"
+        pair = "" if where else f", {in_markdown(row['pair'])}"
+        found = f"{METRICS[row['metric']].title}{where}{pair}: {numbers(row)}"
         rows.append(f"| {row['claim']} | {found} | {row['outcome']} |")
     text = "**What `recommended` has to show**, on seeds that the search did not use:"
     return "\n".join([text, "", *rows])
@@ -142,8 +165,7 @@ def power() -> str:
 
 def more() -> str:
     """What the rows say beyond the claims."""
-    grid = load_grid(ROOT / "examples" / "configs" / "study.yaml")
-    groups = of_table(grid, "finetuning", by_setting(load_runs(CARDS / "study")))
+    grid, groups = grid_of("study"), of_table(grid_of("study"), "finetuning", runs_of("study"))
     rows = {row.label: row for row in settings_of(grid, "finetuning")}
 
     def find(a: str, b: str, metric: str) -> Row:
@@ -157,18 +179,30 @@ def search() -> str:
     """What the search tried last, and what it chose."""
     found = json.loads((CARDS / "study" / "search.json").read_text())
     last = found["rounds"][-1]
-    trials = [trial for trial in found["trials"] if trial["epochs"] == last["epochs"]]
-    rows = ["| candidate | seed | accuracy, % | NLL | NLL, extra corruptions | score |", "| --- |" + " --- |" * 5]
-    for trial in trials:
-        settings, part = trial["settings"], trial["last"]
-        name = f"consistency {settings['lambda_consistency']:g}, margin {settings['lambda_margin']:g}, "
-        name += (
-            f"MixUp {settings['mixup_alpha']:g}, noise {settings['noise_std']:g} ({settings['perturbation_space']})"
-        )
-        cells = [f"{100 * part['accuracy']:.1f}", *(f"{part[key]:.3f}" for key in ("nll", "corrupted_nll", "score"))]
-        rows.append(f"| {name} | {trial['seed']} | " + " | ".join(cells) + " |")
     text = (
         f"{found['rounds'][0]['candidates']} candidates, {found['hours']:.1f} core-hours. The last round, "
         f"{last['epochs']} epochs each, on 1,000 validation images, NLL after the temperature:"
     )
-    return "\n".join([text, "", *rows])
+    return "\n".join([text, "", *_trials(found, ("lambda_consistency", "lambda_margin", "mixup_alpha", "noise_std"))])
+
+
+def second_search() -> str:
+    """Whether the sum of consistency and cross-entropy on the perturbed images is better than either."""
+    found = json.loads((CARDS / "study" / "search_both.json").read_text())
+    text = f"{found['hours']:.1f} core-hours; the same images, seeds and score:"
+    return "\n".join([text, "", *_trials(found, ("lambda_consistency",))])
+
+
+def _trials(found: dict[str, Any], shown: tuple[str, ...]) -> list[str]:
+    """The last round of a search, with the settings that its candidates differ in."""
+    words = {"lambda_consistency": "consistency", "lambda_margin": "margin", "mixup_alpha": "MixUp"}
+    words |= {"noise_std": "noise"}
+    rows = ["| candidate | seed | accuracy, % | NLL | NLL, extra corruptions | score |", "| --- |" + " --- |" * 5]
+    for trial in found["trials"]:
+        if trial["epochs"] == found["rounds"][-1]["epochs"]:
+            name = ", ".join(f"{words[key]} {trial['settings'][key]:g}" for key in shown)
+            name += f" ({trial['settings']['perturbation_space']})" if "noise_std" in shown else ""
+            part = trial["last"]
+            numbers = [f"{100 * part['accuracy']:.1f}", *(f"{part[key]:.3f}" for key in SCORES)]
+            rows.append(f"| {name} | {trial['seed']} | " + " | ".join(numbers) + " |")
+    return rows

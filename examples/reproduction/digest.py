@@ -5,24 +5,25 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from .aggregate import Estimate, by_setting, estimated, load_runs, of_table
-from .grid import Grid, settings_of
+from .aggregate import Estimate, estimated, of_table
+from .grid import Grid, Setting, settings_of
+from .names import in_markdown
 from .power import MOST
-from .quantities import METRICS
+from .quantities import METRICS, Run
 
 
 COLUMNS = ("accuracy", "ece", "nll", "ece_after", "nll_after", "mean15")
 
 
-def main_table(grid: Grid, table: str, folder: Path, columns: Sequence[str] = COLUMNS) -> str:
-    """Mean ± sample standard deviation over seeds, of the settings with runs in `folder`."""
-    groups = of_table(grid, table, by_setting(load_runs(folder)))
+def main_table(grid: Grid, table: str, groups: dict[Setting, list[Run]], columns: Sequence[str] = COLUMNS) -> str:
+    """Mean ± sample standard deviation over seeds, of the settings with runs."""
+    groups = of_table(grid, table, groups)
     lines = ["| method | seeds | " + " | ".join(METRICS[column].title for column in columns) + " |"]
     lines.append("| --- | --- |" + " --- |" * len(columns))
     for row in settings_of(grid, table):
         if row in groups:
             cells = (estimate_text(estimated(groups, row, column), METRICS[column].decimals) for column in columns)
-            lines.append(f"| `{row.label}` | {len(groups[row])} | " + " | ".join(cells) + " |")
+            lines.append(f"| {in_markdown(row.label)} | {len(groups[row])} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -51,11 +52,15 @@ def _outcome(record: dict[str, str]) -> str:
 def _found(record: dict[str, str]) -> str:
     metric = METRICS[record["metric"]]
     if not record["difference"]:  # not run
-        return f"{metric.title}: `{record['pair']}`"
+        return f"{metric.title}: {_pair(record)}"
     sign = "" if record["metric"] == "overhead" else "+"
     values = (record["difference"], record["low"], record["high"])
     value, low, high = (f"{float(value):{sign}.{metric.decimals}f}" if value else "-" for value in values)
-    return f"{metric.title}: `{record['pair']}` {value} [{low}, {high}]"
+    return f"{metric.title}: {_pair(record)} {value} [{low}, {high}]"
+
+
+def _pair(record: dict[str, str]) -> str:
+    return f"`{record['pair']}`" if record["dataset"] == "benchmark" else in_markdown(record["pair"])
 
 
 def estimate_text(found: Estimate | None, digits: int) -> str:

@@ -14,6 +14,7 @@ from macs_hf.plots.style import COLOURS, DASHES, DPI, INK
 from .aggregate import difference, estimated, measured
 from .claims import STEP_TIMES
 from .grid import Setting
+from .names import in_words
 from .quantities import METRICS, Run
 
 
@@ -28,10 +29,9 @@ VERDICTS = {
     "undecided": {"color": "#666666", "markerfacecolor": "white"},
     "one seed": {"color": "#666666", "marker": "x"},
 }
-# Short names of metrics above panels, and of arguments beside them.
+# Short names of metrics above panels.
 PANELS = {"accuracy": "Accuracy, %", "mean15": "Accuracy, %,\n15 corruptions", "corrupted_nll": "NLL,\n15 corruptions"}
 PANELS |= {"ece": "ECE, %", "nll_after": "NLL with\ntemperature"}
-CHANGES = {"consistency_fraction": "views", "max_train_samples": "images", "perturbed_share": "weight"}
 
 
 def plot_methods(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> Figure:
@@ -73,10 +73,10 @@ def plot_methods(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> F
         for place in range(0, len(lines), 2):
             axes.axhspan(place - 0.5, place + 0.5, color=BAND, zorder=0, linewidth=0)
         axes.set_ylim(-0.5, len(lines) - 0.5)
-    panels[0].set_yticks(range(len(lines)), [_line_name(row) for row in lines], fontsize=9)
+    panels[0].set_yticks(range(len(lines)), [in_words(row.label) for row in lines], fontsize=9)
     for label, row in zip(panels[0].get_yticklabels(), lines, strict=True):
         label.set(fontweight="bold" if _is_ours(row) else "normal", color=INK)
-    _explain(figure, _line_name(rows[0]), drawn)
+    _explain(figure, in_words(rows[0].label), drawn)
     return figure
 
 
@@ -118,12 +118,6 @@ def _explain(figure: Figure, first: str, drawn: set[str | None]) -> None:
 
 def _is_ours(row: Setting) -> bool:
     return row.method.startswith("macs") or row.method in ("consistency_only", "recommended")
-
-
-def _line_name(row: Setting) -> str:
-    """The method as it is typed, and what was changed."""
-    changes = [f"{CHANGES.get(name, '')} {value}".strip() for name, value in row.changes]
-    return ", ".join([row.method, *changes])
 
 
 def _step_costs(spec: dict[str, Any]) -> dict[str, tuple[float, float, float]]:

@@ -363,15 +363,17 @@ def test_a_digest_shows_the_means_and_the_claims(tmp_path: Path) -> None:
             save_cell(fake_run(key, seed, value, mean15=value), tmp_path / f"{key.name}-seed{seed}")
     claim = {"claim": "better", "metric": "accuracy", "method": "macs", "range": [0, None]}
     grid = fake_grid(claims=(claim,))
-    lines = main_table(grid, "main", tmp_path).splitlines()
+    lines = main_table(grid, "main", by_setting(load_runs(tmp_path))).splitlines()
     assert lines[2].startswith("| `ce` | 2 | 55.00 ± 7.07 | 10.00 ± 0.00 | 0.550 ± 0.071 |")
     assert lines[3].startswith("| `macs` | 1 | 70.00 | 10.00 | 0.700 |")
     assert lines[3].endswith("| 70.00 |")
-    assert main_table(grid, "main", tmp_path, ("mean19",)).endswith("| - |")  # not in these reports
+    assert main_table(grid, "main", by_setting(load_runs(tmp_path)), ("mean19",)).endswith(
+        "| - |"
+    )  # not in these reports
     render(grid, by_setting(load_runs(tmp_path)), [], {}, tmp_path / "results")
     summary, _, _, _, row = claims_table(tmp_path / "results").splitlines()[1:6]
     assert summary == "<summary>Each claim where it was tested: 1 one seed</summary>"
-    assert row == "| better | cifar10, resnet50 | accuracy, %: `macs minus ce` +20.00 [-, -] | **one seed** |"
+    assert row == "| better | cifar10, resnet50 | accuracy, %: `macs` minus `ce` +20.00 [-, -] | **one seed** |"
     save_cell(fake_run(MACS, 1, 0.4), tmp_path / f"{MACS.name}-seed1")
     render(grid, by_setting(load_runs(tmp_path)), [], {}, tmp_path / "results")
     row = claims_table(tmp_path / "results").splitlines()[5]

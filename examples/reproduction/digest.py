@@ -64,7 +64,7 @@ def _pair(record: dict[str, str]) -> str:
 
 
 def estimate_text(found: Estimate | None, digits: int) -> str:
-    """Mean ± standard deviation."""
+    """Mean ± standard deviation, with spaces that no table breaks at."""
     if found is None:
         return "-"
-    return f"{found.mean:.{digits}f}" + ("" if found.std is None else f" ± {found.std:.{digits}f}")
+    return f"{found.mean:.{digits}f}" + ("" if found.std is None else f"\u00a0±\u00a0{found.std:.{digits}f}")

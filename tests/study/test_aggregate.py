@@ -363,7 +363,7 @@ def test_a_digest_shows_the_means_and_the_claims(tmp_path: Path) -> None:
             save_cell(fake_run(key, seed, value, mean15=value), tmp_path / f"{key.name}-seed{seed}")
     claim = {"claim": "better", "metric": "accuracy", "method": "macs", "range": [0, None]}
     grid = fake_grid(claims=(claim,))
-    lines = main_table(grid, "main", by_setting(load_runs(tmp_path))).splitlines()
+    lines = main_table(grid, "main", by_setting(load_runs(tmp_path))).replace("\u00a0", " ").splitlines()
     assert lines[2].startswith("| `ce` | 2 | 55.00 ± 7.07 | 10.00 ± 0.00 | 0.550 ± 0.071 |")
     assert lines[3].startswith("| `macs` | 1 | 70.00 | 10.00 | 0.700 |")
     assert lines[3].endswith("| 70.00 |")

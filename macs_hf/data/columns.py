@@ -1,10 +1,13 @@
 """The columns of a dataset: which holds the images, which the labels, and what the labels mean."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, Features
+from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
 from transformers.utils import logging
 
 from ..report.checks import check_labels
@@ -33,12 +36,29 @@ def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:
     label = source.label_column or next((name for name in ("label", "labels") if name in features), None)
     label = label or (classes[0] if len(classes) == 1 else None)
     if label is None or label not in features:
+        if list(features) == [image] and (only := _only_class(source.path)):
+            raise ValueError(
+                f"Only one class was found in the folder {source.path!r}: {only!r}. A classifier needs at least two, "
+                f"each with a folder of its own: {only}/1.png, another/1.png, ..., or, with splits, "
+                f"train/{only}/1.png, train/another/1.png, test/{only}/1.png, ..."
+            )
         raise ValueError(
             f"Dataset {source.path!r} has no label column{f' {label!r}' if label else ''}; its columns are "
             f"{sorted(features)}, {len(classes)} of them class labels ({', '.join(classes) or 'none'}). Name one with "
             "label_column=... (a folder of images gets labels from two or more class folders)."
         )
     return image, label
+
+
+def _only_class(folder: str) -> str | None:
+    """The name of the class folders in `folder`, if all have the same; `datasets` makes no labels of one class."""
+    holders = {
+        Path(where)
+        for where, _, files in os.walk(folder)
+        if any(os.path.splitext(file)[1].lower() in ImageFolder.EXTENSIONS for file in files)
+    }
+    names = {holder.name for holder in holders}
+    return names.pop() if len(names) == 1 and Path(folder) not in holders else None
 
 
 def check_columns(raw: DatasetDict, image_column: str, label_column: str, source: DatasetSource) -> None:

@@ -32,6 +32,7 @@ class CardSettings:
         pictures (`tuple[str, ...]`, *optional*): File names beside the card, of those in `report.run.PICTURES`.
         gallery (`bool`, *optional*, defaults to `False`): Whether the card also shows `mistakes.png`, which has test
             images in it, and a push includes it.
+        temperature (`float`, *optional*): Folded into the model, as its config says; stated if there is no report.
     """
 
     name: str
@@ -44,6 +45,7 @@ class CardSettings:
     language: str | None = None
     pictures: tuple[str, ...] = ()
     gallery: bool = False
+    temperature: float | None = None
 
     def save(self, folder: str | PathLike[str]) -> Path:
         path = Path(folder) / SETTINGS_FILE

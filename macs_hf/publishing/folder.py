@@ -12,8 +12,10 @@ from transformers.utils import logging
 
 from ..disk.atomic_writes import write_text_atomically
 from ..hub.connection import TIMEOUT_SECONDS, hub_api, is_hub_id
+from ..report.config_fields import TEMPERATURE_FIELD
 from ..report.evaluation import EvaluationReport
 from ..report.run import GALLERY, PAGE_FILE, PICTURES, REPORT_FILE, ROWS_FILE
+from ..report.serialization import from_plain
 from .card import model_card
 from .card_settings import SETTINGS_FILE, CardSettings
 
@@ -68,6 +70,9 @@ def write_card(
     elif (folder / REPORT_FILE).is_file():
         logger.warning(f"The card says nothing of {folder / REPORT_FILE}: pass report= if it is about this model.")
     settings = {"name": repo_id.rpartition("/")[2], "timm": "pretrained_cfg" in config}
+    settings["temperature"] = from_plain(
+        float | None, config.get(TEMPERATURE_FIELD), f"{TEMPERATURE_FIELD} in config.json"
+    )
     if (before := CardSettings.load(earlier or folder)) is not None:
         settings |= {name: getattr(before, name) for name in EARLIER}
     if report is not None:
@@ -120,7 +125,7 @@ def files_to_push(folder: str | Path, with_report: bool = True) -> dict[str, Pat
 
 
 def _check_folded(folder: Path, report: EvaluationReport, config: dict[str, Any]) -> None:
-    if report.has_temperature and config and "calibration_temperature" not in config:
+    if report.has_temperature and config and TEMPERATURE_FIELD not in config:
         raise ValueError(
             f"The report is about a model calibrated with temperature {report.temperature.value:.4f}, but the model "
             f"saved in {str(folder)!r} is not. Call trainer.fold_temperature(report.temperature.value, validation) "

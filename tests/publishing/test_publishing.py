@@ -141,6 +141,15 @@ def test_a_card_by_hand_is_left_alone(hub: HubServer, run: Path) -> None:
     assert hub.files("alice/pets")["README.md"].decode().endswith("My own words.\n")
 
 
+def test_a_temperature_that_is_no_number(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"calibration_temperature": "warm"}))
+    with pytest.raises(
+        ValueError, match=r"calibration_temperature in config.json must be a finite number, got 'warm'"
+    ):
+        write_card(run, "alice/pets")
+
+
 def test_a_report_of_a_calibrated_model_without_one(run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
     del config["calibration_temperature"]

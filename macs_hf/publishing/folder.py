@@ -56,8 +56,8 @@ def write_card(
             the folder.
         report ([`EvaluationReport`], *optional*): What was measured of this model; without it the card says that
             nothing was.
-        earlier (`str` or `Path`, *optional*): The folder whose `card.json` has what was set before; by default
-            `folder`.
+        earlier (`str` or `Path`, *optional*): The folder whose `card.json` has what was set before, and where the
+            files of `folder` will be; by default `folder`.
         changes: Fields of [`CardSettings`]. What is not given, or `None`, stays as that `card.json` has it.
 
     Raises:
@@ -85,11 +85,17 @@ def write_card(
         settings["base_model"] = None
     if settings.get("license", "unknown") == "unknown":
         settings["license"] = license_of(settings.get("base_model"), config)
-    whole = CardSettings(**settings, repo_id=repo_id if "/" in repo_id else None)
+    place = {"repo_id": repo_id} if "/" in repo_id else {"folder": _public_path(Path(earlier or folder))}
+    whole = CardSettings(**settings, **place)
     card = model_card(report, whole)
     write_text_atomically(folder / CARD_FILE, card.content)
     whole.save(folder)
     return card
+
+
+def _public_path(folder: Path) -> str | None:
+    """The path as it was given; `None` if it leads out of the current folder, since it then says where that is."""
+    return None if folder.is_absolute() or ".." in folder.parts else folder.as_posix()
 
 
 def needs_card(folder: Path, repo_id: str) -> bool:

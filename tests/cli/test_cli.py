@@ -100,6 +100,7 @@ def test_the_current_folder_gets_no_hidden_files(
     monkeypatch.chdir(tmp_path)
     assert run(folder, "calibrate", "data", "--output_dir", ".") == 0
     assert (tmp_path / "config.json").exists()
+    assert 'pipeline("image-classification", model=".")' in (tmp_path / "README.md").read_text()
     assert not list(tmp_path.glob(".*"))
 
 

@@ -7,7 +7,7 @@ import datasets
 import pytest
 from datasets import ClassLabel, Features, Value
 
-from macs_hf.data.columns import check_label_column, find_columns, labels_of
+from macs_hf.data.columns import check_label_column, find_columns, labels_of, renamed_classes, renamed_line
 from macs_hf.data.sources import DatasetSource, source_of
 from macs_hf.data.splits import load_splits
 from macs_hf.data.streaming import stream_splits
@@ -169,3 +169,11 @@ def test_classes_without_an_image_are_named(tmp_path: Path, warnings: pytest.Log
     load_splits(saved(tmp_path, train=table([0, 1] * 20, names), test=table([0, 1], names, start=100)))
     assert "Classes without an image in train and test: ['empty 0', 'empty 1'" in warnings.text
     assert "'empty 19'] and 10 more." in warnings.text
+
+
+def test_names_of_a_model_and_a_dataset() -> None:
+    assert renamed_classes(["Cat", "dog"], ["cat", "Dog"]) == ()  # case may differ
+    assert renamed_classes(["a", "A"], ["A", "a"]) == (("a", "A"), ("A", "a"))  # unless it tells classes apart
+    renamed = renamed_classes([f"LABEL_{number}" for number in range(5)], ["cat", "dog", "LABEL_2", "cow", "hen"])
+    assert renamed == (("LABEL_0", "cat"), ("LABEL_1", "dog"), ("LABEL_3", "cow"), ("LABEL_4", "hen"))
+    assert ": LABEL_0 is cat, LABEL_1 is dog, LABEL_3 is cow and 1 more. " in renamed_line(renamed)

@@ -48,7 +48,7 @@ from .library_output import bars_of_datasets, screen_of
 from .memory import keep_freed_memory
 from .optional_steps import gallery, unknown_images
 from .results import model_of, show_files, show_next, show_results
-from .train_arguments import ARGUMENTS, PROGRAM, ScriptArguments, parse
+from .train_arguments import ARGUMENTS, PROGRAM, ScriptArguments, from_the_start, parse
 from .train_help import common_help, full_help
 
 
@@ -91,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
         ):
             prepared = prepare(script, args, screen)
             train(prepared, script, args, screen)
-            command = shlex.join([*program_of(args), *public_words(argv)])
+            command = shlex.join([*program_of(args), *public_words(from_the_start(argv))])
             finish(prepared, script, args, command, screen)
     return 0
 

@@ -1,10 +1,15 @@
 """The columns of a dataset: which holds the images, which the labels, and what the labels mean."""
 
+import os
+from collections.abc import Sequence
+from itertools import compress
+from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, Features
+from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
 from transformers.utils import logging
 
 from ..report.checks import check_labels
@@ -33,12 +38,29 @@ def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:
     label = source.label_column or next((name for name in ("label", "labels") if name in features), None)
     label = label or (classes[0] if len(classes) == 1 else None)
     if label is None or label not in features:
+        if list(features) == [image] and (only := _only_class(source.path)):
+            raise ValueError(
+                f"Only one class was found in the folder {source.path!r}: {only!r}. A classifier needs at least two, "
+                f"each with a folder of its own: {only}/1.png, another/1.png, ..., or, with splits, "
+                f"train/{only}/1.png, train/another/1.png, test/{only}/1.png, ..."
+            )
         raise ValueError(
             f"Dataset {source.path!r} has no label column{f' {label!r}' if label else ''}; its columns are "
             f"{sorted(features)}, {len(classes)} of them class labels ({', '.join(classes) or 'none'}). Name one with "
             "label_column=... (a folder of images gets labels from two or more class folders)."
         )
     return image, label
+
+
+def _only_class(folder: str) -> str | None:
+    """The name of the class folders in `folder`, if all have the same; `datasets` makes no labels of one class."""
+    holders = {
+        Path(where)
+        for where, _, files in os.walk(folder)
+        if any(os.path.splitext(file)[1].lower() in ImageFolder.EXTENSIONS for file in files)
+    }
+    names = {holder.name for holder in holders}
+    return names.pop() if len(names) == 1 and Path(folder) not in holders else None
 
 
 def check_columns(raw: DatasetDict, image_column: str, label_column: str, source: DatasetSource) -> None:
@@ -171,11 +193,7 @@ def check_label_column(dataset: Dataset, label_column: str, num_classes: int, wh
 def align_labels(dataset: Dataset, label_column: str, label_names: list[str], config: Any) -> Dataset:
     """The dataset with the class numbers of a model that knows the same classes, perhaps in another order."""
     classes = [str((config.id2label or {}).get(index, f"LABEL_{index}")) for index in range(config.num_labels)]
-    model_names = list(classes)
-    names = list(label_names)
-    if len({name.lower() for name in model_names}) == len(model_names):
-        # Case may differ between a model and a dataset, unless it tells classes apart.
-        model_names, names = ([name.lower() for name in side] for side in (model_names, names))
+    model_names, names = _comparable(classes, label_names)
     if names == model_names:
         return dataset
     if sorted(names) == sorted(model_names):
@@ -189,5 +207,28 @@ def align_labels(dataset: Dataset, label_column: str, label_names: list[str], co
         )
     if any(name in model_names and model_names.index(name) != index for index, name in enumerate(names)):
         raise ValueError(f"Some classes have the same names but other numbers, others differ: {sides}. Rename them.")
-    logger.warning(f"The names differ, and are taken to be in the same order: {sides}.")
+    logger.warning(renamed_line(renamed_classes(classes, label_names)))
     return dataset
+
+
+def renamed_classes(model_names: Sequence[str], label_names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The classes of one number that a model and a dataset call by different names: both names, the model's first."""
+    differ = [name != other for name, other in zip(*_comparable(model_names, label_names), strict=False)]
+    return tuple(compress(zip(model_names, label_names, strict=False), differ))
+
+
+def renamed_line(renamed: Sequence[tuple[str, str]], at_most: int = 3) -> str:
+    """What it means for a measurement, in one line."""
+    shown = ", ".join(" ".join(f"{name} is {other}".split()) for name, other in renamed[:at_most])
+    more = f" and {len(renamed) - at_most} more" if len(renamed) > at_most else ""
+    return (
+        "The class names of the model and of the dataset differ, and are taken to be in the same order: "
+        f"{shown}{more}. If that is wrong, so are the results."
+    )
+
+
+def _comparable(model_names: Sequence[str], label_names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Case may differ between a model and a dataset, unless it tells classes apart."""
+    if len({name.lower() for name in model_names}) < len(model_names):
+        return list(model_names), list(label_names)
+    return [name.lower() for name in model_names], [name.lower() for name in label_names]

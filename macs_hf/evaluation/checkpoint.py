@@ -37,7 +37,7 @@ from .corruption_design import subset
 from .groups import group_tables
 from .guarantee_counts import GuaranteeCounts
 from .margins import analyze_margins, spectral_complexity
-from .metadata import default_metadata, group_column_of, origin_of, split_of
+from .metadata import default_metadata, group_column_of, origin_of, renamed_classes_of, split_of
 from .predictions import predict_test
 from .unknowns import measure_unknowns, unknown_scores
 
@@ -48,7 +48,7 @@ PACKAGES = ("macs-hf", "torch", "torchvision", "transformers", "accelerate", "da
 SMALLEST_CORRUPTED = 32
 # Fields of the report that are measured, so that a caller cannot state them.
 MEASURED = {"n", "before", "after", "temperature", "corruptions", "margins", "versions", "guarantees", "risk_coverage"}
-MEASURED |= {"image_size", "classes", "confusion", "groups", "unknowns", "leakage"}
+MEASURED |= {"image_size", "classes", "confusion", "groups", "unknowns", "leakage", "renamed_classes"}
 
 
 def evaluate_checkpoint(
@@ -125,6 +125,7 @@ def evaluate_checkpoint(
         risk_coverage=risk_coverage(rows[-1]) if len(rows[0]) > 1 else None,
         image_size=trainer.inputs.evaluated,
         leakage=find_leakage({"train": trainer.train_dataset, "validation": calibration, "test": test}),
+        renamed_classes=renamed_classes_of(trainer, test),
         unknowns=None if unknowns is None else measure_unknowns(trainer, unknowns, known_scores, test, guarantees),
         **group_tables(rows[-1], names, group_column_of(test), covered, guarantees),
         versions={package: version(package) for package in PACKAGES},

@@ -6,6 +6,7 @@ import datasets
 import numpy as np
 from torch.utils.data import Dataset
 
+from ..data.columns import renamed_classes
 from ..data.images import ImageDataset
 from ..disk.public_names import public_name
 from ..training.trainer import MaCSTrainer
@@ -34,6 +35,15 @@ def class_names(trainer: MaCSTrainer, classes: int) -> tuple[str, ...]:
     """What the model's config calls the classes; their numbers where it does not say."""
     named = getattr(getattr(trainer.model, "config", None), "id2label", None) or {}
     return tuple(str(named.get(number, number)) for number in range(classes))
+
+
+def renamed_classes_of(trainer: MaCSTrainer, test: Dataset) -> tuple[tuple[str, str], ...]:
+    """The classes that the model and the dataset call by different names; none where one of them has no names."""
+    named = getattr(getattr(trainer.model, "config", None), "id2label", None)
+    feature = test.rows.features.get(test.label_column) if isinstance(test, ImageDataset) else None
+    if not named or not isinstance(feature, datasets.ClassLabel):
+        return ()
+    return renamed_classes(class_names(trainer, len(named)), feature.names)
 
 
 def group_column_of(test: Dataset) -> str | None:

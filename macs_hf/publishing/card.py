@@ -60,7 +60,7 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
         settings=settings,
         report=report,
         findings=found,
-        where=settings.repo_id or settings.name,
+        where=settings.repo_id or settings.folder or settings.name,
         training_curves=next((found[1] for tag in settings.tags if (found := TRACKIO_TAG.fullmatch(tag))), None),
         pictures=[(file, described.get(file, PICTURES[file])) for file in settings.pictures]
         + ([(GALLERY, GALLERY_CAPTION)] if settings.gallery else []),

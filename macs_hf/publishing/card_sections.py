@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from ..data.columns import renamed_line
 from ..report.corruption_names import FAMILIES, MEANS
 from ..report.corruption_table import CorruptionTable
 from ..report.evaluation import EvaluationReport, Measurement
@@ -51,6 +52,7 @@ def sections(report: EvaluationReport, datasets: Sequence[str]) -> dict[str, Any
         "corruptions": None if report.corruptions is None else _corrupted(report.corruptions),
         "promises": None if report.guarantees is None else guarantee_variables(report.guarantees),
         "ranking": None if report.risk_coverage is None else risk_coverage_variables(report.risk_coverage),
+        "renamed": renamed_line(report.renamed_classes) if report.renamed_classes else None,
         "arguments": list(arguments.items()),
         "versions": ", ".join(f"{package} {version}" for package, version in report.versions.items()),
     }

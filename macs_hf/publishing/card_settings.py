@@ -20,8 +20,7 @@ class CardSettings:
     """
     Args:
         name (`str`): Title, and name in the `model-index`.
-        repo_id (`str`, *optional*): Where the model is on the Hub; the snippets otherwise load a local folder called
-            `name`.
+        repo_id (`str`, *optional*): Where the model is on the Hub; the snippets otherwise load `folder`.
         license (`str`, *optional*, defaults to `"unknown"`): One of the Hub's
             [licence names](https://huggingface.co/docs/hub/repositories-licenses).
         base_model (`str`, *optional*): Hub id of the model whose weights training started from.
@@ -32,6 +31,9 @@ class CardSettings:
         pictures (`tuple[str, ...]`, *optional*): File names beside the card, of those in `report.run.PICTURES`.
         gallery (`bool`, *optional*, defaults to `False`): Whether the card also shows `mistakes.png`, which has test
             images in it, and a push includes it.
+        temperature (`float`, *optional*): Folded into the model, as its config says; stated if there is no report.
+        folder (`str`, *optional*): Where the model is on this disk, relative to the current folder; `name` if that is
+            not known, or not to be told.
     """
 
     name: str
@@ -44,6 +46,8 @@ class CardSettings:
     language: str | None = None
     pictures: tuple[str, ...] = ()
     gallery: bool = False
+    temperature: float | None = None
+    folder: str | None = None
 
     def save(self, folder: str | PathLike[str]) -> Path:
         path = Path(folder) / SETTINGS_FILE

@@ -12,8 +12,10 @@ from transformers.utils import logging
 
 from ..disk.atomic_writes import write_text_atomically
 from ..hub.connection import TIMEOUT_SECONDS, hub_api, is_hub_id
+from ..report.config_fields import TEMPERATURE_FIELD
 from ..report.evaluation import EvaluationReport
 from ..report.run import GALLERY, PAGE_FILE, PICTURES, REPORT_FILE, ROWS_FILE
+from ..report.serialization import from_plain
 from .card import model_card
 from .card_settings import SETTINGS_FILE, CardSettings
 
@@ -54,8 +56,8 @@ def write_card(
             the folder.
         report ([`EvaluationReport`], *optional*): What was measured of this model; without it the card says that
             nothing was.
-        earlier (`str` or `Path`, *optional*): The folder whose `card.json` has what was set before; by default
-            `folder`.
+        earlier (`str` or `Path`, *optional*): The folder whose `card.json` has what was set before, and where the
+            files of `folder` will be; by default `folder`.
         changes: Fields of [`CardSettings`]. What is not given, or `None`, stays as that `card.json` has it.
 
     Raises:
@@ -68,6 +70,9 @@ def write_card(
     elif (folder / REPORT_FILE).is_file():
         logger.warning(f"The card says nothing of {folder / REPORT_FILE}: pass report= if it is about this model.")
     settings = {"name": repo_id.rpartition("/")[2], "timm": "pretrained_cfg" in config}
+    settings["temperature"] = from_plain(
+        float | None, config.get(TEMPERATURE_FIELD), f"{TEMPERATURE_FIELD} in config.json"
+    )
     if (before := CardSettings.load(earlier or folder)) is not None:
         settings |= {name: getattr(before, name) for name in EARLIER}
     if report is not None:
@@ -80,11 +85,17 @@ def write_card(
         settings["base_model"] = None
     if settings.get("license", "unknown") == "unknown":
         settings["license"] = license_of(settings.get("base_model"), config)
-    whole = CardSettings(**settings, repo_id=repo_id if "/" in repo_id else None)
+    place = {"repo_id": repo_id} if "/" in repo_id else {"folder": _public_path(Path(earlier or folder))}
+    whole = CardSettings(**settings, **place)
     card = model_card(report, whole)
     write_text_atomically(folder / CARD_FILE, card.content)
     whole.save(folder)
     return card
+
+
+def _public_path(folder: Path) -> str | None:
+    """The path as it was given; `None` if it leads out of the current folder, since it then says where that is."""
+    return None if folder.is_absolute() or ".." in folder.parts else folder.as_posix()
 
 
 def needs_card(folder: Path, repo_id: str) -> bool:
@@ -120,7 +131,7 @@ def files_to_push(folder: str | Path, with_report: bool = True) -> dict[str, Pat
 
 
 def _check_folded(folder: Path, report: EvaluationReport, config: dict[str, Any]) -> None:
-    if report.has_temperature and config and "calibration_temperature" not in config:
+    if report.has_temperature and config and TEMPERATURE_FIELD not in config:
         raise ValueError(
             f"The report is about a model calibrated with temperature {report.temperature.value:.4f}, but the model "
             f"saved in {str(folder)!r} is not. Call trainer.fold_temperature(report.temperature.value, validation) "

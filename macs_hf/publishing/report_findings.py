@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from ..data.columns import renamed_line
 from ..report.evaluation import EvaluationReport
 from ..report.guarantees import AbstentionGuarantee, PredictionSetGuarantee, Share
 from ..report.markup import exact_percent, interval_html, percent, section, table, text
@@ -46,6 +47,11 @@ def copies(report: EvaluationReport) -> list[str]:
         f"{pair.count:,} of {report.leakage.compared[pair.split]:,} {pair.split} images are also in {pair.other}."
         for pair in report.leakage.found
     ]
+
+
+def renamed(report: EvaluationReport) -> list[str]:
+    """A sentence about class names, if those of model and dataset differ."""
+    return [renamed_line(report.renamed_classes)] if report.renamed_classes else []
 
 
 def guarantees(report: EvaluationReport) -> str:

@@ -66,9 +66,10 @@ def report_article(
         name: _image(content, described[name], "figure wide" if name in WIDE else "figure")
         for name, content in images.items()
     }
+    said = (*notes, *findings.renamed(report), *findings.copies(report))  # a note may be the warning of the same
     parts = [
         verdict_header(report),
-        *(f'<p class="notice note">{text(note)}</p>' for note in (*notes, *findings.copies(report))),
+        *(f'<p class="notice note">{text(note)}</p>' for note in dict.fromkeys(said)),
         _measures(report),
         _reliability(drawn),
         _risk(report, drawn),

@@ -136,8 +136,7 @@ class EvaluationReport:
         after ([`Measurement`], *optional*): With `temperature`.
         temperature ([`Temperature`], *optional*): The temperature of `after`, or why there is none.
         model_revision, dataset_revision, dataset_config (`str`, *optional*): What exactly was evaluated.
-        corruptions ([`CorruptionTable`], *optional*): Scores under corruption; its per-image `rows` are columns of the
-            file of samples, not of this one.
+        corruptions ([`CorruptionTable`], *optional*): Scores under corruption; its `rows` are in the file of samples.
         margins ([`MarginAnalysis`], *optional*): Margins and sensitivity.
         guarantees ([`Guarantees`], *optional*): What the published model promises on new images, and what came true.
         risk_coverage ([`RiskCoverage`], *optional*): How well confidence ranks the answers of the published model.
@@ -147,6 +146,7 @@ class EvaluationReport:
         groups ([`GroupTable`], *optional*): As `classes`, for the values of another column of the dataset.
         unknowns ([`Unknowns`], *optional*): How the model reacts to images that belong to none of its classes.
         leakage ([`Leakage`], *optional*): Images that are in two splits at once.
+        renamed_classes (`tuple`): The model's and the dataset's name of each class for which the two differ.
         training_arguments (`dict`, *optional*): Arguments of the training run, as plain values or lists of them.
         data_arguments (`dict`, *optional*): Which images a measurement without training took: columns, the largest
             number of images, whether unreadable ones were left out.
@@ -174,6 +174,7 @@ class EvaluationReport:
     groups: GroupTable | None = None
     unknowns: Unknowns | None = None
     leakage: Leakage | None = None
+    renamed_classes: tuple[tuple[str, str], ...] = ()
     training_arguments: dict[str, PlainValue | list[PlainValue]] = field(default_factory=dict)
     data_arguments: dict[str, PlainValue] = field(default_factory=dict)
     command: str | None = None

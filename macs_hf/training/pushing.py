@@ -11,10 +11,12 @@ from transformers.trainer_utils import HubStrategy, SaveStrategy
 from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
 
+from ..calibration.folding import calibration_record
 from ..publishing.access import open_repo
 from ..publishing.card_settings import CardSettings
 from ..publishing.folder import write_card
 from ..publishing.push import LAST_CHECKPOINT, STAGED, push_checkpoint, push_folder
+from ..report.config_fields import TEMPERATURE_FIELD
 from ..report.evaluation import EvaluationReport
 
 
@@ -77,6 +79,8 @@ def write_trainer_card(
         base_model=finetuned_from or getattr(getattr(trainer.model, "config", None), "_name_or_path", None) or None,
         datasets=[dataset_tags] if isinstance(dataset_tags, str) else dataset_tags,
         gallery=gallery,
+        # Of the model as it is now; it may not be saved yet.
+        temperature=getattr(calibration_record(trainer.model), TEMPERATURE_FIELD, None),
     )
 
 

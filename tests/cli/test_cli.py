@@ -100,6 +100,7 @@ def test_the_current_folder_gets_no_hidden_files(
     monkeypatch.chdir(tmp_path)
     assert run(folder, "calibrate", "data", "--output_dir", ".") == 0
     assert (tmp_path / "config.json").exists()
+    assert 'pipeline("image-classification", model=".")' in (tmp_path / "README.md").read_text()
     assert not list(tmp_path.glob(".*"))
 
 
@@ -157,6 +158,25 @@ def test_classes_in_another_order_are_aligned(folder: Path) -> None:
     right = [model.config.id2label[p] == names[y] for p, y in zip(predicted, data["label"], strict=True)]
     report = json.loads((folder / "evaluate-mixed" / "evaluation.json").read_text())
     assert report["before"]["metrics"]["accuracy"]["value"] == pytest.approx(np.mean(right))
+
+
+def test_other_class_names_are_kept_in_report_and_card(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    names = ClassLabel(names=["Ant", "wasp", "tom cat"])
+    data = datasets.load_from_disk(str(folder / "data")).cast_column("label", names)
+    data.save_to_disk(str(folder / "renamed"))
+    assert run(folder, "calibrate", "renamed", "--output_dir", str(tmp_path)) == 0
+    report = json.loads((tmp_path / "evaluation.json").read_text())
+    assert report["renamed_classes"] == [["bee", "wasp"], ["cat", "tom cat"]]
+    said = "taken to be in the same order: bee is wasp, cat is tom cat. If that is wrong, so are the results."
+    assert said in " ".join(capsys.readouterr().err.split())
+    limits = (tmp_path / "README.md").read_text().partition("## Limits")[2]
+    assert said in limits and said in (tmp_path / "report.html").read_text()
+    for same in ("data", "mixed"):
+        assert run(folder, "evaluate", same) == 0
+        report = json.loads((folder / f"evaluate-{same}" / "evaluation.json").read_text())
+        assert report["renamed_classes"] == []
 
 
 def test_mistakes_end_in_a_line(folder: Path, capsys: pytest.CaptureFixture) -> None:

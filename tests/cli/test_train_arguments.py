@@ -103,3 +103,23 @@ def test_help_all_has_every_argument(capsys: pytest.CaptureFixture) -> None:
     assert train.main(["--help-all"]) == 0
     text = capsys.readouterr().out
     assert {f"--{name}" for name in ARGUMENTS} <= set(re.findall(r"--\w+", text))
+
+
+@pytest.mark.parametrize(
+    "resume",
+    [
+        ["--resume_from_checkpoint", "True"],
+        ["--resume-from-checkpoint", "/home/me/run/checkpoint-3"],
+        ["--resume_from_checkpoint=user/model"],
+    ],
+)
+def test_the_recorded_command_makes_the_run_from_the_start(
+    resume: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(train, "prepare", lambda *_: None)
+    monkeypatch.setattr(train, "train", lambda *_: None)
+    commands: list[str] = []
+    monkeypatch.setattr(train, "finish", lambda prepared, script, args, command, screen: commands.append(command))
+    train.main(["--dataset", "digits", *resume, "--output_dir=runs/a", "--seed", "3"])
+    assert commands == ["macs-hf train --dataset digits --output_dir=runs/a --seed 3"]

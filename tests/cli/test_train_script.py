@@ -82,6 +82,7 @@ def test_a_run_on_digits_leaves_a_model_a_report_and_a_table(
     assert model.config.id2label == {i: str(i) for i in range(10)}
     served = pipeline("image-classification", model=str(folder), device="cpu")(Image.new("L", (8, 8)), top_k=10)
     assert sum(answer["score"] for answer in served) == pytest.approx(1, abs=1e-4)
+    assert 'pipeline("image-classification", model="runs/digits-tiny-macs")' in (folder / "README.md").read_text()
     assert str(folder) in capsys.readouterr().out
 
 

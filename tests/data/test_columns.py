@@ -7,11 +7,12 @@ import datasets
 import pytest
 from datasets import ClassLabel, Features, Value
 
-from macs_hf.data.columns import check_label_column, find_columns, labels_of
+from macs_hf.data.columns import check_label_column, find_columns, labels_of, renamed_classes, renamed_line
 from macs_hf.data.sources import DatasetSource, source_of
 from macs_hf.data.splits import load_splits
+from macs_hf.data.streaming import stream_splits
 
-from .small_datasets import saved, sizes, table
+from .small_datasets import picture, saved, sizes, table
 
 
 IMAGE, LABEL = datasets.Image(), ClassLabel(names=["a", "b"])
@@ -46,6 +47,20 @@ def test_columns(features: dict[str, Any], named: dict[str, str], found: tuple[s
 def test_columns_that_cannot_be_told(features: dict[str, Any], named: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         find_columns(Features(features), DatasetSource("d", **named))
+
+
+@pytest.mark.parametrize("places", [["ant"], ["train/ant", "test/ant"]])
+def test_a_folder_with_one_class_folder_is_told_what_is_missing(places: list[str], tmp_path: Path) -> None:
+    for place in places:
+        (tmp_path / place).mkdir(parents=True)
+        for number in range(3):
+            picture(number).save(tmp_path / place / f"{number}.png")
+    (tmp_path / "notes.txt").write_text("no image")
+    message = r"^Only one class was found in the folder '.*': 'ant'\. .*at least two, .*: ant/1\.png, another/1\.png, "
+    with pytest.raises(ValueError, match=message):
+        load_splits(DatasetSource(str(tmp_path)))
+    with pytest.raises(ValueError, match=message):
+        stream_splits(DatasetSource(str(tmp_path)), 10)
 
 
 # ---- Labels ----
@@ -154,3 +169,11 @@ def test_classes_without_an_image_are_named(tmp_path: Path, warnings: pytest.Log
     load_splits(saved(tmp_path, train=table([0, 1] * 20, names), test=table([0, 1], names, start=100)))
     assert "Classes without an image in train and test: ['empty 0', 'empty 1'" in warnings.text
     assert "'empty 19'] and 10 more." in warnings.text
+
+
+def test_names_of_a_model_and_a_dataset() -> None:
+    assert renamed_classes(["Cat", "dog"], ["cat", "Dog"]) == ()  # case may differ
+    assert renamed_classes(["a", "A"], ["A", "a"]) == (("a", "A"), ("A", "a"))  # unless it tells classes apart
+    renamed = renamed_classes([f"LABEL_{number}" for number in range(5)], ["cat", "dog", "LABEL_2", "cow", "hen"])
+    assert renamed == (("LABEL_0", "cat"), ("LABEL_1", "dog"), ("LABEL_3", "cow"), ("LABEL_4", "hen"))
+    assert ": LABEL_0 is cat, LABEL_1 is dog, LABEL_3 is cow and 1 more. " in renamed_line(renamed)

@@ -20,6 +20,7 @@ from macs_hf.evaluation.checkpoint import evaluate_checkpoint, write_report
 from macs_hf.evaluation.margins import spectral_complexity
 from macs_hf.evaluation.recorded_arguments import recorded_arguments
 from macs_hf.metrics import brier_score, expected_calibration_error, negative_log_likelihood, summarize
+from macs_hf.publishing.folder import write_card
 from macs_hf.report.corruption_table import CORRUPTIONS
 from macs_hf.report.evaluation import Temperature
 from macs_hf.report.run import load_run
@@ -94,6 +95,19 @@ def test_calibrate_divides_the_logits_and_lowers_the_nll(trained: MaCSTrainer, t
     assert reloaded.config.calibration_temperature == pytest.approx(fit.temperature)
     with torch.no_grad():
         assert reloaded.eval()(test.images).logits.numpy() == pytest.approx(after, abs=1e-6)
+
+
+def test_a_card_without_a_report_states_the_temperature(trained: MaCSTrainer, tmp_path: Path) -> None:
+    trained.create_model_card()
+    assert "temperature" not in (tmp_path / "README.md").read_text()
+    fit = trained.calibrate(Images(200, seed=2))
+    stated = (
+        f"A temperature of {fit.temperature:.4f} is folded into its last layer. Whether it helps was not measured."
+    )
+    trained.create_model_card()  # before it is saved
+    assert stated in (tmp_path / "README.md").read_text()
+    trained.save_model()
+    assert stated in write_card(tmp_path, "user/model").text
 
 
 def test_training_forgets_the_temperature_of_its_start(trained: MaCSTrainer, tmp_path: Path) -> None:

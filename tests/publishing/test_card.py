@@ -115,6 +115,7 @@ def test_text_from_outside_is_no_markup(outside: str) -> None:
             training_arguments={text: text},
             command=text,
             corruptions=replace(REPORT.corruptions, source=text),
+            renamed_classes=((text, text),),
             guarantees=replace(REPORT.guarantees, class_names=(text, text)),
         )
         return model_card(report, CardSettings(text)).text

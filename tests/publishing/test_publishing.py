@@ -129,16 +129,38 @@ def test_the_licence_that_timm_wrote_is_kept(stated: object, expected: str, tmp_
     assert write_card(tmp_path, "pets").data.license == expected
 
 
-def test_a_card_of_a_folder_that_is_nowhere_else_says_how_to_load_the_folder(tmp_path: Path) -> None:
-    for repo_id, where in (("pets", "local-dir:pets"), ("alice/pets", "hf-hub:alice/pets")):
-        save_in_timm_layout(tiny.build("timm"), tmp_path)
-        assert f'timm.create_model("{where}", pretrained=True)' in write_card(tmp_path, repo_id).content
+@pytest.mark.parametrize("given", ["runs/first", "../work/runs/first", "/"])
+def test_a_card_of_a_folder_that_is_nowhere_else_says_how_to_load_the_folder(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    save_in_timm_layout(tiny.build("timm"), Path("runs", "first"))
+    folder = Path("runs", "first").absolute() if given == "/" else given
+    where = "runs/first" if given == "runs/first" else "pets"  # nothing of the folders above the current one
+    text = write_card(folder, "pets").content
+    assert f'pipeline("image-classification", model="{where}")' in text
+    assert f'timm.create_model("local-dir:{where}", pretrained=True)' in text
+    assert f"The model was saved in the folder `{where}`; write its path" in text
+    assert model_card(None, CardSettings.load(folder)).content == text
+    text = write_card(folder, "alice/pets").content
+    assert 'timm.create_model("hf-hub:alice/pets", pretrained=True)' in text
+    assert "saved in the folder" not in text and CardSettings.load(folder).folder is None
 
 
 def test_a_card_by_hand_is_left_alone(hub: HubServer, run: Path) -> None:
     (run / "README.md").write_text("---\nlicense: mit\n---\nMy own words.\n")
     push_folder(run, "alice/pets")
     assert hub.files("alice/pets")["README.md"].decode().endswith("My own words.\n")
+
+
+def test_a_temperature_that_is_no_number(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"calibration_temperature": "warm"}))
+    with pytest.raises(
+        ValueError, match=r"calibration_temperature in config.json must be a finite number, got 'warm'"
+    ):
+        write_card(run, "alice/pets")
 
 
 def test_a_report_of_a_calibrated_model_without_one(run: Path) -> None:

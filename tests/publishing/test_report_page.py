@@ -9,6 +9,7 @@ import pytest
 import torch
 from page_reader import EVIL, HOSTILE, Reader
 
+from macs_hf.data.columns import renamed_line
 from macs_hf.metrics import confusion_matrix, group_measures, measure, risk_coverage
 from macs_hf.plots import alt_texts, report_pictures
 from macs_hf.plots.style import png
@@ -92,8 +93,18 @@ def test_the_file_says_what_the_report_says(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
+def test_other_class_names_are_a_notice_once() -> None:
+    """The app passes on the warnings of the library, of which this is one."""
+    renamed = replace(PLAIN, renamed_classes=(("LABEL_0", "cat"),))
+    for notes in ((), (renamed_line(renamed.renamed_classes),)):
+        page = report_article(renamed, {}, notes=notes)
+        assert re.findall(r'<p class="notice note">([^<]*)</p>', page).count(renamed_line((("LABEL_0", "cat"),))) == 1
+    assert "LABEL_0" not in report_article(PLAIN, {})
+
+
 def test_nothing_is_run_or_fetched(tmp_path: Path) -> None:
     given = replace(report(HOSTILE), split=EVIL, command=EVIL, model=EVIL, temperature=Temperature(1.0, EVIL))
+    given = replace(given, renamed_classes=((EVIL, EVIL),))
     page = write_report_page(given, {"reliability.png": PIXEL}, tmp_path)
     file, text = read(page), page.read_text()
     assert EVIL in file.said and all(name in file.said for name in HOSTILE)

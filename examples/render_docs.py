@@ -43,7 +43,6 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "corruptions": study.corruptions,
         "conditions": study.conditions,
         "more_seeds": partial(study.table, "more_seeds"),
-        "fresh_seeds": partial(study.table, "fresh_seeds"),
         "batchnorm": partial(study.table, "batchnorm"),
         "longer": study.longer,
         "original": partial(study.table, "original"),

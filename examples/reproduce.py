@@ -68,16 +68,20 @@ def collect(cells: list[Cell], root: Path, folder: Path, grid: Grid) -> None:
     other seeds than the grid's keep no rows, if not all do.
     """
     for cell in cells:
-        kept = grid.keep_rows is None or (cell.setting.name in grid.keep_rows and cell.seed in grid.seeds)
-        if is_finished(cell, root) and (root / cell.name / ROWS_FILE).exists():  # else it was collected before
-            run = load_run(root / cell.name)
-            rows = [run.rows] if run.rows_before is None else [run.rows_before, run.rows]
-            report, samples = save_run(_compared(run.report), rows, folder / cell.name, compact=True)
-            values = json.loads(report.read_text(), parse_float=_five_digits)
-            report.write_text(json.dumps(values, separators=(",", ":")))
-            if not kept:
-                samples.unlink()
-            shutil.copy(root / cell.name / RECORD_FILE, folder / cell.name)
+        record, copied = (parent / cell.name / RECORD_FILE for parent in (root, folder))
+        if not is_finished(cell, root) or not (root / cell.name / ROWS_FILE).exists():
+            continue
+        # A run that was collected before, and perhaps copied back to go on from it, would lose digits once more.
+        if copied.exists() and copied.read_text() == record.read_text():
+            continue
+        run = load_run(root / cell.name)
+        rows = [run.rows] if run.rows_before is None else [run.rows_before, run.rows]
+        report, samples = save_run(_compared(run.report), rows, folder / cell.name, compact=True)
+        values = json.loads(report.read_text(), parse_float=_five_digits)
+        report.write_text(json.dumps(values, separators=(",", ":")))
+        if grid.keep_rows is not None and not (cell.setting.name in grid.keep_rows and cell.seed in grid.seeds):
+            samples.unlink()
+        shutil.copy(record, copied)
 
 
 def _compared(report: EvaluationReport) -> EvaluationReport:

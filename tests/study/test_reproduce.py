@@ -250,6 +250,11 @@ def test_a_grid_stopped_continued_and_rendered(tmp_path: Path) -> None:
     report = EvaluationReport.load(kept / cells[0].name / "evaluation.json")
     assert str(tmp_path) not in report.to_json()
 
+    # What was collected is left as it is.
+    (kept / cells[0].name / "evaluation.json").write_text("kept")
+    assert finish(grid, root, "--collect", str(kept))[0] == 0
+    assert (kept / cells[0].name / "evaluation.json").read_text() == "kept"
+
     # Rows of one of the two settings are kept, and what was collected counts as finished.
     text = grid.read_text() + f"\nkeep_rows: [{cells[0].setting.name}]\n"
     grid.write_text(text)

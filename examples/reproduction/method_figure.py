@@ -1,6 +1,7 @@
 """The figure of methods: each a mark with its interval, in a panel per metric, and what a training step costs."""
 
 import json
+import textwrap
 from statistics import fmean
 from typing import Any
 
@@ -73,7 +74,8 @@ def plot_methods(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> F
         for place in range(0, len(lines), 2):
             axes.axhspan(place - 0.5, place + 0.5, color=BAND, zorder=0, linewidth=0)
         axes.set_ylim(-0.5, len(lines) - 0.5)
-    panels[0].set_yticks(range(len(lines)), [in_words(row.label) for row in lines], fontsize=9)
+    names = [textwrap.fill(in_words(row.label), 28) for row in lines]
+    panels[0].set_yticks(range(len(lines)), names, fontsize=9, linespacing=1.0)
     for label, row in zip(panels[0].get_yticklabels(), lines, strict=True):
         label.set(fontweight="bold" if _is_ours(row) else "normal", color=INK)
     _explain(figure, in_words(rows[0].label), drawn)
@@ -113,7 +115,9 @@ def _explain(figure: Figure, first: str, drawn: set[str | None]) -> None:
     handles = [Line2D([], [], **MARK | VERDICTS[verdict], label=name) for verdict, name in shown.items()]
     handles.append(Line2D([], [], color=INK, linewidth=1.6, label="95 % interval of the difference"))
     handles.append(Line2D([], [], color=INK, marker="|", linestyle="none", alpha=0.45, label="seeds"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=8.5, columnspacing=1.2)
+    columns = 6 if figure.get_figwidth() > 8 else 3  # as many as fit
+    options = {"frameon": False, "fontsize": 8.5, "columnspacing": 1.2}
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, **options)
 
 
 def _is_ours(row: Setting) -> bool:

@@ -50,6 +50,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "promises": promises.under_corruption,
         "finetuning_more": study.more,
         "search": study.search,
+        "second_search": study.second_search,
         "fashion": partial(study.table, "fashion"),
         "scratch": partial(study.table, "scratch"),
         "claims": study.claims,

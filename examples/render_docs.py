@@ -18,10 +18,6 @@ import macs_hf
 ROOT = Path(__file__).parent.parent
 
 
-def methods() -> str:
-    return ", ".join(f"`{name}`" for name in macs_hf.METHODS) + "."
-
-
 def arguments() -> str:
     """One row per field of the objective, from its own help."""
     rows = [
@@ -34,7 +30,6 @@ def arguments() -> str:
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {
         "headline": readme_results.headline,
-        "methods": methods,
         "results": readme_results.results,
     },
     "docs/training.md": {"arguments": arguments, "sharding": measurements.sharding},

@@ -71,14 +71,16 @@ def ranking() -> str:
 def under_corruption() -> str:
     """What became of the promises of the study's networks on clean and on corrupted test images."""
     grid, groups = grid_of("study"), of_table(grid_of("study"), "finetuning", runs_of("study"))
-    titles = ["sets for 90 %: clean", *(f"severity {severity}" for severity in (1, 3, 5)), "classes in a set"]
-    titles += ["runs that promise 95 % right answers", "answered, clean", "right, clean", "right, severity 5"]
+    titles = ["sets for 90 %: clean", "mean of severities", *(f"severity {severity}" for severity in (1, 3, 5))]
+    titles += ["classes in a set", "runs that promise 95 % right answers"]
+    titles += ["answered, clean", "right, clean", "right, severity 5"]
     rows = [f"| method | {' | '.join(titles)} |", "| --- |" + " --- |" * len(titles)]
     for row in settings_of(grid, "finetuning"):
         sets = [run.report.guarantees.shown_set for run in groups.get(row, ())]
         answers = [answer for run in groups.get(row, ()) for answer in run.report.guarantees.abstentions]
         kept = [answer for answer in answers if answer.accuracy == 0.95 and answer.threshold is not None]
         cells = [_percent(found.test_coverage for found in sets)]
+        cells += [_percent(share for found in sets for share in found.severity_coverage.values())]
         cells += [_percent(found.severity_coverage[severity] for found in sets) for severity in (1, 3, 5)]
         cells += [f"{mean(found.mean_size for found in sets):.2f}", f"{len(kept)} of {len(sets)}"]
         cells += [_percent(found.test_answered for found in kept), _percent(found.test_accuracy for found in kept)]

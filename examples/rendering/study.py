@@ -84,7 +84,10 @@ def finetuning() -> str:
 def corruptions() -> str:
     """Families as a picture, each corruption as a number."""
     picture = "![Accuracy under noise, blur, weather and digital corruptions](../model_cards/study/families.png)"
-    text = "Accuracy under each corruption, %, mean over severities and seeds:"
+    text = (
+        "Accuracy under each corruption, %, mean over severities and seeds. Each row has test images of its own, "
+        "about 526, so compare numbers within a row only; differences below about 3 points may be chance:"
+    )
     return "\n\n".join([picture, text, by_corruption()])
 
 
@@ -157,8 +160,8 @@ def power() -> str:
         if set(cells) != {"-"}:
             rows.append(f"| {text} | {seeds} | " + " | ".join(cells) + " |")
     text = (
-        "**What could have been seen**: a difference has to be larger than this to be told from 0, at 95 % and before "
-        "the correction for several claims (10,000 test images)."
+        "**What could have been seen**: half of the width of the 95 % intervals. A true difference of this size would "
+        "be told from 0 in about every second study like this one, before the correction for several claims."
     )
     return "\n".join([text, "", *rows])
 

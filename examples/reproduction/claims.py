@@ -31,7 +31,8 @@ STEP_TIMES = Path(__file__).parents[2] / "model_cards" / "benchmarks" / "trainin
 class Verdict(NamedTuple):
     """
     A claim on one dataset and model, what was found, its p-value corrected within its family, the outcome, and for one
-    that is not decided the number of seeds that would decide it if the difference stayed what it is.
+    that is not decided the number of seeds that would decide it, as the only claim, if the difference stayed what it
+    is: those that it has, if only the correction stands in the way.
     """
 
     claim: str
@@ -155,6 +156,8 @@ def _judged(claim: dict[str, Any], verdict: Verdict) -> Verdict:
         return verdict._replace(outcome="not held")
     if not verdict.by_seed:
         return verdict._replace(outcome="not decided")
+    if verdict.p_value is not None and _inside(found, claim["range"]):
+        return verdict._replace(outcome="not decided", seeds_needed=found.n)
     distance = min(abs(found.value - end) for end in (low, high))
     needed = seeds_needed(verdict.by_seed, (found.high - found.low) / 2, distance)
     return verdict._replace(outcome="not decided", seeds_needed=needed)

@@ -30,14 +30,15 @@ def main_table(grid: Grid, table: str, groups: dict[Setting, list[Run]], columns
 def claims_table(folder: Path) -> str:
     """Every claim with what was found, folded away, from the `claims.csv` that was rendered to `folder`."""
     lines = ["| claim | where | difference, 95 % interval | outcome |", "| --- | --- | --- | --- |"]
-    outcomes: Counter[str] = Counter()
+    outcomes: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
     with (folder / "claims.csv").open(newline="", encoding="utf-8") as file:
         for record in csv.DictReader(file):
-            outcomes[record["outcome"].replace(", ", " with ")] += 1
+            outcomes[record["dataset"] == "benchmark"][record["outcome"].replace(", ", " with ")] += 1
             where = f"{record['dataset']}, {record['model']}"
             lines.append(f"| {record['claim']} | {where} | {_found(record)} | {_outcome(record)} |")
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-    summary = f"<summary>Each claim where it was tested: {counts}</summary>"
+    counts, timed = (", ".join(f"{n} {what}" for what, n in found.most_common()) for found in outcomes.values())
+    timed = f"; step times: {timed}" if timed else ""
+    summary = f"<summary>Each claim where it was tested: {counts}{timed}</summary>"
     return "\n".join(["<details>", summary, "", *lines, "", "</details>"])
 
 
@@ -45,6 +46,8 @@ def _outcome(record: dict[str, str]) -> str:
     """With how many seeds a claim would be decided, if the difference stayed what it is."""
     if record["outcome"] != "not decided" or record["dataset"] == "benchmark":  # timings have no seeds
         return f"**{record['outcome']}**"
+    if record["seeds_needed"] == record["n"]:
+        return "**not decided** after the correction; held as the only claim"
     needed = f"about {record['seeds_needed']}" if record["seeds_needed"] else f"more than {MOST}"
     return f"**not decided**, would need {needed} seeds"
 

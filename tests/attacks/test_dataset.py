@@ -43,7 +43,12 @@ DATASET = [
     ("a row without an image", "photos", "there is none", changes.each_split(changes.without_first_image)),
     ("truncated image, measured", "evaluate --dataset photos", UNREADABLE, cut("photos/test/ant/0.png")),
     # Folders and files
-    ("one class folder", "photos", "no label column", remove("photos/train/bee", "photos/test/bee")),
+    (
+        "one class folder",
+        "photos",
+        "Only one class was found in the folder 'photos': 'ant'",
+        remove("photos/train/bee", "photos/test/bee"),
+    ),
     ("an empty folder", "photos", "doesn't contain any data files", changes.emptied("photos")),
     ("only text", "photos", "Dataset 'photos' has 0 image columns", only("a.txt", "hello")),
     ("a table without images", "photos", "Dataset 'photos' has 0 image columns", only("train.csv", "a,b\n1,2\n")),

@@ -183,5 +183,5 @@ def test_a_folder_of_one_class(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     for i in range(4):
         picture(i).save(folder / f"{i}.png")
-    with pytest.raises(ValueError, match="Only one class was found in the folder .*: 'cat'"):
+    with pytest.raises(ValueError, match=r"Only one class was found in the folder .*: 'cat'"):
         load_splits(source_of(str(tmp_path)))

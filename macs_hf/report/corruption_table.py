@@ -129,17 +129,22 @@ class CorruptionTable:
 
     def interval(self, mean: str = "mean15") -> Interval | None:
         """
-        A mean accuracy with the 95 % interval that the number of images implies; `None` if that is not known.
+        A mean accuracy with the 95 % interval that the number of images implies; `None` if that is not known, or not
+        all of the corruptions are there.
 
         Args:
             mean (`str`, *optional*, defaults to `"mean15"`): A key of `standard_error`.
         """
         if not self.standard_error or mean not in self.standard_error:
             return None
-        if mean.startswith("severity_"):
-            value = self.by_severity(names=STANDARD_15)[int(mean.removeprefix("severity_"))]
-        else:
+        if not mean.startswith("severity_"):
             value = self.mean((MEANS | FAMILIES)[mean])
+        elif self.cells.keys() >= set(STANDARD_15):
+            value = self.by_severity(names=STANDARD_15).get(int(mean.removeprefix("severity_")))
+        else:
+            value = None
+        if value is None:
+            return None
         half = 1.96 * self.standard_error[mean]
         return Interval(value, max(0.0, value - half), min(1.0, value + half))
 

@@ -4,6 +4,7 @@ import pytest
 from attacks.conftest import Attack
 from loopback_hub.server import ALICE
 from torch.distributed.fsdp import FSDPModule
+from transformers import TrainingArguments
 
 
 TOKEN = "holds a token (hf_a...), which would be written into files"
@@ -11,6 +12,9 @@ OFFLINE = "and HF_HUB_OFFLINE=1 forbids downloading it"
 # Before torch 2.8 it is FSDP2 itself that is refused.
 CAN_SHARD = hasattr(FSDPModule, "set_reshard_after_forward")
 NO_SHARDS = "Using fsdp only works in distributed training" if CAN_SHARD else "cannot keep a model gathered"
+# Transformers had no such argument at first.
+KNOWS_CHECKPOINTS = hasattr(TrainingArguments, "activation_checkpointing")
+NO_CHECKPOINTS = "does not support activation checkpointing" if KNOWS_CHECKPOINTS else "Unknown arguments"
 IN_USE = "of another run (made by another command, train)"
 
 INPUT = [
@@ -49,7 +53,7 @@ INPUT = [
     ("train --batch_eval_metrics true", "is not possible: calibration is measured on all predictions at once"),
     ("train --eval_do_concat_batches false", "--eval_do_concat_batches False is not possible: calibration is"),
     ("train --include_for_metrics inputs", "--include_for_metrics ['inputs'] is not possible: no metric of this"),
-    ("train --activation_checkpointing true", "does not support activation checkpointing"),
+    ("train --activation_checkpointing true", NO_CHECKPOINTS),
     ("train --enable_jit_checkpoint true", "--enable_jit_checkpoint and --stop_on_signals both handle SIGTERM"),
     ("train --dataloader_persistent_workers true", "persistent_workers option needs num_workers > 0"),
     ("train --torch_empty_cache_steps 0", "must be an integer bigger than 0, got 0"),

@@ -87,6 +87,8 @@ def changed(place: tuple, new: Any) -> str:
 
 @given(st.sampled_from(PLACES), st.just(...) | NUMBERS | JSON)
 @example(("corruptions", "cells", "fog", "5"), ...)
+@example(("corruptions", "cells", "fog"), ...)
+@example(("corruptions", "cells", "saturate"), ...)
 @example(("classes", "promised_coverage"), 0)
 def test_a_report_with_one_part_changed_is_refused_or_can_be_shown(place: tuple, new: Any) -> None:
     report = read(changed(place, new))

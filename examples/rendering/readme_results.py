@@ -94,8 +94,8 @@ def headline() -> str:
             seeds = len(groups[rows[label]])
             lines.append(f"| {text} | {seeds} | " + " | ".join(cells) + f" | {_step_time(grid, label):.2f} |")
     note = (
-        f"Six kinds of corruption gain most: three kinds of noise, glass blur, snow and frost, from {helped[0]} to "
-        f"{helped[1]} %. The other nine rise from {others[0]} to {others[1]} %. Training perturbs images with noise "
+        f"Under six corruptions, three kinds of noise, glass blur, snow and frost, accuracy rises from {helped[0]} to "
+        f"{helped[1]} %; under the other nine, from {others[0]} to {others[1]} %. Training perturbs images with noise "
         "and blur, so a part of the gain is to be expected. On images corrupted at 32 pixels, as CIFAR-10-C is, "
         f"accuracy rises from {original['ce'].mean:.1f} to {original['recommended'].mean:.1f} % "
         f"({original['ce'].n} seeds). "

@@ -4,12 +4,15 @@ import csv
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from reproduction.aggregate import by_setting, load_runs
 from reproduction.grid import Grid, Setting, load_grid
 from reproduction.names import in_markdown
 from reproduction.quantities import METRICS, Run
+
+from macs_hf.report.corruption_names import STANDARD_15
 
 
 Row = dict[str, Any]
@@ -31,6 +34,12 @@ def grid_of(study: str) -> Grid:
 def runs_of(study: str) -> dict[Setting, list[Run]]:
     """Its committed runs, by setting."""
     return by_setting(load_runs(CARDS / study))
+
+
+def accuracy_by_corruption(runs: Sequence[Run]) -> dict[str, float]:
+    """In percent, over severities and runs, under each of the standard corruptions."""
+    tables = [run.report.corruptions.by_corruption() for run in runs]
+    return {name: 100 * fmean(table[name] for table in tables) for name in STANDARD_15}
 
 
 def claims_of(study: str) -> list[Row]:

@@ -11,7 +11,7 @@ from reproduction.quantities import METRICS, Run
 
 from macs_hf.report.corruption_names import STANDARD_15
 
-from .differences import APPENDED, CARDS, claims_of, grid_of, numbers, runs_of
+from .differences import APPENDED, CARDS, accuracy_by_corruption, claims_of, grid_of, numbers, runs_of
 
 
 FAMILIES = ("macs", "control", "margin", "recommended", "appended", "longer", "longer_recommended", "equal_time")
@@ -66,7 +66,7 @@ def headline() -> str:
         name: estimated(groups, resized[f"{name}, corrupted=at_original_size"], "mean15")
         for name in ("ce", "recommended")
     }
-    kinds = {name: _by_corruption(groups[rows[name]]) for name in ("ce", "recommended")}
+    kinds = {name: accuracy_by_corruption(groups[rows[name]]) for name in ("ce", "recommended")}
     helped, others = (
         [f"{fmean(kinds[name][kind] for kind in STANDARD_15 if (kind in HELPED) == wanted):.1f}" for name in kinds]
         for wanted in (True, False)
@@ -107,12 +107,6 @@ def headline() -> str:
     )
     picture = "![Accuracy, robustness and likelihood of each method](model_cards/study/methods.png)"
     return "\n".join([sentence, "", *lines, "", note, "", picture])
-
-
-def _by_corruption(runs: list[Run]) -> dict[str, float]:
-    """Accuracy in percent under each corruption, over severities and runs."""
-    tables = [run.report.corruptions.by_corruption() for run in runs]
-    return {name: 100 * fmean(table[name] for table in tables) for name in STANDARD_15}
 
 
 def _covered(run: Run) -> float:

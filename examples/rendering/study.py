@@ -12,7 +12,18 @@ from reproduction.quantities import METRICS, Run
 
 from macs_hf.report.corruption_names import CORRUPTIONS, STANDARD_15
 
-from .differences import APPENDED, CARDS, CONTROL, Row, claims_of, grid_of, noted, numbers, runs_of
+from .differences import (
+    APPENDED,
+    CARDS,
+    CONTROL,
+    Row,
+    accuracy_by_corruption,
+    claims_of,
+    grid_of,
+    noted,
+    numbers,
+    runs_of,
+)
 
 
 SCORES = ("nll", "corrupted_nll", "score")
@@ -106,11 +117,7 @@ def by_corruption() -> str:
     """Which corruptions a method helps with."""
     grid, groups = grid_of("study"), of_table(grid_of("study"), "finetuning", runs_of("study"))
     shown = ("ce", "two_view_ce", "macs", "consistency_only", "recommended", APPENDED)
-    tables = {row.label: [run.report.corruptions for run in groups[row]] for row in settings_of(grid, "finetuning")}
-    means = {
-        label: {name: 100 * fmean(table.by_corruption()[name] for table in tables[label]) for name in STANDARD_15}
-        for label in shown
-    }
+    means = {row.label: accuracy_by_corruption(groups[row]) for row in settings_of(grid, "finetuning")}
     rows = ["| corruption | " + " | ".join(map(in_markdown, shown)) + " |", "| --- |" + " --- |" * len(shown)]
     for name in STANDARD_15:
         rows.append(
@@ -121,9 +128,8 @@ def by_corruption() -> str:
 
 def conditions() -> str:
     """What the recipe that the search chose had to show on other seeds, and what became of it."""
-    timed = grid_of("study").figures["methods"]["cost"][
-        "model"
-    ]  # of the study's network; the others are among all claims
+    # Step times of the study's network; the others are among all claims.
+    timed = grid_of("study").figures["methods"]["cost"]["model"]
     claims = [row for row in claims_of("study") if row["pair"].startswith("recommended ")]
     rows = ["| condition | found | outcome |", "| --- | --- | --- |"]
     for row in claims:

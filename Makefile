@@ -19,10 +19,10 @@ DEMO := few_digits-tiny
 
 demo: .venv/.installed  ## train on 300 embedded digits with and without the method, and compare (CPU, a few minutes)
 	$(BIN)/macs-hf train --dataset few_digits --method ce
-	$(BIN)/macs-hf train --dataset few_digits --method macs
-	$(BIN)/macs-hf compare runs/$(DEMO)-macs runs/$(DEMO)-ce
+	$(BIN)/macs-hf train --dataset few_digits
+	$(BIN)/macs-hf compare runs/$(DEMO)-recommended runs/$(DEMO)-ce
 	@printf '\nSee both in the browser:\n'
-	@printf '  %s/pip install --editable ".[app]"   (once)\n  %s/macs-hf app runs/$(DEMO)-macs\n' $(BIN) $(BIN)
+	@printf '  %s/pip install --editable ".[app]"   (once)\n  %s/macs-hf app runs/$(DEMO)-recommended\n' $(BIN) $(BIN)
 
 test: .venv/.installed  ## run the fast tests (offline, CPU, all cores)
 	$(BIN)/python -m pytest -n auto
@@ -46,7 +46,7 @@ test-oldest: .venv-oldest/.installed  ## run the fast tests with the oldest vers
 	@touch $@
 
 test-browser: .venv-browser/.installed  ## run the tests of the app, in Chromium (apt-get install chromium)
-	.venv-browser/bin/python -m pytest -m "not slow" tests/app/test_serving.py tests/app/test_model_download.py tests/browser
+	.venv-browser/bin/python -m pytest -m "not slow" tests/app/test_page.py tests/browser
 
 quality: .venv/.installed  ## check formatting, lint, the direction of imports and the declared dependencies
 	$(BIN)/ruff format --check $(SOURCES)

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from macs_hf.corruptions import CORRUPTIONS, STOCHASTIC
 from macs_hf.evaluation import ByteImages, evaluate_corruptions, forward_of
 from macs_hf.pixels import PixelStats
-from macs_hf.report.corruption_table import CorruptionTable
+from macs_hf.report.report import CorruptionTable
 
 
 SAMPLES = 2000

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from accelerate.utils import broadcast
+from accelerate import Accelerator
+from accelerate.utils import broadcast, extract_model_from_parallel
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
 
 
 def sharded_modules(model: nn.Module) -> list[FSDPModule]:
@@ -93,3 +95,72 @@ def _set_policies(model: nn.Module, groups: list[Any], policies: list[tuple[Any,
             # What weights are gathered into is made once, in the precision of that time. Forgotten, it is made anew.
             parameter.all_gather_outputs = []
             vars(parameter).pop("_unsharded_param", None)
+
+
+# ---- Blocks ----
+# The blocks that FSDP2 divides a classifier by: while one of them computes, only its weights are whole.
+
+
+def block_classes(model: nn.Module) -> list[str]:
+    """The classes of which `model` has several modules in a row, without single layers of torch."""
+    found = set()
+    for row in model.modules():
+        if isinstance(row, (nn.Sequential, nn.ModuleList)):
+            kinds = [type(block) for block in row if next(block.parameters(), None) is not None]
+            found |= {kind.__name__ for kind in kinds if kinds.count(kind) > 1 and "torch.nn" not in kind.__module__}
+    return sorted(found)
+
+
+@contextmanager
+def divided_by_blocks(model: nn.Module, accelerator: Accelerator) -> Iterator[None]:
+    """
+    Inside, accelerate divides `model` by its blocks, or by `fsdp_transformer_layer_cls_to_wrap` if that is set.
+
+    On its own accelerate takes the classes that transformers names in `_no_split_modules`, which a wrapped timm model
+    does not have, and divides the embeddings of words apart from the rest. Image classifiers have none: some raise an
+    error when asked for them, others name layers of a block that is divided already, which is an error too.
+    """
+    if not accelerator.is_fsdp2 or sharded_modules(model):
+        yield
+        return
+    plugin = accelerator.state.fsdp_plugin
+    if plugin.transformer_cls_names_to_wrap is None:
+        plugin.transformer_cls_names_to_wrap = block_classes(model)
+    home = type(model).__module__
+    if isinstance(model, PreTrainedModel):
+        model.get_input_embeddings = lambda: None
+    try:
+        yield
+    finally:
+        if isinstance(model, PreTrainedModel):
+            del model.get_input_embeddings
+        # FSDP2 gave the model a new class, of a module of torch. transformers names saved weights by that module.
+        type(model).__module__ = home
+
+
+# ---- Full precision ----
+# The model in the precision that it is loaded with, not in the 16 bits that it was trained with.
+
+
+PATCHED = ("forward", "_original_forward")  # what accelerate sets on a model that it prepares for bf16 or fp16
+
+
+@contextmanager
+def full_precision(model: nn.Module) -> Iterator[None]:
+    """
+    Run `model` without the autocast that accelerate puts around its forward for `bf16` and `fp16`, and without FSDP2's
+    copies of the weights in these.
+
+    A checkpoint is saved in the precision of its weights, so its temperature, its guarantees and its report have to
+    come from logits of that precision.
+    """
+    model = extract_model_from_parallel(model, keep_torch_compile=False)
+    # Without the patch, the forward of its class runs. accelerate's way to remove it, `keep_fp32_wrapper=False`, would
+    # also strip the decorators of transformers.
+    patched = {name: vars(model).pop(name) for name in PATCHED if name in vars(model)}
+    try:
+        with unrounded_weights(model):
+            yield
+    finally:
+        for name, value in patched.items():
+            setattr(model, name, value)

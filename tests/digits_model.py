@@ -10,7 +10,7 @@ from macs_hf.calibration import fit_temperature
 from macs_hf.data import ImageDataset, load_data
 from macs_hf.data.preparing import held_out
 from macs_hf.models import load_classifier
-from macs_hf.models.saving import save_classifier
+from macs_hf.models.timm_layout import save_classifier
 
 
 OVERCONFIDENT = 3.0

@@ -1,5 +1,7 @@
 """Statistics of pixels: there and back, in the network's order of channels."""
 
+import math
+import re
 from typing import Any
 
 import pytest
@@ -51,6 +53,7 @@ def test_there_and_back_for_any_order() -> None:
     torch.testing.assert_close(stats.to_pixels(values[0]), pixels[0])  # one image too
     torch.testing.assert_close(values[:, 0], (pixels[:, 1] - 0.5) / 0.2)  # the first channel shows green
     torch.testing.assert_close(values[:, 2], (pixels[:, 0] - 0.3) / 0.25)
+    assert stats.to_pixels(torch.full((1, 3, 2, 2), 100.0)).eq(1).all()
 
 
 def test_perturbations_of_pixels_see_red_green_and_blue() -> None:
@@ -68,11 +71,32 @@ def test_perturbations_of_pixels_see_red_green_and_blue() -> None:
     torch.testing.assert_close(seen[1].flip(1), seen[0])
 
 
-def test_bad_statistics() -> None:
-    with pytest.raises(ValueError, match=r"mean=\(0.5, 0.5\) and std=\(0.1,\): they must be of equal length"):
-        PixelStats((0.5, 0.5), (0.1,))
-    with pytest.raises(ValueError, match=r"channels=\(0, 0, 1\) must name each of red"):
-        PixelStats((0.5,), (0.5,), channels=(0, 0, 1))
+@pytest.mark.parametrize(
+    "statistics",
+    [
+        {"mean": (0.5, 0.5, 0.5), "std": (0.2, 0.0, 0.2)},
+        {"mean": (0.5,), "std": (-0.5,)},
+        {"mean": (0.5,), "std": (math.nan,)},
+        {"mean": (0.5,), "std": (math.inf,)},
+        {"mean": (math.nan,), "std": (0.5,)},
+        {"mean": (0.5, 0.5), "std": (0.1,)},
+        {"mean": (0.5,), "std": (0.5,), "channels": (0, 0, 1)},
+    ],
+)
+def test_statistics_that_cannot_be(statistics: dict[str, tuple[float, ...]]) -> None:
+    *_, (name, value) = statistics.items()
+    with pytest.raises(ValueError, match=re.escape(f"{name}={value}")):
+        PixelStats(**statistics)
+
+
+def test_statistics_of_processors() -> None:
+    processor = transformers.ViTImageProcessor
+    found = PixelStats.from_processor(processor(image_mean=[0.1, 0.2, 0.3], image_std=[0.4, 0.5, 0.6]))
+    assert found == PixelStats((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert PixelStats.from_processor(processor(do_normalize=False)) == PixelStats((0.0,), (1.0,))
+    assert PixelStats.from_processor(processor(do_normalize=False, do_rescale=False)) is None
+    assert PixelStats.from_processor(processor(image_mean=[0.5] * 3, image_std=[0.5, 0.5, -0.5])) is None  # a negative
+    assert PixelStats.from_processor(None) is None
 
 
 def test_levels_as_a_processor_shows_them() -> None:

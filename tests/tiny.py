@@ -163,6 +163,7 @@ def build(name: str, seed: int = 0, **kwargs: Any) -> PreTrainedModel:
 
 def arguments(output_dir: Path | str, **overrides: Any) -> MaCSTrainingArguments:
     defaults = {
+        "method": "macs",  # all images have a perturbed view, and no statistics of pixels are needed
         "per_device_train_batch_size": 8,
         "learning_rate": 1e-2,
         "max_steps": 4,

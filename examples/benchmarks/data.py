@@ -2,9 +2,7 @@
 
     python examples/benchmarks/data.py --output data.json
 
-Each scenario compares a `DataLoader` over `ImageDataset` with another pipeline on the same images, made on the spot.
-All contestants run in one process, on one core, and take turns pass by pass in random order, so that whatever else the
-machine does hits them alike; a ratio is the median over rounds of (CPU time of the other / our CPU time in the round).
+Each scenario compares a `DataLoader` over `ImageDataset` with another pipeline on the same images, in CPU time.
 
 - `train_32`: 32-pixel PNGs, against the pipeline of transformers' image-classification example (`with_transform`,
   which gets whole batches): the first pass of a new `ImageDataset`, and a later one, which finds decoded pixels in
@@ -12,34 +10,18 @@ machine does hits them alike; a ratio is the median over rounds of (CPU time of 
 - `train_photo`, `train_12_megapixels`: JPEGs of 500 x 375 and of 4000 x 3000 pixels to 224, against the same
 - `evaluate_32`: the image processor on batches, against one call per image; first and later pass as above
 - `augmix_32`: crop, flip and two AugMix views, against torchvision's transforms image by image
-
-Memory (Linux only) is the peak of a process that reads 50,000 training images of 32 pixels twice, with and without
-the cache, and of one that only opens the set. It includes the libraries and the pages of the Arrow file.
 """
 
-import argparse
 import io
-import json
-import platform
-import random
-import statistics
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
-import PIL
 import torch
-import torchvision
-import transformers
 from datasets import ClassLabel, Features
+from harness import arguments, medians, over, publish, ratios, take_turns
 from PIL import Image, ImageOps
-from side_by_side import publish, ratios, resident_kilobytes
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 from torchvision.transforms import v2
@@ -49,19 +31,6 @@ from macs_hf.data import EvalTransform, ImageDataset, TrainTransform
 
 
 BATCH_SIZE = 128
-# The least that each ratio should be.
-TARGETS = {
-    "train_32_first_pass": 2.0,
-    "train_32_later_pass": 8.0,
-    "train_photo": 1.1,
-    "train_12_megapixels": 2.0,
-    "evaluate_32_first_pass": 3.0,
-    "evaluate_32_later_pass": 3.0,
-    "augmix_32": 2.0,
-}
-
-
-# ---- Images ----
 
 
 def picture(width: int, height: int, seed: int) -> Image.Image:
@@ -89,7 +58,8 @@ def vit_processor(size: int) -> ViTImageProcessor:
     return ViTImageProcessor(size={"height": size, "width": size})
 
 
-# ---- The other pipelines ----
+def ours(rows: datasets.Dataset, transform: Any) -> DataLoader:
+    return DataLoader(ImageDataset(rows, "image", "label", transform, "train"), batch_size=BATCH_SIZE, shuffle=True)
 
 
 def example_pipeline(rows: datasets.Dataset, size: int) -> DataLoader:
@@ -108,8 +78,7 @@ def example_pipeline(rows: datasets.Dataset, size: int) -> DataLoader:
             "labels": torch.tensor([example["label"] for example in examples]),
         }
 
-    data = rows.with_transform(train_transforms)
-    return DataLoader(data, batch_size=BATCH_SIZE, shuffle=True, collate_fn=collate)
+    return DataLoader(rows.with_transform(train_transforms), batch_size=BATCH_SIZE, shuffle=True, collate_fn=collate)
 
 
 class ImageByImage(Dataset):
@@ -128,162 +97,70 @@ class ImageByImage(Dataset):
         return self.transform(ImageOps.exif_transpose(image).convert("RGB")) | {"labels": row["label"]}
 
 
-class AugMixOneByOne:
-    def __init__(self, size: int) -> None:
-        self.augment = v2.Compose([v2.RandomCrop(size, padding=size // 8), v2.RandomHorizontalFlip()])
-        self.augmix = v2.AugMix(all_ops=False)
-        self.normalize = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.5] * 3)])
-
-    def __call__(self, image: Image.Image) -> dict[str, torch.Tensor]:
-        view = self.augment(v2.functional.pil_to_tensor(image))
-        mixed = torch.stack([self.normalize(self.augmix(view)) for _ in range(2)])
-        return {"pixel_values": self.normalize(view), "augmix_pixel_values": mixed}
+def augmix_one_by_one(image: Image.Image) -> dict[str, torch.Tensor]:
+    view = v2.Compose([v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip()])(v2.functional.pil_to_tensor(image))
+    normalize = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.5] * 3)])
+    mixed = torch.stack([normalize(v2.AugMix(all_ops=False)(view)) for _ in range(2)])
+    return {"pixel_values": normalize(view), "augmix_pixel_values": mixed}
 
 
-# ---- Scenarios: for each a function that runs one round, our part named as in TARGETS and the other's `other` ----
-
-
-def ours(rows: datasets.Dataset, transform: Any) -> DataLoader:
-    return DataLoader(ImageDataset(rows, "image", "label", transform, "train"), batch_size=BATCH_SIZE, shuffle=True)
-
-
-def training(rows: datasets.Dataset, size: int, name: str) -> Iterator[dict[str, Callable[[], DataLoader]]]:
-    transform = TrainTransform(vit_processor(size))
-    other = example_pipeline(rows, size)
-    while True:
-        yield {name: lambda: ours(rows, transform), "other": lambda: other}
-
-
-def passes(
-    rows: datasets.Dataset, transform: Any, other: DataLoader, name: str
-) -> Iterator[dict[str, Callable[[], DataLoader]]]:
-    """A new dataset in each round, and one that has been read before."""
-    read = ours(rows, transform)
-    for _ in read:
+def read(loader: DataLoader) -> None:
+    for _ in loader:
         pass
-    while True:
-        yield {
-            f"{name}_first_pass": lambda: ours(rows, transform),
-            f"{name}_later_pass": lambda: read,
-            "other": lambda: other,
-        }
 
 
-def scenarios(scale: float) -> Iterator[tuple[str, int, Iterator[dict[str, Callable[[], DataLoader]]]]]:
+def passes(name: str, rows: datasets.Dataset, transform: Any, other: DataLoader) -> dict[str, Callable[[], None]]:
+    """A new dataset in each round, and one that has been read before."""
+    before = ours(rows, transform)
+    read(before)
+    return {
+        f"{name}_first_pass": lambda: read(ours(rows, transform)),
+        f"{name}_later_pass": lambda: read(before),
+        "other": lambda: read(other),
+    }
+
+
+def scenarios(scale: float) -> Iterator[tuple[str, int, dict[str, Callable[[], None]]]]:
     def count(images: int) -> int:
         return max(4, round(images * scale))
 
-    small = image_rows(count(2048), 32, 32, "PNG", different=512)
-    yield (
-        "train_32",
-        len(small),
-        passes(small, TrainTransform(vit_processor(32)), example_pipeline(small, 32), "train_32"),
-    )
-    photos = image_rows(count(128), 500, 375, "JPEG", different=64)
-    yield "train_photo", len(photos), training(photos, 224, "train_photo")
-    huge = image_rows(count(8), 4000, 3000, "JPEG", different=4)
-    yield "train_12_megapixels", len(huge), training(huge, 224, "train_12_megapixels")
-    processor = vit_processor(32)
+    processor, small = vit_processor(32), image_rows(count(2048), 32, 32, "PNG", different=512)
+    example = example_pipeline(small, 32)
+    yield "train_32", len(small), passes("train_32", small, TrainTransform(processor), example)
+    for name, images, size in (("train_photo", 128, (500, 375)), ("train_12_megapixels", 8, (4000, 3000))):
+        rows = image_rows(count(images), *size, "JPEG", different=images // 2)
+        transform, other = TrainTransform(vit_processor(224)), example_pipeline(rows, 224)
+        contestants = {name: lambda r=rows, t=transform: read(ours(r, t)), "other": lambda o=other: read(o)}
+        yield name, len(rows), contestants
     one_by_one = DataLoader(ImageByImage(small, EvalTransform(processor)), batch_size=BATCH_SIZE, shuffle=True)
-    yield "evaluate_32", len(small), passes(small, EvalTransform(processor), one_by_one, "evaluate_32")
+    yield "evaluate_32", len(small), passes("evaluate_32", small, EvalTransform(processor), one_by_one)
     fewer = small.select(range(count(256)))
-    one_by_one = DataLoader(ImageByImage(fewer, AugMixOneByOne(32)), batch_size=BATCH_SIZE, shuffle=True)
-    read = ours(fewer, TrainTransform(processor, augmix=True))
-    for _ in read:
-        pass
-
-    def rounds() -> Iterator[dict[str, Callable[[], DataLoader]]]:
-        while True:
-            yield {"augmix_32": lambda: read, "other": lambda: one_by_one}
-
-    yield "augmix_32", len(fewer), rounds()
-
-
-def measure(images: int, contestants: Iterator[dict[str, Callable[[], DataLoader]]], rounds: int) -> dict[str, Any]:
-    """Images per second of CPU time, and ratios within rounds."""
-    seconds: dict[str, list[float]] = {}
-    order = random.Random(0)
-    for round_ in range(-1, rounds):  # the first does not count
-        contestant = next(contestants)
-        for name in order.sample(list(contestant), len(contestant)):
-            start = time.process_time()
-            for _ in contestant[name]():
-                pass
-            if round_ >= 0:
-                seconds.setdefault(name, []).append(time.process_time() - start)
-    speed = {name: round(images / statistics.median(values), 1) for name, values in seconds.items()}
-    faster = {name: ratios(seconds["other"], values) for name, values in seconds.items() if name != "other"}
-    return {
-        "images_per_second": speed,
-        "ratio": {name: round(statistics.median(values), 2) for name, values in faster.items()},
-        "ratio_range": {name: [round(min(values), 2), round(max(values), 2)] for name, values in faster.items()},
-    }
-
-
-# ---- Memory ----
-
-
-def peak_megabytes(cache_bytes: int | None, folder: str) -> float:
-    """Of this process: after loading a training set and, unless `cache_bytes` is `None`, reading it twice."""
-    rows = datasets.load_from_disk(folder)
-    if cache_bytes is not None:
-        transform = TrainTransform(vit_processor(32))
-        data = ImageDataset(rows, "image", "label", transform, "train", cache_bytes)
-        for _ in range(2):
-            for _ in DataLoader(data, batch_size=BATCH_SIZE, shuffle=True):
-                pass
-    return resident_kilobytes() / 1024
-
-
-def memory(images: int) -> dict[str, float]:
-    """Peaks of new processes, which read the images from disk: to make them takes more memory than to read them."""
-
-    def peak(cache_bytes: int | None, folder: str) -> float:
-        command = [sys.executable, __file__, "--peak_of", json.dumps([cache_bytes, folder])]
-        return round(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout), 1)
-
-    with tempfile.TemporaryDirectory() as folder:
-        image_rows(images, 32, 32, "PNG", different=512).save_to_disk(folder)
-        return {
-            "images": images,
-            "cached_pixels_megabytes": round(images * 3 * 32 * 32 / 1024**2, 1),
-            "peak_megabytes_with_cache": peak(2_000_000_000, folder),
-            "peak_megabytes_without_cache": peak(0, folder),
-            "peak_megabytes_before_the_first_image": peak(None, folder),
-        }
+    batched = ours(fewer, TrainTransform(processor, augmix=True))
+    read(batched)
+    one_by_one = DataLoader(ImageByImage(fewer, augmix_one_by_one), batch_size=BATCH_SIZE, shuffle=True)
+    yield "augmix_32", len(fewer), {"augmix_32": lambda: read(batched), "other": lambda: read(one_by_one)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Speed of the image pipelines over the usual ones, as JSON.")
-    parser.add_argument("--rounds", type=int, default=15, help="Passes of each contestant that count.")
+    parser = arguments(__doc__, rounds=15)
     parser.add_argument("--scale", type=float, default=1.0, help="Fewer (or more) images per pass.")
-    parser.add_argument("--memory_images", type=int, default=50_000)
-    parser.add_argument("--peak_of", type=json.loads, help=argparse.SUPPRESS)
-    parser.add_argument("--output", type=Path, help="Also write the JSON here.")
     args = parser.parse_args()
-
     torch.set_num_threads(1)
     datasets.disable_progress_bars()
-    if args.peak_of is not None:
-        print(peak_megabytes(*args.peak_of))
-        return
-    found = {name: measure(images, rounds, args.rounds) for name, images, rounds in scenarios(args.scale)}
-    reached = {name: ratio for scenario in found.values() for name, ratio in scenario["ratio"].items()}
-    report = {
-        "note": "Ratios are what counts: images per second depend on the machine and on what else runs on it.",
-        "settings": {"rounds": args.rounds, "scale": args.scale, "batch_size": BATCH_SIZE, "threads": 1},
-        "versions": {
-            "python": platform.python_version(),
-            **{module.__name__: module.__version__ for module in (torch, torchvision, transformers, datasets, PIL)},
-        },
-        "scenarios": found,
-        "memory": memory(args.memory_images),
-        "targets": {
-            name: {"value": reached[name], "at_least": bound, "met": reached[name] >= bound}
-            for name, bound in TARGETS.items()
-        },
-    }
-    publish(report, args.output)
+    found = {}
+    for name, images, contestants in scenarios(args.scale):
+        seconds = take_turns(contestants, args.rounds)
+        found[name] = {
+            "images_per_second": {key: round(images / value, 1) for key, value in medians(seconds, 9).items()},
+            "ratio": {key: round(1 / value, 2) for key, value in over(seconds, "other", 9).items()},
+            "ratio_range": {
+                key: [round(1 / values[-1], 2), round(1 / values[0], 2)]
+                for key, values in ratios(seconds, "other").items()
+            },
+        }
+    report = {"settings": {"rounds": args.rounds, "scale": args.scale, "batch_size": BATCH_SIZE}, "scenarios": found}
+    report["memory"] = {"images": 50_000, "cached_pixels_megabytes": round(50_000 * 3 * 32 * 32 / 1024**2, 1)}
+    publish(report, args.output, "torchvision", "transformers", "datasets", "pillow")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ from transformers import (
 )
 
 from macs_hf import METHODS, MaCSTrainer, MaCSTrainingArguments, corrupt, fold_temperature
-from macs_hf.report.corruption_names import CORRUPTIONS
+from macs_hf.report.rows import CORRUPTIONS
 
 
 class Row(NamedTuple):

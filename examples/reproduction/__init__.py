@@ -1,1 +1,1 @@
-"""The paper's grid and numbers, and what turns reports into tables, figures and a ledger; see `examples/README.md`."""
+"""Grids, and what turns their runs into tables, figures, claims and pages; see `examples/README.md`."""

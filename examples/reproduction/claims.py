@@ -12,19 +12,20 @@ one process; the runs of a grid share their machine, and are no measure of time.
 
 import json
 import math
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from statistics import stdev
 from typing import Any, Literal, NamedTuple
 
-from .aggregate import Difference, difference, measured
 from .grid import AXES, Grid, Setting, setting
-from .power import seeds_needed
-from .quantities import METRICS, Run
+from .results import METRICS, Difference, Groups, difference, half_width, measured
 
 
 NEEDED = {"claim", "metric", "method", "range"}
 KNOWN = NEEDED | {"versus", "versus_changes", "changes", "dataset", "model", "family", "seeds"}
 ALPHA = 0.05
+MOST_SEEDS = 100
 STEP_TIMES = Path(__file__).parents[2] / "model_cards" / "benchmarks" / "training.json"
 
 
@@ -48,7 +49,7 @@ class Verdict(NamedTuple):
     seeds_needed: int | None = None
 
 
-def verdicts(grid: Grid, groups: dict[Setting, list[Run]]) -> list[Verdict]:
+def verdicts(grid: Grid, groups: Groups) -> list[Verdict]:
     """Every claim of the grid on every dataset and model it names."""
     found = [
         (claim, verdict)
@@ -86,7 +87,7 @@ def holm(p_values: list[float]) -> list[float]:
     return corrected
 
 
-def _measured(grid: Grid, claim: dict[str, Any], groups: dict[Setting, list[Run]]) -> Iterator[Verdict]:
+def _measured(grid: Grid, claim: dict[str, Any], groups: Groups) -> Iterator[Verdict]:
     seeds = claim.get("seeds", grid.seeds)
     groups = {key: [run for run in runs if run.seed in seeds] for key, runs in groups.items()}
     for dataset in _listed(claim.get("dataset", list(grid.datasets))):
@@ -104,14 +105,22 @@ def _measured(grid: Grid, claim: dict[str, Any], groups: dict[Setting, list[Run]
                 yield _verdict(claim, dataset, model, pair, found, at)._replace(by_seed=by_seed)
 
 
+def step_times(model: str, label: str) -> tuple[float, float, float] | None:
+    """Time of a training step over that of plain `Trainer` and its interval; the weight of images costs nothing."""
+    times = json.loads(STEP_TIMES.read_text())["models"].get(model, {"time_ratio": {}})
+    label = re.sub(r", perturbed_share=[\d.]+", "", label)
+    if label not in times["time_ratio"]:
+        return None
+    return times["time_ratio"][label], *times["time_ratio_interval"][label]
+
+
 def _timed(claim: dict[str, Any]) -> Iterator[Verdict]:
-    """The claim on every model of the benchmark of training steps that has its `method`."""
-    for model, times in json.loads(STEP_TIMES.read_text())["models"].items():
-        if claim["method"] not in times["time_ratio"]:
-            continue
-        low, high = times["time_ratio_interval"][claim["method"]]
-        found = Difference(times["time_ratio"][claim["method"]], low, high, 0, "undecided")
-        yield _verdict(claim, "benchmark", model, f"{claim['method']} over ce", found)
+    """The claim on every model of the benchmark of training steps that has its setting."""
+    label = setting("", "", claim["method"], **claim.get("changes", {})).label
+    for model in json.loads(STEP_TIMES.read_text())["models"]:
+        if times := step_times(model, label):
+            found = Difference(*times, 0, "undecided")
+            yield _verdict(claim, "benchmark", model, f"{label} over ce", found)
 
 
 def _verdict(
@@ -161,6 +170,38 @@ def _judged(claim: dict[str, Any], verdict: Verdict) -> Verdict:
     distance = min(abs(found.value - end) for end in (low, high))
     needed = seeds_needed(verdict.by_seed, (found.high - found.low) / 2, distance)
     return verdict._replace(outcome="not decided", seeds_needed=needed)
+
+
+def seeds_needed(differences: Sequence[float], half: float, distance: float) -> int | None:
+    """
+    With how many seeds the interval would be shorter than the distance from the difference to the end of the range.
+
+    The interval has a part that shrinks with more seeds, and one that only more test images shrink: what is left of
+    the half-width that was found. The spread over seeds and the difference itself come from the same few runs, so the
+    number of seeds is a rough one.
+
+    Args:
+        differences (`Sequence[float]`): The difference of each seed, two at least.
+        half (`float`): Half of the 95 % interval that was found.
+        distance (`float`): How far the mean difference is from the nearest end of the claimed range.
+
+    Returns:
+        `int`, or `None` if it would take more than 100 seeds, or more test images.
+
+    ```python
+    >>> seeds_needed([-1.0, 3.0], half=25.4, distance=1.0)
+    34
+    >>> seeds_needed([0.9, 1.1], half=5.0, distance=1.0) is None
+    True
+
+    ```
+    """
+    spread = stdev(differences)
+    images = max(half**2 - half_width(spread, len(differences)) ** 2, 0.0)
+    for seeds in range(len(differences) + 1, MOST_SEEDS + 1):
+        if half_width(spread, seeds) ** 2 + images < distance**2:
+            return seeds
+    return None
 
 
 def _inside(found: Difference, limits: list[float | None]) -> bool:

@@ -1,166 +1,150 @@
-"""The paper's figures from our runs: method profiles, dumbbell, and bars, with the spread over seeds."""
+"""Figures of a grid: each setting a mark with its interval, in a panel per metric, and what a training step costs."""
 
-from collections.abc import Callable
+import textwrap
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
-from macs_hf.plots.style import COLOURS
+from macs_hf.rendering.pictures import COLOURS, DASHES, DPI, INK
 
-from .aggregate import estimated, of_table
-from .grid import Grid, Setting, settings_of
-from .method_figure import plot_methods
-from .quantities import METRICS, Run
+from .claims import step_times
+from .grid import Grid, Setting, name_of, settings_of
+from .results import METRICS, Groups, difference, estimated, measured, of_table
 
 
-Groups = dict[Setting, list[Run]]
-INK, PALE = "#222222", "#b8b8b8"
+BAND = "#f4f4f4"
+# What an interval says of a method, by colour and by mark: the colour-blind can tell them apart, and so does a print.
+MARK = {"linestyle": "none", "marker": "o", "markersize": 5.5, "markeredgewidth": 1.3}
+VERDICTS = {
+    "reference": {"color": INK},
+    "better": {"color": COLOURS[0]},
+    "worse": {"color": COLOURS[1], "marker": "s"},
+    "undecided": {"color": "#666666", "markerfacecolor": "white"},
+    "one seed": {"color": "#666666", "marker": "x"},
+}
+# Short names of metrics above panels.
+PANELS = {"accuracy": "Accuracy, %", "mean15": "Accuracy, %,\n15 corruptions", "corrupted_nll": "NLL,\n15 corruptions"}
+PANELS |= {"ece": "ECE, %", "nll_after": "NLL with\ntemperature"}
 
 
 def draw(grid: Grid, groups: Groups, folder: Path) -> list[Path]:
-    """Every figure of the grid for which there are runs, as PNG."""
+    """Every figure of the grid for which there are runs, as PNG: one for each dataset and model of its table."""
     written = []
     for name, spec in grid.figures.items():
-        metrics = spec.get("metrics") or [spec["metric"]]
         own = of_table(grid, spec["table"], groups)
-        rows = [row for row in settings_of(grid, spec["table"]) if any(estimated(own, row, m) for m in metrics)]
-        if rows:
-            path = folder / f"{name}.png"
-            KINDS[spec["kind"]](rows, own, spec).savefig(path, format="png")
+        rows = [
+            row
+            for row in settings_of(grid, spec["table"])
+            if any(estimated(own, row, metric) for metric in spec["metrics"])
+        ]
+        pairs = list(dict.fromkeys(row[:2] for row in rows))
+        for pair in pairs:
+            path = folder / ("-".join((name, *pair) if len(pairs) > 1 else (name,)) + ".png")
+            plot_methods([row for row in rows if row[:2] == pair], own, spec).savefig(path, format="png")
             written.append(path)
     return written
 
 
-def plot_profiles(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> Figure:
-    """One panel per dataset, one line per model, the methods along the axis."""
-    datasets, methods, models = _unique(rows, 0), list(dict.fromkeys(row.label for row in rows)), _unique(rows, 1)
-    figure, panels = _panels(len(datasets), 3.4, 2.9)
-    for axes, dataset in zip(panels, datasets, strict=True):
-        for colour, model in zip(_colours(len(models)), models, strict=True):
-            own = {row.label: row for row in rows if row[:2] == (dataset, model)}
-            found = [(methods.index(label), estimated(groups, row, spec["metric"])) for label, row in own.items()]
-            found.sort(key=lambda point: point[0])
-            if found:
-                places, values = zip(*found, strict=True)
-                spread = [value.std or 0.0 for value in values]
-                means = [value.mean for value in values]
-                axes.errorbar(
-                    places,
-                    means,
-                    spread,
-                    color=colour,
-                    marker="o",
-                    markersize=4,
-                    capsize=2,
-                    linewidth=1.4,
-                    label=model,
-                )
-        axes.set_xticks(range(len(methods)), [_short(method) for method in methods], rotation=30, ha="right")
-        _tidy(axes, dataset)
-    panels[0].set_ylabel(METRICS[spec["metric"]].title, fontsize=9)
-    _legend(figure, panels)
-    return figure
-
-
-def plot_dumbbell(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> Figure:
-    """The baseline and the method of every dataset and model, joined by a line; the arrow is red if it got worse."""
-    lower = METRICS[spec["metric"]].lower_is_better
-    pairs = []
-    for row in rows:
-        twin = row._replace(method=spec["baseline"])
-        if row.method == spec["method"] and (base := estimated(groups, twin, spec["metric"])):
-            changes = "".join(f", {name} {value}" for name, value in row.changes)
-            pairs.append((f"{row.dataset}, {row.model}{changes}", base, estimated(groups, row, spec["metric"])))
-    figure = Figure(figsize=(6.4, 1.2 + 0.3 * max(len(pairs), 1)), dpi=160, layout="constrained", facecolor="white")
-    axes = figure.subplots()
-    for place, (_, base, ours) in enumerate(pairs):
-        better = (ours.mean < base.mean) == bool(lower)
-        axes.plot([base.mean, ours.mean], [place, place], color=COLOURS[2] if better else COLOURS[1], linewidth=2.2)
-        for value, colour in ((base, PALE), (ours, COLOURS[0])):
-            axes.errorbar(value.mean, place, xerr=value.std or 0.0, color=INK, linewidth=0.7, capsize=2, zorder=3)
-            axes.plot(value.mean, place, "o", color=colour, markersize=6.5, zorder=4)
-    axes.set_yticks(range(len(pairs)), [name for name, _, _ in pairs])
-    axes.margins(y=0.5 / max(len(pairs), 1))
-    axes.invert_yaxis()
-    for label, colour in ((spec["baseline"], PALE), (spec["method"], COLOURS[0])):
-        axes.plot([], [], "o", color=colour, label=label)
-    _tidy(axes, METRICS[spec["metric"]].title, grid="x")
-    _legend(figure, [axes])
-    return figure
-
-
-def plot_bars(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> Figure:
-    """One panel per dataset and model, one bar per setting, with the sample standard deviation over seeds."""
-    pairs = list(dict.fromkeys(row[:2] for row in rows))
-    most = max(sum(row[:2] == pair for row in rows) for pair in pairs)
-    figure, panels = _panels(len(pairs), max(2.8, 0.9 + 0.55 * most), 3.2)
-    spec_metric = METRICS[spec["metric"]]
-    for axes, pair in zip(panels, pairs, strict=True):
-        own = [row for row in rows if row[:2] == pair]
-        found = [estimated(groups, row, spec["metric"]) for row in own]
-        means, spread = [value.mean for value in found], [value.std or 0.0 for value in found]
-        colours = [COLOURS[0] if row.method.startswith("macs") else PALE for row in own]
-        axes.bar(range(len(own)), means, yerr=spread, color=colours, ecolor=INK, capsize=3, width=0.72, zorder=2)
-        for place, (mean, std) in enumerate(zip(means, spread, strict=True)):
-            text = f"{mean:.{min(spec_metric.decimals, 2)}f}"
-            axes.annotate(
-                text, (place, mean + std), xytext=(0, 2), textcoords="offset points", ha="center", fontsize=7.5
-            )
-        axes.set_xticks(range(len(own)), [_short(row.label) for row in own], rotation=30, ha="right")
-        axes.margins(y=0.12)
-        _tidy(axes, ", ".join(pair))
-    panels[0].set_ylabel(spec_metric.title, fontsize=9)
-    return figure
-
-
-KINDS: dict[str, Callable[[list[Setting], Groups, dict[str, Any]], Figure]] = {
-    "profiles": plot_profiles,
-    "dumbbell": plot_dumbbell,
-    "bars": plot_bars,
-    "methods": plot_methods,
-}
-
-
-def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    columns = min(count, 3)
-    lines = -(-count // columns)
-    size = (width * columns, height * lines + 0.4)
-    figure = Figure(figsize=size, dpi=160, layout="constrained", facecolor="white")
-    panels = figure.subplots(lines, columns, squeeze=False).flatten().tolist()
-    for spare in panels[count:]:
-        spare.set_axis_off()
-    return figure, panels[:count]
-
-
-def _tidy(axes: Axes, title: str, grid: str = "y") -> None:
-    axes.set_title(title, fontsize=9.5, color=INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis=grid, color="#e5e5e5", linewidth=0.8, zorder=0)
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=8, colors="#444444", length=3)
-
-
-def _legend(figure: Figure, panels: list[Axes]) -> None:
-    handles = {}
+def plot_methods(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> Figure:
+    """
+    One panel per metric, one line per setting: a pale dot for every seed, a mark for their mean, and a whisker for the
+    95 % interval of the difference to the first setting, over seeds and test images. The mark says what the interval
+    does: better, worse, or undecided. With `step_times`, a model of the benchmark that measures them side by side, a
+    last panel has the time of a training step over that of plain Trainer.
+    """
+    lines = [
+        *reversed([row for row in rows[1:] if _is_ours(row)]),
+        *reversed([r for r in rows[1:] if not _is_ours(r)]),
+    ]
+    lines.append(rows[0])
+    timed = spec.get("step_times", "")
+    costs = {row.label: found for row in rows if (found := step_times(timed, row.label))}
+    count = len(spec["metrics"]) + bool(costs)
+    size = (1.5 + 1.75 * count, 1.35 + 0.25 * len(rows))
+    figure = Figure(figsize=size, dpi=DPI, layout="constrained", facecolor="white")
+    panels = figure.subplots(1, count, sharey=True, squeeze=False)[0]
+    drawn = set()
+    for axes, metric in zip(panels, spec["metrics"], strict=False):
+        for place, row in enumerate(lines):
+            drawn.add(_draw_method(axes, place, row, rows[0], groups, metric))
+        base = estimated(groups, rows[0], metric)
+        if base is not None:
+            axes.axvline(base.mean, color=INK, linewidth=0.9, linestyle=DASHES, zorder=1)
+        better = {True: "lower is better", False: "higher is better", None: ""}[METRICS[metric].lower_is_better]
+        _tidy(axes, f"{PANELS.get(metric, METRICS[metric].title)}\n{better}")
+    for place, row in enumerate(lines if costs else []):
+        if row.label in costs:
+            value, low, high = costs[row.label]
+            panels[-1].plot((low, high), [place] * 2, color=INK, linewidth=1.2)
+            panels[-1].plot(value, place, "o", color=INK, markersize=5.5)
+    if costs:
+        panels[-1].axvline(1, color=INK, linewidth=0.9, linestyle=DASHES, zorder=1)
+        batch = timed.rpartition(", ")[2]  # the network is that of the other panels
+        _tidy(panels[-1], f"Time of a step,\nover plain Trainer\n({batch})")
     for axes in panels:
-        handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    figure.legend(
-        handles.values(), handles, loc="outside lower center", ncols=min(len(handles), 4), frameon=False, fontsize=8
-    )
+        for place in range(0, len(lines), 2):
+            axes.axhspan(place - 0.5, place + 0.5, color=BAND, zorder=0, linewidth=0)
+        axes.set_ylim(-0.5, len(lines) - 0.5)
+    names = [textwrap.fill(name_of(row.label), 28) for row in lines]
+    panels[0].set_yticks(range(len(lines)), names, fontsize=9, linespacing=1.0)
+    for label, row in zip(panels[0].get_yticklabels(), lines, strict=True):
+        label.set(fontweight="bold" if _is_ours(row) else "normal", color=INK)
+    _explain(figure, name_of(rows[0].label), drawn)
+    return figure
 
 
-def _colours(count: int) -> list[Any]:
-    """As many colours as are asked for, distinct by hue first and lightness after that."""
-    return [(*COLOURS, *("#17becf", "#7f5539", "#bcbd22"))[i % 9] for i in range(count)]
+def _draw_method(axes: Axes, place: int, row: Setting, first: Setting, groups: Groups, metric: str) -> str | None:
+    """Returns the verdict that the mark shows."""
+    values = list(measured(groups, row, metric).values())
+    if not values:
+        return None
+    found = difference(groups, row, first, metric) if row != first else None
+    verdict = _verdict(found, METRICS[metric].lower_is_better) if row != first else "reference"
+    style = VERDICTS[verdict]
+    if verdict in ("better", "worse", "undecided"):
+        ends = fmean(values) - found.value + found.low, fmean(values) - found.value + found.high
+        axes.plot(ends, [place] * 2, color=style["color"], linewidth=1.6, solid_capstyle="butt", zorder=3)
+    if len(values) > 1:
+        axes.plot(values, [place] * len(values), "|", color=style["color"], alpha=0.45, markersize=6, zorder=2)
+    axes.plot(fmean(values), place, **MARK | style, zorder=4)
+    return verdict
 
 
-def _unique(rows: list[Setting], axis: int) -> list[str]:
-    return list(dict.fromkeys(row[axis] for row in rows))
+def _verdict(found: Any, lower_is_better: bool | None) -> str:
+    """What the interval of a difference says; with one seed there is none."""
+    if found is None or found.low is None or found.n < 2:
+        return "one seed"
+    if lower_is_better is None or found.low <= 0 <= found.high:
+        return "undecided"
+    return "better" if (found.value < 0) == lower_is_better else "worse"
 
 
-def _short(label: str) -> str:
-    names = {"label_smoothing": "label smooth.", "perturb_augment": "T as augm.", "consistency_only": "consistency"}
-    method, *changes = label.split(", ")
-    return "\n".join([names.get(method, method.replace("_", " ")), *(change.split("=")[-1] for change in changes)])
+def _explain(figure: Figure, first: str, drawn: set[str | None]) -> None:
+    """The legend, in words, of the marks that were drawn."""
+    names = {"better": f"better than {first}", "worse": "worse", "undecided": "may be chance", "one seed": "one seed"}
+    shown = {verdict: name for verdict, name in names.items() if verdict in drawn}
+    handles = [Line2D([], [], **MARK | VERDICTS[verdict], label=name) for verdict, name in shown.items()]
+    handles.append(Line2D([], [], color=INK, linewidth=1.6, label="95 % interval of the difference"))
+    handles.append(Line2D([], [], color=INK, marker="|", linestyle="none", alpha=0.45, label="seeds"))
+    columns = 6 if figure.get_figwidth() > 8 else 3  # as many as fit
+    options = {"frameon": False, "fontsize": 8.5, "columnspacing": 1.2}
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, **options)
+
+
+def _is_ours(row: Setting) -> bool:
+    return row.method.startswith("macs") or row.method in ("consistency_only", "recommended")
+
+
+def _tidy(axes: Axes, title: str) -> None:
+    axes.set_title(title, fontsize=9.5, color=INK)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.grid(axis="x", color="#dddddd", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.tick_params(labelsize=8.5, colors="#444444", length=3)
+    axes.tick_params(axis="y", length=0)

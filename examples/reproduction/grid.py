@@ -1,4 +1,4 @@
-"""A grid as data: tables of cells, each cell one run of `examples/train.py`.
+"""A grid as data: tables of cells, each cell one run of `examples/train.py`; how settings are called.
 
 A grid file (YAML) has `settings` (flags of every run), `datasets` and `models` (a name each, with the flags it stands
 for), `seeds`, and `tables`: the columns a table shows and the `cells` it needs, as products of lists. A cell that two
@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,6 @@ SHARED = ("data_fraction", "max_train_samples", "num_train_epochs", "variant", "
 # A cell with this change is a trained cell that is measured again: see `original_size.py`.
 MEASURED_AGAIN = ("corrupted", "at_original_size")
 NO_FLAGS = ("variant", MEASURED_AGAIN[0])
-FIELDS = {"title", "columns", "cells", "versus"}
 
 
 class Setting(NamedTuple):
@@ -83,61 +83,37 @@ class Table:
     """Which cells a table needs, which columns it shows, and against what the other rows are compared."""
 
     title: str
-    columns: tuple[str, ...]
-    cells: tuple[dict[str, Any], ...]
+    columns: Sequence[str]
+    cells: Sequence[dict[str, Any]]
     versus: str | None = None
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A grid file, read and checked."""
+    """A grid file, read and checked; `changes` is for anchors that claims refer to."""
 
     name: str
-    settings: dict[str, Any]
     datasets: dict[str, dict[str, Any]]
     models: dict[str, dict[str, Any]]
-    seeds: tuple[int, ...]
+    seeds: Sequence[int]
     tables: dict[str, Table]
-    figures: dict[str, dict[str, Any]]
-    variants: dict[str, dict[str, Any]]
-    claims: tuple[dict[str, Any], ...]
-    cost: dict[str, Any]
-    keep_rows: tuple[str, ...] | None = None
-
-    @property
-    def selections(self) -> tuple[str, ...]:
-        """What `--table` can name."""
-        return (*self.tables, *self.figures)
+    settings: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, dict[str, Any]] = field(default_factory=dict)
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    claims: Sequence[dict[str, Any]] = ()
+    notes: Sequence[dict[str, Any]] = ()
+    keep_rows: Sequence[str] | None = None
+    changes: Sequence[dict[str, Any]] = ()
 
 
 def load_grid(path: str | Path) -> Grid:
     """Read a grid file; what is unknown or missing in it is named."""
     data = yaml.safe_load(Path(path).read_text())
-    known = {f.name for f in dataclasses.fields(Grid)}
-    if unknown := sorted(set(data) - known):
-        raise ValueError(f"{path}: unknown keys {unknown}; a grid has {sorted(known)}.")
-    tables = {}
-    for name, table in data["tables"].items():
-        if set(table) - FIELDS or not {"title", "columns", "cells"} <= set(table):
-            raise ValueError(f"{path}: table {name!r} has {sorted(table)}; it needs title, columns, cells [, versus].")
-        tables[name] = Table(table["title"], tuple(table["columns"]), tuple(table["cells"]), table.get("versus"))
-    grid = Grid(
-        name=data["name"],
-        settings=data.get("settings", {}),
-        datasets=data["datasets"],
-        models=data["models"],
-        seeds=tuple(data["seeds"]),
-        tables=tables,
-        figures=data.get("figures", {}),
-        variants=data.get("variants", {}),
-        claims=tuple(data.get("claims", ())),
-        cost=data["cost"],
-        keep_rows=tuple(data["keep_rows"]) if "keep_rows" in data else None,
-    )
-    for name, figure in grid.figures.items():
-        if figure["table"] not in tables:
-            raise ValueError(f"{path}: figure {name!r} is made from table {figure['table']!r}, which does not exist.")
-    names = {row.name for table in tables for row in settings_of(grid, table)}
+    try:
+        grid = Grid(**data | {"tables": {name: Table(**table) for name, table in data["tables"].items()}})
+    except TypeError as error:
+        raise ValueError(f"{path}: {error}") from None
+    names = {row.name for table in grid.tables for row in settings_of(grid, table)}
     if unknown := sorted(set(grid.keep_rows or ()) - names):
         raise ValueError(f"{path}: keep_rows has {unknown[0]!r}, which no table has.")
     return grid
@@ -145,15 +121,13 @@ def load_grid(path: str | Path) -> Grid:
 
 def cells_of(grid: Grid, names: list[str] | None = None, seeds: list[int] | None = None) -> list[Cell]:
     """
-    The cells of some tables and figures (all, if not given), each once, seed by seed so that early ones compare, and
-    what is measured again after what is trained.
+    The cells of some tables (all, if not given), each once, seed by seed so that early ones compare, and what is
+    measured again after what is trained.
     """
-    unknown = [name for name in names or () if name not in grid.selections]
-    if unknown:
-        raise ValueError(f"There is no table {unknown[0]!r} in grid {grid.name!r}, only {', '.join(grid.selections)}.")
-    tables = dict.fromkeys(grid.figures[name]["table"] if name in grid.figures else name for name in names or ())
+    if unknown := [name for name in names or () if name not in grid.tables]:
+        raise ValueError(f"There is no table {unknown[0]!r} in grid {grid.name!r}, only {', '.join(grid.tables)}.")
     found = {}
-    for name in tables or grid.tables:
+    for name in names or grid.tables:
         for block in grid.tables[name].cells:
             found |= {cell.name: cell for cell in _product(grid, name, block, seeds)}
     if seeds is not None and not found:
@@ -191,6 +165,16 @@ def _product(grid: Grid, table: str, block: dict[str, Any], seeds: list[int] | N
     return cells
 
 
+def shard_of(cells: list[Cell], shard: str | None) -> list[Cell]:
+    """Every n-th cell from the i-th on, for `shard` "i/n" with i from 1 to n."""
+    if shard is None:
+        return cells
+    match = re.fullmatch(r"(\d+)/(\d+)", shard)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise ValueError(f"shard={shard!r} must be i/n with 1 <= i <= n, such as 1/8.")
+    return cells[int(match[1]) - 1 :: int(match[2])]
+
+
 def expand(value: Any) -> Any:
     """A string with its environment variables filled in."""
     if not isinstance(value, str):
@@ -201,11 +185,66 @@ def expand(value: Any) -> Any:
     return expanded
 
 
-def shard_of(cells: list[Cell], shard: str | None) -> list[Cell]:
-    """Every n-th cell from the i-th on, for `shard` "i/n" with i from 1 to n."""
-    if shard is None:
-        return cells
-    match = re.fullmatch(r"(\d+)/(\d+)", shard)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise ValueError(f"shard={shard!r} must be i/n with 1 <= i <= n, such as 1/8.")
-    return cells[int(match[1]) - 1 :: int(match[2])]
+# ---- How a setting is called, in every table, picture and page ----
+
+QUARTER = "consistency_fraction=0.25, perturbation_space=pixel"
+CONSISTENCY = f"consistency_only, {QUARTER}"
+CONTROL = f"two_view_ce, {QUARTER}"
+SAME_IMAGES = f"{CONTROL}, perturbed_share=0.2"
+IN_PLACE = "perturb_augment, augment_fraction=0.5, perturbation_space=pixel"
+NAMES = {
+    "ce": "cross-entropy",
+    "macs": "MaCS (paper)",
+    "recommended": "recommended",
+    CONSISTENCY: "consistency alone",
+    SAME_IMAGES: "cross-entropy, same images",
+    CONTROL: "cross-entropy, same images, half of the weight",
+    IN_PLACE: "cross-entropy, half in place",
+    "two_view_ce": "cross-entropy, both views",
+    "two_view_ce, consistency_fraction=0.25": "cross-entropy, both views on a quarter",
+    "macs, consistency_fraction=0.25": "MaCS (paper), on a quarter",
+    "macs_pixel": "MaCS, pixel noise",
+    "consistency_only": "MaCS without margin",
+    "margin_only": "MaCS without consistency",
+    "macs_augmix": "MaCS and AugMix",
+    "perturb_augment": "cross-entropy, in place",
+    "label_smoothing": "label smoothing",
+    "mixup": "MixUp",
+    "augmix": "AugMix",
+    "focal": "focal loss",
+    "mbls": "MbLS",
+}
+# Changes that a name does not have, behind it. Empty: the heading of the table says it.
+BESIDES = {
+    "corruptions": "",
+    "corrupted": "",
+    "max_train_samples": "{} images",
+    "num_train_epochs": "{} epochs",
+    "max_steps": "{} steps",
+    "learning_rate": "learning rate {}",
+    "lambda_consistency": "weight {}",
+    "ema_decay": "averaged weights",
+}
+
+
+def name_of(label: str) -> str:
+    """The name of a setting, or of two in a difference or a ratio.
+
+    ```python
+    >>> name_of("consistency_only, consistency_fraction=0.25, num_train_epochs=16, perturbation_space=pixel")
+    'consistency alone, 16 epochs'
+    >>> name_of("macs, noise_std=0.2 minus ce")
+    'MaCS (paper), noise_std 0.2 minus cross-entropy'
+
+    ```
+    """
+    for between in (" minus ", " over "):
+        if between in label:
+            return between.join(map(name_of, label.split(between)))
+    method, *changes = label.split(", ")
+    pairs = [change.split("=") for change in changes]
+    own = ", ".join([method, *(f"{name}={value}" for name, value in pairs if name not in BESIDES)])
+    besides = [BESIDES[name].format(value) for name, value in pairs if name in BESIDES]
+    if own not in NAMES:
+        own, besides = method, [f"{name} {value}" for name, value in pairs if name not in BESIDES] + besides
+    return ", ".join([NAMES.get(own, own), *filter(None, besides)])

@@ -14,17 +14,16 @@ from torch import Tensor
 from torchvision.transforms.v2.functional import to_pil_image
 
 from macs_hf.calibration import unfold_temperature
-from macs_hf.data.images import EvalTransform
 from macs_hf.data.preparing import load_data
 from macs_hf.data.sources import source_of
-from macs_hf.evaluation.byte_images import ByteImages
-from macs_hf.evaluation.corruption_benchmark import evaluate_corruptions, forward_of
+from macs_hf.data.transforms import EvalTransform
+from macs_hf.evaluation.corruption_benchmark import ByteImages, evaluate_corruptions, forward_of
 from macs_hf.models.loading import load_pretrained
 from macs_hf.pixels import PixelStats
 from macs_hf.report.run import load_run, save_run
 
 
-def measure_again(trained: Path, dataset: str, folder: Path, samples: int | None) -> None:
+def measure_again(trained: Path, dataset: str, folder: Path) -> None:
     """Write the run of `trained` to `folder`, its test images corrupted before they are resized."""
     run = load_run(trained)
     model, processor = load_pretrained(str(trained))
@@ -43,7 +42,6 @@ def measure_again(trained: Path, dataset: str, folder: Path, samples: int | None
         clean_rows=[run.rows if run.rows_before is None else run.rows_before, run.rows],
         params="cifar",
         when="before_resize",
-        samples=samples,
         design="spread",
         progress=False,
     )
@@ -56,6 +54,5 @@ if __name__ == "__main__":
     parser.add_argument("trained", type=Path, help="The folder of a finished cell.")
     parser.add_argument("--dataset", required=True, help="The dataset that it was tested on.")
     parser.add_argument("--output_dir", type=Path, required=True, help="Where to write the report.")
-    parser.add_argument("--samples", type=int, help="A fixed subset of the test images; all, if not given.")
     options = parser.parse_args(sys.argv[1:])
-    measure_again(options.trained, options.dataset, options.output_dir, options.samples)
+    measure_again(options.trained, options.dataset, options.output_dir)

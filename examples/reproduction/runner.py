@@ -19,17 +19,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from macs_hf.report.evaluation import EvaluationReport
-from macs_hf.report.run import REPORT_FILE, ROWS_FILE, load_run
+from macs_hf.report.run import load_run
 
-from .aggregate import RECORD_FILE
-from .cost import clock, seconds, total
 from .grid import Cell, expand
 
 
 TRAIN = Path(__file__).parent.parent / "train.py"
 MEASURE = Path(__file__).parent / "original_size.py"
 ASSETS = "MACS_HF_ASSETS"
+RECORD_FILE = "cell.json"  # what was asked for, and how long it took
 
 
 class Failure(NamedTuple):
@@ -39,14 +37,11 @@ class Failure(NamedTuple):
 
 
 def is_finished(cell: Cell, root: Path) -> bool:
-    """
-    Whether the cell's record and report load, and its rows, of which collected results have not all; a report of a run
-    with other flags is an error, not a result.
-    """
+    """Whether the cell's record, report and rows load; a run that was made with other flags is an error."""
     folder = root / cell.name
     try:
         record = json.loads((folder / RECORD_FILE).read_text())
-        load_run(folder) if (folder / ROWS_FILE).exists() else EvaluationReport.load(folder / REPORT_FILE)
+        load_run(folder)
     except (OSError, ValueError):
         return False
     check_flags(cell, record, folder)
@@ -62,34 +57,29 @@ def check_flags(cell: Cell, record: dict[str, Any], where: Path) -> None:
         raise ValueError(f"{where} was made with other flags ({changes}). Delete it, or choose another --output_dir.")
 
 
-def run_cells(cells: list[Cell], root: Path, cost: dict[str, Any], processes: int) -> list[Failure]:
+def run_cells(cells: list[Cell], root: Path, processes: int) -> list[Failure]:
     """Run what is not finished, and return what failed."""
     root.mkdir(parents=True, exist_ok=True)
     _link_assets(root)
     waiting = [cell for cell in cells if not is_finished(cell, root)]
     print(f"{len(cells)} cells: {len(cells) - len(waiting)} finished, {len(waiting)} to run in {root}", flush=True)
-    failures, estimated, taken = [], 0.0, 0.0
+    failures = []
     for position, cell in enumerate(waiting):
+        told = f"[{position + 1}/{len(waiting)}] {cell.name}"
         with _claimed(root / cell.name) as lock:
             if lock is None:
-                print(f"[{position + 1}/{len(waiting)}] {cell.name}: another process is running it", flush=True)
+                print(f"{told}: another process is running it", flush=True)
                 continue
             if is_finished(cell, root):
                 continue  # another process did it since this one looked
-            print(f"[{position + 1}/{len(waiting)}] {cell.name} ...", flush=True)
+            print(f"{told} ...", flush=True)
             start = time.monotonic()
             failure = _run(cell, root, processes, lock)
-        spent = time.monotonic() - start
         if failure:
             failures.append(failure)
-            outcome = f"FAILED ({failure.reason}), log: {failure.log}"
+            print(f"{told} FAILED ({failure.reason}), log: {failure.log}", flush=True)
         else:
-            # What the estimates were wrong by so far corrects what they say of the rest.
-            estimated, taken = estimated + seconds(cell, cost), taken + spent
-            outcome = f"done in {clock(spent)}"
-        scale = taken / estimated if estimated else 1.0
-        left = total(waiting[position + 1 :], cost) * scale
-        print(f"[{position + 1}/{len(waiting)}] {cell.name} {outcome}; about {clock(left)} left", flush=True)
+            print(f"{told} done in {clock(time.monotonic() - start)}", flush=True)
     return failures
 
 
@@ -149,6 +139,13 @@ def _run(cell: Cell, root: Path, processes: int, lock: int) -> Failure | None:
     for checkpoint in folder.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
     return None
+
+
+def clock(duration: float) -> str:
+    """Seconds as a person would say them."""
+    minutes, rest = divmod(round(duration), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 @contextlib.contextmanager

@@ -12,9 +12,9 @@ import datasets
 from datasets import ClassLabel, Dataset, DatasetDict, Features
 from PIL import Image
 
-from ..data.decoding import to_rgb
-from ..data.splits import split_off
-from .limits import MAX_ARCHIVE_BYTES, MAX_ARCHIVE_IMAGES, MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS
+from ..data.sources import split_off
+from ..data.transforms import to_rgb
+from .jobs import MAX_ARCHIVE_BYTES, MAX_ARCHIVE_IMAGES, MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS
 
 
 IMAGES = {".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}

@@ -1,10 +1,16 @@
 """What is fitted on held-out data: a temperature, folded into the classifier head, and promises for new images."""
 
 from .abstention import AbstentionFit, abstention_report, abstention_threshold
-from .conformal_sets import label_scores, prediction_set_threshold, prediction_sets
 from .folding import fold_temperature, folded_temperature, unfold_temperature
-from .guarantees import calibrate_logits, make_guarantees, measure_guarantees, split_held_out
-from .stored_thresholds import store_guarantees, stored_abstention_threshold
+from .prediction_sets import label_scores, prediction_set_threshold, prediction_sets
+from .promises import (
+    calibrate_logits,
+    make_guarantees,
+    measure_guarantees,
+    split_held_out,
+    store_guarantees,
+    stored_abstention_threshold,
+)
 from .temperature import TemperatureFit, fit_temperature, fit_temperature_report, temperature_helped
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from .inputs import ArrayLike, check_probability, on_cpu
+from .temperature import ArrayLike, check_probability, on_cpu
 
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from ..report.config_fields import forget_guarantees
+from ..report.report import forget_guarantees
 from ..sharding import reshard
 
 

@@ -16,7 +16,7 @@ def main(argv: list[str]) -> int:
             import gradio  # noqa: F401
         except ImportError as error:
             raise ImportError(MISSING) from error
-        from ..app.serving import serve
+        from ..app.page import serve
 
         with ends_on_signals("macs-hf app", lambda: "What visitors uploaded is deleted."):
             page = serve(
@@ -24,7 +24,6 @@ def main(argv: list[str]) -> int:
                 options.dataset,
                 host=options.host,
                 port=options.port,
-                mcp=options.mcp,
                 open_browser=options.open,
             )
             print(f"The app is at {page.local_url} (Ctrl-C ends it).", flush=True)
@@ -49,5 +48,4 @@ def _parser() -> argparse.ArgumentParser:
         "is given here and what is public on the Hub",
     )
     parser.add_argument("--open", action="store_true", help="show it in the browser")
-    parser.add_argument("--mcp", action="store_true", help="also serve the audit as a tool for language models (MCP)")
     return parser

@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..disk.terminal_text import printable
-from .command import refuse_empty
+from ..report.text import printable
 from .errors import plain_errors
+from .main import refuse_empty
 
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
         parser.error("name two runs, as in `A B`, or several seeds of both sides, as in `A0 A1 --versus B0 B1`")
     with plain_errors("macs-hf compare"):
         refuse_empty(vars(options))
-        from ..evaluation.comparison import comparison_table
+        from ..evaluation.run_comparison import comparison_table
 
         a, b = (options.runs[:1], options.runs[1:]) if options.versus is None else (options.runs, options.versus)
         for side in (a, b):

@@ -1,26 +1,23 @@
 """What a user can fix ends a command in one sentence and exit code 2; anything else is a bug and keeps its traceback.
 
-The library names arguments (`image_column=...`), since it knows nothing of commands; here they become flags.
+The library knows nothing of commands: its errors carry the name of their argument, for which a flag is written here.
 """
 
 import logging
 import os
-import re
-import select
 import shutil
 import signal
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import FrameType
 
-from ..disk.secrets import redact
-from ..disk.terminal_text import printable
-from ..hub.error_messages import user_message
-from .folders import is_main_process
-from .once import is_explained, is_first_to_say
+from ..exceptions import ArgumentError, user_message
+from ..report.run_folder import public_name, redact
+from ..report.text import printable
 
 
 WIDEST = 120  # columns
@@ -54,18 +51,19 @@ def _write(text: str) -> None:
 
 
 @contextmanager
-def plain_errors(program: str, arguments: Iterable[str] = ()) -> Iterator[None]:
+def plain_errors(program: str, arguments: Iterable[str] = (), positional: Iterable[str] = ()) -> Iterator[None]:
     """
     End `program` in one sentence and exit code 2 if something is raised inside that a user can fix, and with exit code
     130 if it is interrupted. `MACS_HF_TRACEBACK=1` shows where an error was raised.
 
     Args:
         program (`str`): Stands in front of the sentence.
-        arguments (`Iterable[str]`, *optional*): The names of the command's flags.
+        arguments (`Iterable[str]`, *optional*): The names of the command's arguments; its warnings are shown too.
+        positional (`Iterable[str]`, *optional*): Those of them that are given without a flag.
     """
-    arguments = tuple(arguments)
+    names = _names(arguments, positional)
     try:
-        with ends_with_its_reader(), _warnings_with_flags(program, arguments):
+        with _ends_with_its_reader(), _written_warnings(program) if names else nullcontext():
             yield
     except KeyboardInterrupt:
         if _shows_tracebacks():
@@ -73,17 +71,22 @@ def plain_errors(program: str, arguments: Iterable[str] = ()) -> Iterator[None]:
         _write(f"\n{program}: interrupted")
         raise SystemExit(130) from None
     except Exception as error:
-        text = user_message(error)
+        text = user_message(error, names)
         if text is None or _shows_tracebacks():
             raise
-        text = f"{program}: {redact(with_flags(text, arguments))}"
-        if is_first_to_say(text):
-            _write(text)
+        _write(f"{program}: {redact(text)}")
         raise SystemExit(2) from error
 
 
+def _names(arguments: Iterable[str], positional: Iterable[str]) -> dict[str, str]:
+    """How the command line writes the arguments of the library."""
+    flags = {name: f"--{name}" for name in arguments} | {name: name.upper() for name in positional}
+    renamed = {name: flags[flag] for name, flag in RENAMED.items() if flag in flags}
+    return renamed | flags
+
+
 @contextmanager
-def ends_with_its_reader() -> Iterator[None]:
+def _ends_with_its_reader() -> Iterator[None]:
     """Inside, a program whose output nobody reads any more (`| head -3`) ends quietly, as Unix commands do."""
     try:
         try:
@@ -92,19 +95,20 @@ def ends_with_its_reader() -> Iterator[None]:
             if sys.stdout is not None:  # as it is under `>&-`
                 sys.stdout.flush()  # here, and not when Python ends, where nobody can catch it
     except BrokenPipeError:
-        if not _is_unread(1):
-            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes again when it ends
         raise SystemExit(UNREAD) from None
 
 
-def _is_unread(descriptor: int) -> bool:
-    """Whether a file is a pipe that nobody reads from any more: another pipe may be the broken one."""
-    if not hasattr(select, "poll"):  # Windows
-        return False
-    poll = select.poll()
-    poll.register(descriptor, 0)
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+@contextmanager
+def _written_warnings(program: str) -> Iterator[None]:
+    """What the library logs goes to the terminal as errors do."""
+    handler, library = logging.Handler(), logging.getLogger("macs_hf")
+    handler.emit = lambda record: _write(f"{program}: {redact(record.getMessage())}")
+    library.addHandler(handler)
+    try:
+        yield
+    finally:
+        library.removeHandler(handler)
 
 
 class _Terminated(BaseException):
@@ -135,8 +139,7 @@ def ends_on_signals(program: str, advice: Callable[[], str]) -> Iterator[None]:
         if _shows_tracebacks():
             raise
         number = signal.SIGINT if isinstance(stopped, KeyboardInterrupt) else signal.SIGTERM
-        # A launcher also sends SIGTERM to the others when one process has failed.
-        if is_main_process() and not is_explained():
+        if is_main_process():
             _write(f"{program}: Stopped by {number.name}. {advice()}")
         raise SystemExit(128 + number) from None
     finally:
@@ -144,50 +147,48 @@ def ends_on_signals(program: str, advice: Callable[[], str]) -> Iterator[None]:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-@contextmanager
-def _warnings_with_flags(program: str, arguments: Sequence[str]) -> Iterator[None]:
-    """What the library logs goes to the terminal as errors do."""
-    handler, library = _Stderr(), logging.getLogger("macs_hf")
-    handler.setFormatter(_WithFlags(program, arguments))
-    if arguments:
-        library.addHandler(handler)
-    try:
-        yield
-    finally:
-        library.removeHandler(handler)
+# ---- Folders ----
+# What folders of runs are called if the user does not say.
 
 
-class _Stderr(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        _write(self.format(record))
+def folder_name(name: str) -> str:
+    """A dataset or model as a part of a folder's name: a Hub id with its owner, a local folder without its path."""
+    return public_name(name).strip("/").replace("/", "-")
 
 
-class _WithFlags(logging.Formatter):
-    def __init__(self, program: str, arguments: Sequence[str]) -> None:
-        super().__init__()
-        self.program, self.arguments = program, arguments
-
-    def format(self, record: logging.LogRecord) -> str:
-        return f"{self.program}: {redact(with_flags(record.getMessage(), self.arguments))}"
+def run_name(folder: str | Path) -> str:
+    """The last part of a folder's path, also for `.`, whose own name is empty."""
+    return Path(folder).resolve().name
 
 
-def with_flags(text: str, arguments: Iterable[str]) -> str:
-    """
-    A sentence with the names of arguments as flags: `image_column=...` becomes `--image_column`, `max_steps=3` becomes
-    `--max_steps 3`, `skip_bad_images=True` becomes `--skip_bad_images`. Words without an underscore (`split`) are
-    flags only in front of a value.
-    """
-    flags = {name: name for name in arguments}
-    flags |= {name: flag for name, flag in RENAMED.items() if flag in flags and name not in flags}
-    if not flags:
-        return text
-    names = "|".join(sorted(flags, key=len, reverse=True))
+def check_output_dir(output_dir: str | Path, model: str, dataset: str) -> None:
+    """Refuse a folder whose files are read: results in it would be taken for a part of the model, or for images."""
+    if not str(output_dir).strip():
+        raise ArgumentError("output_dir", "is empty. Name a folder, such as runs/first.", str(output_dir))
+    folder = Path(output_dir).resolve()
+    if folder == Path(model).resolve():
+        raise ArgumentError("output_dir", "is the model's own folder. Choose another.", str(output_dir))
+    if dataset.strip() and Path(dataset).is_dir() and folder.is_relative_to(Path(dataset).resolve()):
+        message = (
+            f"is inside the dataset's folder {dataset!r}, where pictures and tables are read as data. Choose another."
+        )
+        raise ArgumentError("output_dir", message, str(output_dir))
 
-    def flag(found: re.Match) -> str:
-        name, value = found.groups()
-        if not value and "_" not in name:
-            return found[0]
-        return f"--{flags[name]}" + (" " if value == "=" else "")
 
-    # Not inside quotes, paths, other words, or calls in Python.
-    return re.sub(rf"(?<![\w\-.'\"/`])(?<!\w\()({names})(=\.\.\.|=True\b|=(?=\S)|(?![\w=]))", flag, text)
+def is_main_process() -> bool:
+    """Whether this is the process that writes, of those that a launcher started."""
+    # A rank that is left over in the environment of a single process says nothing.
+    return _number("WORLD_SIZE", 1) < 2 or _number("RANK", 0) == 0
+
+
+def check_launch() -> None:
+    """Refuse ranks that are no numbers, of which libraries say only that."""
+    for variable in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
+        _number(variable, 0)
+
+
+def _number(variable: str, default: int) -> int:
+    value = os.environ.get(variable, str(default))
+    if not value.removeprefix("-").isdecimal():
+        raise ValueError(f"The environment variable {variable} is {value!r}, not a number of processes. Unset it.")
+    return int(value)

@@ -3,16 +3,16 @@
 import argparse
 import shlex
 
-from ..disk.public_names import public_words
-from .command import add_options, running
+from ..report.run_folder import public_words
 from .errors import ends_on_signals
+from .main import add_options, running
 
 
 def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     with running("export", options):
-        from .exporting import export
-        from .library_output import screen_of
+        from .measuring import export
+        from .output import screen_of
 
         advice = "Nothing was written. The same command starts at the beginning."
         command = shlex.join(["macs-hf", "export", *public_words(argv)])

@@ -1,43 +1,59 @@
-"""Measure a classifier that was trained elsewhere, and calibrate it: the work of `evaluate` and `calibrate`."""
+"""The work of `evaluate`, `calibrate` and `export`; apart from their options, so that `--help` loads no library."""
 
 import shlex
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..calibration import store_guarantees
+import torch
+
+from ..calibration import fold_temperature, store_guarantees
 from ..data.images import ImageDataset
-from ..disk.atomic_writes import atomic_folder
-from ..disk.public_names import path_fingerprint, public_name
-from ..disk.run_folder import claim_folder, locked_folder
-from ..evaluation.checkpoint import evaluate_checkpoint, write_report
-from ..evaluation.model_and_data import load_model_and_data, save_calibrated
-from ..models.loading import model_id
-from ..models.saving import WEIGHT_FILES
+from ..data.ood import OodImages, load_ood
+from ..data.preparing import aligned_images, load_data
+from ..data.sources import DatasetSource, source_of
+from ..evaluation.evaluate import MeasuredModel, evaluate_checkpoint, load_model_and_data
+from ..exceptions import ArgumentError
+from ..exporting import ExportReport, SetCoverage, check_request, export_model, temperature_sentence
+from ..hub import is_local
+from ..models.loading import load_pretrained, model_id
+from ..models.timm_layout import WEIGHT_FILES, save_classifier
 from ..publishing.access import check_push_access
-from ..publishing.folder import REPORT_FILES
-from ..publishing.pull_request import check_pull_request_access, open_pull_request, pull_request_refusal
-from ..publishing.push import push_folder
-from ..report.config_fields import TEMPERATURE_FIELD
-from ..report.evaluation import EvaluationReport
+from ..publishing.card import REPORT_FILES, CardSettings, license_of, write_card
+from ..publishing.push import check_pull_request_access, open_pull_request, pull_request_refusal, push_folder
+from ..rendering.html import write_report
+from ..rendering.pictures import write_gallery
+from ..report.report import TEMPERATURE_FIELD, EvaluationReport
 from ..report.rows import SampleRows
 from ..report.run import GALLERY
-from ..training.screen import Screen
-from ..training.terminal import TerminalCallback
-from ..training.trainer import MaCSTrainer
-from .checks import check_gallery
-from .dataset_options import chosen_source
-from .folders import check_output_dir, folder_name, is_main_process, run_name
-from .header import header_of_measuring, show_header
-from .library_output import bars_of_datasets
-from .optional_steps import gallery, unknown_images
-from .results import model_of, show_files, show_next, show_results
+from ..report.run_folder import atomic_folder, claim_folder, locked_folder, path_fingerprint, public_name
+from ..report.sections import metric_table
+from ..report.text import table_lines
+from ..training.callbacks import Screen
+from .errors import check_output_dir, folder_name, is_main_process, run_name
+from .output import (
+    bars_of_datasets,
+    header_of_exporting,
+    header_of_measuring,
+    model_of,
+    show_files,
+    show_header,
+    show_next,
+    show_results,
+    show_summary,
+)
+from .train_arguments import check_gallery
+
+
+# ---- Evaluate and calibrate ----
+# Measure a classifier that was trained elsewhere, and calibrate it: the work of `evaluate` and `calibrate`.
 
 
 class Measured(NamedTuple):
     """A model, and what was measured about it."""
 
-    trainer: MaCSTrainer
+    measured: MeasuredModel
     test: ImageDataset
     report: EvaluationReport
     rows: list[SampleRows]
@@ -48,17 +64,17 @@ def evaluate(options: Namespace, command: str, screen: Screen) -> None:
     _check_corruptions(options)
     folder = _folder(options, "evaluate")
     with locked_folder(folder, hold=is_main_process()):
-        measured = _measure(options, "evaluate", folder, command, screen)
-        if not measured.trainer.is_world_process_zero():
+        found = _measure(options, "evaluate", folder, command, screen)
+        if not is_main_process():
             return
         with atomic_folder(folder, replaces=(*REPORT_FILES, GALLERY)) as draft:
-            written = _write(measured, options, draft, screen)
-        show_results(screen, measured.report)
+            written = _write(found, options, draft, screen)
+        show_results(screen, found.report)
         show_files(screen, "report is", folder, [path.name for path in written])
         words = [options.model, "--dataset", options.dataset]
         following = {"see it in the browser": shlex.join(["macs-hf", "app", *words])}
         # A temperature is for the size at which it was fitted.
-        if options.image_size is not None or not hasattr(measured.trainer.model.config, TEMPERATURE_FIELD):
+        if options.image_size is not None or not hasattr(found.measured.model.config, TEMPERATURE_FIELD):
             words += [] if options.image_size is None else ["--image_size", str(options.image_size)]
             following = {"give it a temperature": shlex.join(["macs-hf", "calibrate", *words])} | following
         show_next(screen, following)
@@ -71,23 +87,25 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
     _check_corruptions(options)
     check_gallery(options.gallery, options.publish_gallery)
     if options.private and not (repo_id or options.create_pr):
-        raise ValueError("private=True, but nothing would be pushed. Name a repository with push_to_hub=...")
+        raise ArgumentError("push_to_hub", "--private is given, but nothing would be pushed. Name a repository with")
     if options.create_pr:
         proposed_to, repo_id = _proposal_target(options), None
     elif repo_id:
         repo_id = check_push_access(repo_id, private=options.private)  # before the long work
     with locked_folder(folder, hold=is_main_process()):
-        measured = _measure(options, "calibrate", folder, command, screen)
-        trainer, report = measured.trainer, measured.report
-        trainer.fold_temperature(report.temperature.value, measured.test)
-        store_guarantees(trainer.model.config, report.guarantees)
-        if not trainer.is_world_process_zero():
+        found = _measure(options, "calibrate", folder, command, screen)
+        model, report = found.measured.model, found.report
+        if not is_main_process():
             return
+        checked = torch.stack([found.test[place]["pixel_values"] for place in range(min(4, len(found.test)))])
+        fold_temperature(model, report.temperature.value, checked)
+        store_guarantees(model.config, report.guarantees)
         with atomic_folder(folder, replaces=(*WEIGHT_FILES, *REPORT_FILES, GALLERY)) as draft:
-            written = _write(measured, options, draft, screen)
-            card = {"base_model": options.model, "gallery": options.publish_gallery, "earlier": folder}
-            name = repo_id or run_name(folder)
-            written += save_calibrated(trainer.model, trainer.processing_class, draft, report, name, **card)
+            written = _write(found, options, draft, screen)
+            save_classifier(model, found.measured.processor, draft)
+            card = {"base_model": model_id(options.model), "gallery": options.publish_gallery, "earlier": folder}
+            write_card(draft, repo_id or run_name(folder), report, **card)
+            written += [draft / name for name in ("README.md", "model.safetensors")]
         show_results(screen, report)
         show_files(screen, model_of(report), folder, [path.name for path in written])
         if repo_id:
@@ -105,15 +123,15 @@ def _check_corruptions(options: Namespace) -> None:
     """Refuse options that would do nothing."""
     for name, default in (("corruption_samples", None), ("corruption_design", "auto")):
         if options.corruptions is None and getattr(options, name) != default:
-            raise ValueError(f"{name}=..., but nothing would be corrupted. Add corruptions=auto.")
+            raise ArgumentError("corruptions", f"--{name} is given, but nothing would be corrupted. Add")
 
 
 def _proposal_target(options: Namespace) -> str:
     """The repository that a pull request goes to; access is checked before the work."""
     if options.model_revision is not None:
-        raise ValueError("create_pr=True offers the change to the main branch: leave model_revision=... out.")
+        raise ArgumentError("create_pr", "offers the change to the main branch: leave --model_revision out.", True)
     if options.private:
-        raise ValueError("create_pr=True opens a pull request in an existing repository: leave private=True out.")
+        raise ArgumentError("create_pr", "opens a pull request in an existing repository: leave --private out.", True)
     repo_id = options.push_to_hub or model_id(options.model)
     check_pull_request_access(repo_id)
     return repo_id
@@ -139,32 +157,28 @@ def _identity(options: Namespace, action: str, folder: Path) -> dict[str, Any]:
 
 
 def _measure(options: Namespace, action: str, folder: Path, command: str, screen: Screen) -> Measured:
-    calibrating = action == "calibrate"
     source = chosen_source(options)
     with bars_of_datasets(screen.draws):
         loaded = load_model_and_data(
             options.model,
             source,
-            folder,
-            calibrate=calibrating,
+            calibrate=action == "calibrate",
             revision=options.model_revision,
             image_size=options.image_size,
             skip_bad_images=options.skip_bad_images,
             max_samples=options.max_samples,
             cache_bytes=options.cache_bytes,
-            per_device_eval_batch_size=options.batch_size,
+            batch_size=options.batch_size,
             use_cpu=options.cpu,
+            progress=None if options.verbose else screen.phase,
         )
-    trainer = loaded.trainer
-    if not options.verbose:
-        TerminalCallback(screen).add_to(trainer)
-    classes = list(trainer.model.config.id2label.values())
-    unknowns = unknown_images(options, source, classes, trainer.processing_class)
-    with trainer.args.main_process_first(desc="looking into the output folder"):
+    measured = loaded.measured
+    unknowns = unknown_images(options, source, list(measured.config.id2label.values()), measured.processor)
+    with measured.accelerator.main_process_first():
         claim_folder(folder, _identity(options, action, folder))
     show_header(screen, action, header_of_measuring(loaded, options.model, options.dataset, folder))
     report, rows = evaluate_checkpoint(
-        trainer,
+        measured,
         loaded.test,
         loaded.calibration,
         corruptions=options.corruptions,
@@ -174,10 +188,167 @@ def _measure(options: Namespace, action: str, folder: Path, command: str, screen
         command=command,
         **loaded.metadata,
     )
-    return Measured(trainer, loaded.test, report, rows)
+    return Measured(measured, loaded.test, report, rows)
 
 
-def _write(measured: Measured, options: Namespace, folder: Path, screen: Screen) -> list[Path]:
+def _write(found: Measured, options: Namespace, folder: Path, screen: Screen) -> list[Path]:
     with screen.phase("drawing the pictures"):
-        written = write_report(measured.report, measured.rows, folder)
-    return written + gallery(options, measured.test, measured.rows[-1], measured.trainer.model, folder)
+        written = write_report(found.report, found.rows, folder)
+    return written + gallery(options, found.test, found.rows[-1], found.measured.model, folder)
+
+
+# ---- Export ----
+# The work of `macs-hf export`: load the model and the images by name, export, and print what was found.
+
+
+# Options that say which images to measure on.
+OF_IMAGES = ("dataset_config", "split", "calibration_split", "image_column", "label_column")
+OF_IMAGES += ("max_samples", "skip_bad_images")
+
+
+def export(options: Namespace, command: str, screen: Screen) -> None:
+    """Export the model of the options of `macs-hf export`."""
+    folder = Path(options.output_dir)
+    _check_images(options)
+    check_output_dir(folder, options.model, options.dataset or "")
+    check_request(folder, int8=options.int8, has_images=options.dataset is not None)
+    with locked_folder(folder):
+        claim_folder(folder, _export_identity(options, folder))
+        _export(options, folder, command, screen)
+
+
+def _check_images(options: Namespace) -> None:
+    """Refuse options that would do nothing."""
+    for name in OF_IMAGES:
+        if getattr(options, name) and options.dataset is None:
+            raise ArgumentError("dataset", f"--{name} does nothing without images to measure on: name them with")
+    if options.calibration_split is not None and not options.int8:
+        raise ArgumentError("int8", "--calibration_split is for the int8 file. Leave it out, or add")
+
+
+def _export_identity(options: Namespace, folder: Path) -> dict[str, Any]:
+    """What makes an export the same when it is made again, perhaps with an int8 file, or measured on other images."""
+    model = {"model": public_name(options.model), "model_place": path_fingerprint(options.model, folder)}
+    return {"command": "export"} | model | {name: getattr(options, name) for name in ("model_revision", "image_size")}
+
+
+def _export(options: Namespace, folder: Path, command: str, screen: Screen) -> None:
+    wanted = () if options.dataset is None else ("validation", "test") if options.int8 else ("test",)
+    source = splits = None
+    if wanted:
+        source = chosen_source(options)
+        with bars_of_datasets(screen.draws):
+            splits = load_data(
+                source, wanted, skip_bad_images=options.skip_bad_images, max_eval_samples=options.max_samples
+            )
+    model, processor = load_pretrained(options.model, options.model_revision, options.image_size)
+    images = aligned_images(splits, wanted, model.config, processor)
+    show_header(screen, "export", header_of_exporting(model, processor, images, options))
+    metadata = {
+        "command": command,
+        "model_revision": getattr(model.config, "_commit_hash", None) or options.model_revision,
+    }
+    if source is not None:
+        metadata |= {"dataset": public_name(source.path), "dataset_config": source.config, "split": source.test_split}
+        metadata["held_out_split"] = images["validation"].split if "validation" in images else None
+    report = export_model(
+        model,
+        processor,
+        folder,
+        int8=options.int8,
+        batch_size=options.batch_size,
+        name=public_name(model_id(options.model)),
+        license=_license(options.model),
+        test=images.get("test"),
+        held_out=images.get("validation"),
+        screen=screen,
+        **metadata,
+    )
+    show_summary(screen, summary(report))
+    others = ("config.json", "preprocessor_config.json", "export.json", "README.md")
+    show_files(screen, "files are", folder, [*report.files, *others])
+
+
+def summary(report: ExportReport) -> str:
+    """The report in a few lines."""
+    agreement = report.agreement
+    lines = [f"{report.model} as ONNX", ""]
+    if report.float32 is not None:
+        lines = [f"{report.model} as ONNX on {report.dataset}, {report.split} (n = {report.n})", ""]
+        columns = {"float32": report.float32} | ({"int8": report.int8.published} if report.int8 is not None else {})
+        lines += [*table_lines(metric_table(columns)), ""]
+    lines.append(
+        f"largest difference between a logit of the float32 file and of PyTorch: {agreement.largest_difference:.1e}, "
+        f"on {agreement.n} {agreement.images} (largest logit: {agreement.largest_logit:.1f})"
+    )
+    if report.int8 is not None:
+        lines += [temperature_sentence(report), *_sets(report.int8.sets)]
+    return "\n".join(lines)
+
+
+def _sets(sets: Sequence[SetCoverage]) -> list[str]:
+    if not sets:
+        return []
+    lines = ["", f"{'coverage of sets':<20}{'float32':>9}{'int8':>9}"]
+    for part in sets:
+        label = f"{100 * part.coverage:g}% promised, {part.method}"
+        shares = f"{100 * part.float32.value:>8.2f}%{100 * part.int8.value:>8.2f}%"
+        lines.append(f"{label:<20}{shares}")
+    return lines
+
+
+def _license(name: str) -> str:
+    if not is_local(name):
+        return license_of(model_id(name), {})
+    settings = CardSettings.load(name) if Path(name).is_dir() else None
+    return "unknown" if settings is None else settings.license
+
+
+# ---- Only on request ----
+# What `train`, `evaluate` and `calibrate` do only on request: measure unknown images, and show mistakes.
+
+
+def unknown_images(
+    options: Any, source: DatasetSource, class_names: Sequence[str], processor: Any
+) -> OodImages | None:
+    """The images of `ood_dataset`, read now, so that mistakes are found before the long work."""
+    if options.ood_dataset is None:
+        if options.ood_split is not None:
+            raise ArgumentError("ood_dataset", f"{options.ood_split!r} is the split of a dataset. Name it with")
+        return None
+    return load_ood(
+        source_of(options.ood_dataset),
+        options.ood_split,
+        source,
+        class_names,
+        processor,
+        skip_bad_images=options.skip_bad_images,
+        cache_bytes=options.cache_bytes,
+    )
+
+
+def gallery(options: Any, test: ImageDataset, rows: SampleRows, model: Any, folder: str | Path) -> list[Path]:
+    """The path of the gallery, if one was asked for and there are mistakes."""
+    if options.gallery is None:
+        return []
+    names = tuple(model.config.id2label[number] for number in range(model.config.num_labels))
+    path = write_gallery(test, rows, names, folder, options.gallery)
+    return [] if path is None else [path]
+
+
+def chosen_source(options: Any) -> DatasetSource:
+    """
+    Args:
+        options (`Namespace` or dataclass): Of a command. Not every command has `calibration_split`, `train_split`,
+            `horizontal_flip` and `group_column`.
+    """
+    given = vars(options)
+    return source_of(
+        options.dataset,
+        options.dataset_config,
+        options.image_column,
+        options.label_column,
+        validation_split=given.get("calibration_split"),
+        test_split=options.split,
+        **{name: given.get(name) for name in ("train_split", "horizontal_flip", "group_column")},
+    )

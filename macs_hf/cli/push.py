@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from ..disk.run_folder import locked_folder
-from .command import running
+from ..report.run_folder import locked_folder
+from .main import running
 
 
 def main(argv: list[str]) -> int:
@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
             commit = push_folder(options.folder, options.repo, private=options.private, revision=options.revision)
         print("pushed:", commit.repo_url)
         if options.space:
-            from ..publishing.space import push_space
+            from ..publishing.push import push_space
 
             repo_id = commit.repo_url.repo_id
             print("Space:", push_space(repo_id, private=options.private, folder=options.folder))

@@ -14,42 +14,53 @@ from transformers import set_seed
 from transformers.utils import logging
 
 from ..calibration import store_guarantees
-from ..data.images import ImageDataset, TrainTransform
-from ..data.leakage import hash_training_images
+from ..data.images import ImageDataset, hash_training_images
+from ..data.ood import OodImages
 from ..data.preparing import held_out, image_dataset, load_data, smaller_training_set
 from ..data.sources import DatasetSource, comes_from_hub
 from ..data.streaming import check_streaming, limit_retries, training_stream
-from ..data.unknowns import UnknownImages
-from ..disk.atomic_writes import atomic_folder
-from ..disk.public_names import path_fingerprint, public_name, public_words
-from ..disk.run_folder import locked_folder
-from ..evaluation.checkpoint import default_corruptions, evaluate_checkpoint, write_report
-from ..evaluation.recorded_arguments import recorded_arguments, recorded_processes
-from ..hub.client import limit_waiting
+from ..data.transforms import TrainTransform
+from ..evaluation.evaluate import (
+    default_corruptions,
+    evaluate_checkpoint,
+)
+from ..hub import limit_waiting
 from ..models.loading import FROM_SCRATCH, load_classifier
-from ..models.saving import WEIGHT_FILES
+from ..models.timm_layout import WEIGHT_FILES
 from ..objective import objective_of
 from ..publishing.access import open_repo
-from ..publishing.folder import REPORT_FILES
+from ..publishing.card import REPORT_FILES
+from ..rendering.html import write_report
 from ..report.run import GALLERY
-from ..training.arguments import MaCSTrainingArguments
-from ..training.checkpoints import checkpoint_line, claim_output_dir, last_complete_checkpoint
-from ..training.checks import check_ends_calibrated
-from ..training.run_identity import identity_of
-from ..training.screen import Screen
-from ..training.terminal import TerminalCallback
+from ..report.run_folder import atomic_folder, locked_folder, path_fingerprint, public_name, public_words
+from ..training.arguments import MaCSTrainingArguments, check_ends_calibrated, recorded_arguments, recorded_processes
+from ..training.callbacks import Screen, TerminalCallback
+from ..training.checkpoints import checkpoint_line, claim_output_dir, identity_of, last_complete_checkpoint
 from ..training.trainer import MaCSTrainer
-from .checks import check_disk, check_warmup
-from .dataset_options import chosen_source
-from .errors import ends_on_signals, plain_errors
-from .folders import check_launch, check_output_dir, folder_name
-from .header import header_of_training, show_header
-from .library_output import bars_of_datasets, screen_of
-from .memory import keep_freed_memory
-from .optional_steps import gallery, unknown_images
-from .results import model_of, show_files, show_next, show_results
-from .train_arguments import ARGUMENTS, PROGRAM, ScriptArguments, from_the_start, parse
-from .train_help import common_help, full_help
+from .errors import check_launch, check_output_dir, ends_on_signals, folder_name, plain_errors
+from .main import keep_freed_memory
+from .measuring import chosen_source, gallery, unknown_images
+from .output import (
+    bars_of_datasets,
+    header_of_training,
+    model_of,
+    screen_of,
+    show_files,
+    show_header,
+    show_next,
+    show_results,
+)
+from .train_arguments import (
+    ARGUMENTS,
+    PROGRAM,
+    ScriptArguments,
+    check_disk,
+    check_warmup,
+    common_help,
+    from_the_start,
+    full_help,
+    parse,
+)
 
 
 # Settings that do not change what is learned.
@@ -67,7 +78,7 @@ class Prepared(NamedTuple):
     trainer: MaCSTrainer
     test: ImageDataset
     checkpoint: str | None  # to continue from
-    unknowns: UnknownImages | None
+    unknowns: OodImages | None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -145,7 +156,7 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen
         hash_training_images(training)
 
     # ---- The trainer, in a folder of its own ----
-    facts = _facts(script)
+    facts = _facts(script, args.method)
     # Two local folders of one name are two datasets, and fewer images give another temperature and other results. A
     # checkpoint does not know of either: it may go on at another place, or be measured on other images.
     places = {
@@ -241,10 +252,10 @@ def finish(
     show_next(screen, {"see it in the browser": f"macs-hf app {args.output_dir}"} | push)
 
 
-def _facts(script: ScriptArguments) -> dict[str, Any]:
+def _facts(script: ScriptArguments, method: str) -> dict[str, Any]:
     """What makes a run the same run when it is started again, beside the recipe; folders without their paths."""
     facts = {name: value for name, value in dataclasses.asdict(script).items() if name not in AFTER_TRAINING}
-    return facts | {name: folder_name(facts[name]) for name in ("dataset", "model")}
+    return facts | {name: folder_name(facts[name]) for name in ("dataset", "model")} | {"method": method}
 
 
 if __name__ == "__main__":

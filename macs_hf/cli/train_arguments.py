@@ -1,22 +1,217 @@
 """The arguments of `macs-hf train`: what to train on what, beside those of `MaCSTrainingArguments`."""
 
 import difflib
+import json
+import math
+import operator
 import re
+import shutil
+import textwrap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import yaml
 from transformers import HfArgumentParser
 
-from ..disk.secrets import refuse_secrets
-from ..disk.terminal_text import refuse_nul
+from ..exceptions import ArgumentError
 from ..models.loading import FROM_SCRATCH
-from ..objective import METHODS
+from ..objective.objective import DEFAULT_METHOD, Objective, settings_of
+from ..report.run_folder import check_free_space, readable_size, refuse_secrets
+from ..report.text import refuse_nul
 from ..training.arguments import MaCSTrainingArguments
-from .checks import ALWAYS, check_gallery, check_training_arguments, check_wishes
-from .folders import folder_name
-from .settings import read_settings
+from ..training.checkpoints import sharding_of
+from .errors import WIDEST, folder_name
+from .main import refuse_empty
+
+
+# ---- Checks ----
+# Training arguments that transformers accepts, and that would end a run at its first step or after its last one.
+
+
+# What `eval_` is put in front of when a model is evaluated during training.
+METRICS = ("loss", "accuracy", "nll", "ece", "brier", "logit_margin")
+COMPILE_MODES = ("default", "lite", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+ALL_AT_ONCE = "is not possible: calibration is measured on all predictions at once."
+# Arguments, what holds for them if they are given, and what to say if it does not.
+RULES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
+    (
+        (
+            *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"),
+            *("eval_accumulation_steps", "save_total_limit", "dataloader_prefetch_factor"),
+        ),
+        lambda value: 1 <= value < math.inf,
+        "must be a finite number of at least 1.",
+    ),
+    (
+        ("learning_rate", "weight_decay", "warmup_steps", "adam_epsilon", "max_grad_norm", "eval_delay"),
+        lambda value: 0 <= value < math.inf,
+        "must be a finite number of at least 0.",
+    ),
+    (
+        ("logging_steps", "eval_steps", "save_steps"),
+        lambda value: 0 < value < math.inf,
+        "must be above 0: a number of steps, or a share of all steps below 1.",
+    ),
+    (("adam_beta1", "adam_beta2"), lambda value: 0 <= value < 1, "must lie in [0, 1)."),
+    (("seed", "data_seed"), lambda value: 0 <= value < 2**32, "must lie in [0, 2**32)."),
+    (("dataloader_num_workers",), lambda value: 0 <= value <= 512, "must lie in [0, 512]."),
+    (("max_steps",), lambda value: value == -1 or value >= 1, "must be at least 1, or -1 for --num_train_epochs."),
+    (
+        ("optim_args",),
+        lambda value: all("=" in part for part in value.split(",")),
+        "must be name=value, or several of them between commas.",
+    ),
+    (("torch_compile_mode",), COMPILE_MODES.__contains__, f"is not one of {', '.join(COMPILE_MODES)}."),
+    (
+        ("metric_for_best_model",),
+        lambda value: value.removeprefix("eval_") in METRICS,
+        f"is not measured; choose one of {', '.join(METRICS)}.",
+    ),
+    # What would do nothing here, or make a run fail at its end.
+    (("label_names",), lambda value: value == ["labels"], "are not in the data, whose labels are called 'labels'."),
+    (
+        ("train_sampling_strategy",),
+        ("random", "sequential").__contains__,
+        "is not possible: images have no lengths to sort them by.",
+    ),
+    (("include_num_input_tokens_seen",), (False, "no").__contains__, "is not possible: images have no tokens."),
+    (("ignore_data_skip",), operator.not_, "is not possible: a run that is stopped could not be resumed exactly."),
+    (("use_liger_kernel",), operator.not_, "is not possible: there are no such kernels for image classifiers."),
+    (("prediction_loss_only",), operator.not_, "is not possible: a run is measured by its predictions."),
+    (("batch_eval_metrics",), operator.not_, ALL_AT_ONCE),
+    (("eval_do_concat_batches",), bool, ALL_AT_ONCE),
+    (("include_for_metrics",), operator.not_, "is not possible: no metric of this command reads them."),
+)
+# What is always done, so that `false` would be a wish that is not granted.
+ALWAYS = {
+    "do_train": "is not possible: macs-hf train trains. To measure a model, run `macs-hf evaluate MODEL`.",
+    "do_eval": "is not possible: a run ends with the measurement of its model. To measure nothing before, set "
+    "--eval_strategy to no.",
+    "do_predict": "is not possible: a run ends with the test of its model. To test on fewer images, set "
+    "--max_eval_samples.",
+}
+# What says how to push.
+PUSHING = ("hub_model_id", "hub_private_repo", "hub_revision")
+
+
+def check_wishes(asked: Any) -> None:
+    """
+    Refuse `do_eval=False` and its like.
+
+    Args:
+        asked (`argparse.Namespace`): As the flags say, where `None` stands for what was not given. The arguments that
+            are made of it no longer tell.
+    """
+    for name, reason in ALWAYS.items():
+        if getattr(asked, name) is False:
+            raise ArgumentError(name, reason, False)
+
+
+def check_gallery(gallery: int | None, publish_gallery: bool) -> None:
+    if publish_gallery and gallery is None:
+        raise ArgumentError("gallery", "--publish_gallery shows a gallery in the card. Say how many images, with")
+
+
+def check_training_arguments(args: Any, trackers: Mapping[str, bool] | None = None) -> None:
+    """
+    Refuse values that can be known to be wrong before training.
+
+    Args:
+        args ([`~transformers.TrainingArguments`]): As parsed.
+        trackers (`Mapping[str, bool]`, *optional*): The trackers that `report_to` may name, and whether they are
+            installed; defaults to what transformers finds.
+
+    Raises:
+        `ValueError`: With the argument, its value and what it may be.
+    """
+    for names, holds, message in RULES:
+        for name in names:
+            if (value := getattr(args, name)) is not None and not holds(value):
+                raise ArgumentError(name, message, value)
+    if args.max_steps == -1 and not 0 < args.num_train_epochs < math.inf:
+        raise ArgumentError("num_train_epochs", "must be a finite number above 0.", args.num_train_epochs)
+    if args.optim_target_modules is not None and not re.match("galore|apollo", args.optim.value):
+        message = f"is for GaLore and APOLLO; {args.optim.value} trains all modules. Leave it out."
+        raise ArgumentError("optim_target_modules", message, args.optim_target_modules)
+    refuse_empty({name: getattr(args, name) for name in PUSHING})
+    for name in PUSHING:
+        if getattr(args, name) is not None and not args.push_to_hub:
+            raise ArgumentError("push_to_hub", f"--{name} is given, but nothing would be pushed. Add")
+    trackers = _known_trackers() if trackers is None else trackers
+    for tracker in args.report_to:
+        if tracker not in trackers:
+            known = f"'none' for no tracker, 'all' for all that are installed, or some of {', '.join(trackers)}"
+            raise ArgumentError("report_to", f"is not a tracker: write {known}.", tracker)
+        if not trackers[tracker]:
+            raise ArgumentError("report_to", "is not installed. Install it, or name another tracker.", tracker)
+
+
+def _known_trackers() -> dict[str, bool]:
+    from transformers.integrations import get_available_reporting_integrations
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    installed = get_available_reporting_integrations()
+    # Whether flyte is there, transformers does not say beforehand.
+    return {name: name in installed or name == "flyte" for name in INTEGRATION_TO_CALLBACK}
+
+
+def check_warmup(args: Any, images: int | None) -> None:
+    """
+    Refuse to warm up for longer than the run.
+
+    Args:
+        args ([`~transformers.TrainingArguments`]): As parsed.
+        images (`int`, *optional*): In the training set; `None` for a stream, whose `max_steps` is given.
+    """
+    steps = args.max_steps
+    if steps < 1:
+        batches = math.ceil(images / (args.per_device_train_batch_size * args.world_size))
+        steps = math.ceil(args.num_train_epochs * math.ceil(batches / args.gradient_accumulation_steps))
+    if args.warmup_steps > steps:
+        message = f"is more than the {steps:,} steps of the run. Give fewer, or a share of them below 1."
+        raise ArgumentError("warmup_steps", message, args.warmup_steps)
+
+
+def check_disk(args: Any, model: Any) -> None:
+    """
+    Refuse a run whose checkpoints and final model do not fit on the disk, as far as their sizes are known.
+
+    Args:
+        args ([`~transformers.TrainingArguments`]): As parsed.
+        model (`torch.nn.Module`): What will be saved.
+    """
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+    # The average, or what FSDP continues from, lies beside the model.
+    copies = 1 + (args.ema_decay is not None) + (sharding_of(args) == "FSDP")
+    if not args.save_only_model and "adam" in str(args.optim.value) and "8bit" not in str(args.optim.value):
+        copies += 2  # moments of the gradient
+    count = _checkpoints(args)
+    # The final model is written beside the one that it replaces.
+    needed = weights * (copies * count + 2)
+    there = sum(path.stat().st_size for path in Path(args.output_dir).glob("checkpoint-*/*") if path.is_file())
+    what = f"{count} checkpoints of {readable_size(weights * copies)} and the final model of {readable_size(weights)}"
+    check_free_space(args.output_dir, needed - there, f"{what}; save_total_limit=1 and save_only_model=True need less")
+
+
+def _checkpoints(args: Any) -> int:
+    """How many checkpoints lie on the disk at one time."""
+    if args.save_strategy == "no":
+        return 0
+    if args.save_total_limit is not None:
+        # One is written before another is removed; the best one stays.
+        return args.save_total_limit + 1 + args.load_best_model_at_end
+    if args.save_strategy == "epoch" and args.max_steps == -1:
+        return math.ceil(args.num_train_epochs)
+    if args.save_strategy == "steps" and args.save_steps < 1:
+        return math.ceil(1 / args.save_steps)
+    return max(1, int(args.max_steps / args.save_steps)) if args.save_strategy == "steps" else 1
+
+
+# ---- Arguments ----
 
 
 PROGRAM = "macs-hf train"
@@ -58,7 +253,6 @@ class ScriptArguments:
     channels_last: bool = field(
         default=False, metadata={"help": "Keep convolutions in channels-last memory: faster on most devices."}
     )
-    method: str = field(default="macs", metadata={"help": f"Sets the objective: {', '.join(METHODS)}."})
     data_fraction: float = field(default=1.0, metadata={"help": "Class-balanced share of the training set."})
     max_train_samples: int | None = field(default=None, metadata={"help": "Maximum number of training images."})
     skip_bad_images: bool = field(default=False, metadata={"help": "Leave out images that cannot be read."})
@@ -101,33 +295,37 @@ class ScriptArguments:
     )
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"method={self.method!r} is not one of {', '.join(METHODS)}.")
         for name in SIZES:
             if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
+                raise ArgumentError(name, "must be at least 1.", getattr(self, name))
         if self.license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", self.license):
-            raise ValueError(
-                f"license={self.license!r} is not a licence name of the Hub, such as apache-2.0: see "
-                "https://huggingface.co/docs/hub/repositories-licenses."
+            raise ArgumentError(
+                "license",
+                "is not a licence name of the Hub, such as apache-2.0: see "
+                "https://huggingface.co/docs/hub/repositories-licenses.",
+                self.license,
             )
         if not 0 < self.data_fraction <= 1:
-            raise ValueError(f"data_fraction={self.data_fraction} must lie in (0, 1].")
+            raise ArgumentError("data_fraction", "must lie in (0, 1].", self.data_fraction)
         check_gallery(self.gallery, self.publish_gallery)
 
 
 CLASSES = (ScriptArguments, MaCSTrainingArguments)
 # The names of all flags.
 ARGUMENTS = tuple(each.name for cls in CLASSES for each in fields(cls) if each.init)
+# Those that may hold several values.
+SEVERAL = {
+    each.name for cls in CLASSES for each in fields(cls) if "list" in str(each.type) or "dict" in str(each.type)
+}
 
 
-def script_defaults(script: ScriptArguments) -> dict[str, Any]:
+def script_defaults(script: ScriptArguments, method: str) -> dict[str, Any]:
     """What this command sets differently from `TrainingArguments`; flags and settings files win."""
     on_gpu = torch.cuda.is_available()
     has_bf16 = on_gpu and torch.cuda.is_bf16_supported()
     # A stream has no epochs: ten times during training.
     when = {"eval_steps": 0.1, "save_steps": 0.1} if script.streaming else {}
-    names = (folder_name(script.dataset), folder_name(script.model), script.method)
+    names = (folder_name(script.dataset), folder_name(script.model), method)
     return {
         "output_dir": str(Path("runs", "-".join(names))),
         "num_train_epochs": 20,
@@ -185,15 +383,140 @@ def from_the_start(argv: list[str]) -> list[str]:
 
 def make_parser(argv: list[str]) -> tuple[HfArgumentParser, list[str]]:
     """A parser with the defaults that the dataset, the model and the method ask for, and the flags it is for."""
-    settings = {}
-    refuse_nul({"settings": argv[:1]})
+    values = {}
     if argv and argv[0].endswith((".json", ".yaml", ".yml")):
-        settings, argv = read_settings(argv[0], *CLASSES), argv[1:]
+        words, values = read_settings(argv[0])
+        argv = [*words, *argv[1:]]
     usual = {"allow_abbrev": False, "add_help": False, "prog": PROGRAM, "usage": USAGE}
     first = HfArgumentParser(ScriptArguments, **usual)
-    first.set_defaults(**{name: value for name, value in settings.items() if hasattr(ScriptArguments, name)})
-    script = first.parse_args_into_dataclasses(argv, return_remaining_strings=True)[0]
+    first.add_argument("--method", default=DEFAULT_METHOD)
+    script, chosen, *_ = first.parse_args_into_dataclasses(argv, return_remaining_strings=True)
+    settings_of(chosen.method)  # refuses a name that no method has
     parser = HfArgumentParser(CLASSES, **usual)
     # transformers' own default of these is False, and means nothing: None tells it from a wish.
-    parser.set_defaults(**script_defaults(script) | METHODS[script.method] | dict.fromkeys(ALWAYS) | settings)
+    parser.set_defaults(**script_defaults(script, chosen.method) | dict.fromkeys(ALWAYS) | values)
     return parser, argv
+
+
+def read_settings(path: str | PathLike) -> tuple[list[str], dict[str, Any]]:
+    """The settings of a JSON or YAML file: those that a flag can hold as flags, and the others by name."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            settings = json.load(file) if str(path).endswith(".json") else yaml.safe_load(file) or {}
+        except Exception as error:  # PyYAML raises errors of all kinds for a tag that does not fit its value
+            raise ValueError(f"{path} cannot be read as settings: {' '.join(str(error).split())}") from error
+    if not isinstance(settings, dict) or not all(isinstance(name, str) for name in settings):
+        raise ValueError(f"{path} holds something else than named settings: write one `name: value` a line.")
+    values = {name: value for name, value in settings.items() if isinstance(value, list | dict) and name in SEVERAL}
+    given = {name: value for name, value in settings.items() if value is not None and name not in values}
+    return [f"--{name}={value}" for name, value in given.items()], values
+
+
+# ---- Help ----
+# The help of `macs-hf train`: the thirty arguments that people use, or all of them.
+
+
+DESCRIPTION = """\
+Train an image classifier with Margin and Consistency Supervision, calibrate
+it, measure it, and push it.
+
+  macs-hf train                           embedded data, a small network
+  macs-hf train --dataset cifar10 --model resnet50
+                                          names, Hub ids and local folders
+  macs-hf train settings.yaml --seed 1    JSON or YAML, flags win
+  macs-hf train ... --push_to_hub --hub_model_id user/name
+                                          after `hf auth login`
+  macs-hf train ... --streaming --max_steps 100000
+                                          images that do not fit on the disk
+  accelerate launch --num_processes 8 -m macs_hf.cli.train ...
+                                          one process per GPU
+"""
+COMMON = {
+    "data": (
+        *("dataset", "dataset_config", "image_column", "label_column", "train_split", "calibration_split", "split"),
+        *("max_train_samples", "skip_bad_images", "streaming"),
+    ),
+    "model": ("model", "model_revision", "image_size"),
+    "objective": ("method", "lambda_margin", "lambda_consistency", "margin", "perturbation", "consistency_fraction"),
+    "training": (
+        *("num_train_epochs", "max_steps", "learning_rate", "per_device_train_batch_size"),
+        *("gradient_accumulation_steps", "seed", "use_cpu", "resume_from_checkpoint"),
+    ),
+    "results": (
+        *("output_dir", "corruptions", "corruption_samples", "report_to"),
+        *("push_to_hub", "hub_model_id", "hub_private_repo"),
+    ),
+    "terminal": ("quiet", "verbose"),
+}
+# Where this command does, or defaults to, something else than the first sentence of the argument's help says.
+MEANINGS = {
+    "calibration_split": "Split that fits the temperature",
+    "corruptions": "Parameters of the corruption benchmark",
+    "num_train_epochs": "How often each training image is seen",
+    "max_steps": "Steps to train for, in place of epochs",
+    "learning_rate": "The largest learning rate; it warms up and decays",
+    "per_device_train_batch_size": "Images in a batch, on each device",
+    "gradient_accumulation_steps": "Batches that make one step",
+    "seed": "Seed of weights, batches and augmentation",
+    "use_cpu": "Train on the CPU even if there is an accelerator",
+    "resume_from_checkpoint": "A checkpoint to continue from, in place of the newest one in output_dir",
+    "output_dir": "Where the model, its report and its checkpoints go",
+    "report_to": "Trackers, such as tensorboard, trackio or wandb",
+    "push_to_hub": "Push the calibrated model and its card",
+    "hub_model_id": "Repository to push to, as user/name",
+    "hub_private_repo": "Make that repository private",
+}
+BY_METHOD = "{value}, set by the method"
+DEFAULTS = {
+    "train_split": "train",
+    "calibration_split": "validation, or a tenth of train",
+    "split": "test, or a tenth of train",
+    "image_size": "what the model was trained with; 32 for tiny and small, 64 for medium",
+    "learning_rate": f"{{value:g}}: {SCRATCH_LEARNING_RATE:g} for tiny, small and medium, "
+    f"{FINE_TUNING_LEARNING_RATE:g} for other models",
+    "lambda_margin": BY_METHOD,
+    "lambda_consistency": BY_METHOD,
+    "perturbation": BY_METHOD,
+    "max_steps": "none",
+    "use_cpu": "if there is none",
+    "corruptions": "auto: cifar up to 64 pixels of the model's input, imagenet above",
+    "output_dir": "runs/DATASET-MODEL-METHOD, here {value}",
+    "hub_model_id": "your user name and the name of output_dir",
+}
+
+
+def common_help(argv: list[str]) -> str:
+    """The common arguments in groups, with the defaults that the other words of the command line lead to."""
+    parser, flags = make_parser(argv)
+    method = parser.parse_known_args(flags)[0].method
+    by_method = vars(Objective(**settings_of(method)))
+    helps = {each.name: each.metadata.get("help", "") for cls in CLASSES for each in fields(cls)}
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    lines = [f"usage: {USAGE}", "", DESCRIPTION]
+    for title, names in COMMON.items():
+        lines.append(f"{title}:")
+        for name in names:
+            text = MEANINGS.get(name) or helps[name].partition(". ")[0].rstrip(".")
+            lines += textwrap.wrap(
+                text + _default(name, by_method.get(name, parser.get_default(name))),
+                width,
+                initial_indent=f"  --{name:<29} ",
+                subsequent_indent=" " * 34,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        lines.append("")
+    lines.append("--help-all lists all arguments, with those of transformers' TrainingArguments.")
+    return "\n".join(lines)
+
+
+def _default(name: str, value: Any) -> str:
+    if name in DEFAULTS:
+        return f" (default: {DEFAULTS[name].format(value=value)})"
+    return "" if value is None or value is False else f" (default: {value})"
+
+
+def full_help(argv: list[str]) -> str:
+    """All arguments, as argparse prints them."""
+    parser, _ = make_parser(argv)
+    return parser.format_help()

@@ -1,8 +1,8 @@
 """The 19 common corruptions at 5 severities (CIFAR-C, ImageNet-C) as batched, deterministic tensor functions."""
 
-from ..report.corruption_table import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
+from ..report.rows import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
 from .corrupt import PARAMETER_SETS, STOCHASTIC, corrupt
-from .frost import frost_source
+from .weather import frost_source
 
 
 __all__ = [

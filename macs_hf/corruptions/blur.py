@@ -10,8 +10,8 @@ from torch.nn.functional import conv2d, interpolate
 
 from ..randomness import look_up, uniform, words
 from .filters import gaussian_blur as gaussian_filter
+from .filters import motion_blur as motion_filter
 from .filters import reflect_101, to_uint8, zoom_geometry, zoom_matrix
-from .motion import motion_blur as motion_filter
 
 
 # (radius, sigma of the kernel's own smoothing)

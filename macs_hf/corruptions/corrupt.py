@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..randomness import image_keys
-from ..report.corruption_table import CORRUPTIONS, SEVERITIES
-from . import blur, digital, noise, spatter, weather
-from .frost import frost_textures as load_frost_textures
+from ..report.rows import CORRUPTIONS, SEVERITIES
+from . import blur, digital, noise, weather
+from .weather import frost_textures as load_frost_textures
 
 
 class Corruption(NamedTuple):
@@ -42,7 +42,7 @@ TABLE = {
     "jpeg_compression": Corruption(digital.jpeg_compression, digital.JPEG_COMPRESSION),
     "speckle_noise": Corruption(noise.speckle_noise, noise.SPECKLE_NOISE, noise.draw_noise),
     "gaussian_blur": Corruption(blur.gaussian_blur, blur.GAUSSIAN_BLUR),
-    "spatter": Corruption(spatter.spatter, spatter.SPATTER, spatter.draw_liquid, 1 << 20),
+    "spatter": Corruption(weather.spatter, weather.SPATTER, weather.draw_liquid, 1 << 20),
     "saturate": Corruption(digital.saturate, digital.SATURATE),
 }
 

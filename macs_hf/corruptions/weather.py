@@ -1,14 +1,159 @@
-"""Weather: snow, frost, fog and brightness. Levels are 0 .. 255; parameters for [0, 1] are scaled."""
+"""Weather: snow, frost, fog, brightness, and spatter on the lens.
 
+Levels are 0 .. 255; parameters for [0, 1] are scaled.
+"""
+
+import importlib.util
+import math
 from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+from torchvision.io import ImageReadMode, decode_image
 
-from ..randomness import half_words, look_up, normal, uniform
-from .filters import separable, to_uint8, zoom_matrix
-from .frost import Textures
-from .motion import motion_blur
+from ..randomness import half_words, image_keys, look_up, normal, uniform
+from .filters import gaussian_blur, motion_blur, reflect_101, separable, to_uint8, zoom_matrix
+
+
+# ---- Textures of frost ----
+# Textures for the frost corruption: the original photographs where the user has them, else an approximation.
+#
+# The photographs have no stated author or source, so they are not part of this package. They are read from a folder
+# that the user names or from an installed `imagecorruptions` (found without importing it: its import fails on current
+# setups). Without them a Gaussian random field with each photograph's size, mean colour, covariance of colours and
+# variogram is used in their place, and every result says so.
+
+
+# The published code draws among the first five files; a sixth is never used, and the second and third are equal.
+FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
+PROCEDURAL = "procedural (approximate)"
+
+
+# Blur radii, in pixels, of the layers of noise whose sum has a photograph's variogram: how much pixels differ, on
+# average, at each distance from 1 to 160. The shares were fitted to that, not to any classifier's accuracy.
+SCALES = (0.6, 1.2, 2.5, 6.0, 20.0, 80.0)
+
+
+class Statistics(NamedTuple):
+    """What the random field keeps of a photograph: size, mean (RGB), covariance of colours, share of each scale."""
+
+    size: tuple[int, int]
+    mean: tuple[float, float, float]
+    covariance: tuple[float, float, float, float, float, float]  # RR RG RB GG GB BB
+    shares: tuple[float, ...]  # of the variance, for each of SCALES
+
+
+_SECOND = Statistics(
+    (315, 560), (201, 205, 214), (457, 470, 477, 488, 496, 510), (0.244, 0.039, 0.145, 0.054, 0.034, 0.483)
+)
+STATISTICS = (
+    Statistics((600, 900), (78, 149, 166), (724, 365, 237, 271, 236, 235), (0.306, 0, 0, 0.053, 0.183, 0.458)),
+    _SECOND,
+    _SECOND,
+    Statistics((350, 527), (138, 153, 165), (811, 809, 843, 812, 845, 891), (0.404, 0.005, 0.13, 0, 0.068, 0.392)),
+    Statistics((495, 660), (112, 123, 135), (1973, 1921, 1847, 1871, 1801, 1736), (0.301, 0, 0.151, 0.169, 0, 0.38)),
+)
+
+
+class Textures(NamedTuple):
+    """`pixels` `(5, 3, H, W)` uint8, each texture in the upper left of its plane; `sizes` their heights and widths."""
+
+    pixels: Tensor
+    sizes: tuple[tuple[int, int], ...]
+
+
+def frost_source(folder: str | Path | None = None) -> str:
+    """Where the frost textures come from.
+
+    Args:
+        folder (`str` or `Path`, *optional*): A folder with the original files (an error if they are not there), or
+            `"procedural"` for the random field even where the files could be found.
+
+    Returns:
+        `str`: `"original"`, or `"procedural (approximate)"` when no photographs were found.
+    """
+    return PROCEDURAL if _folder(folder) is None else "original"
+
+
+def frost_textures(
+    scale: float, height: int, width: int, device: torch.device, folder: str | Path | None = None
+) -> Textures:
+    """The five textures at `scale`, enlarged where that is too small for a crop of `height` by `width`."""
+    found = _folder(folder)
+    return _textures(None if found is None else str(found), scale, height, width, device)
+
+
+def _folder(folder: str | Path | None) -> Path | None:
+    if folder == "procedural":
+        return None
+    if folder is not None:
+        missing = [name for name in FILES if not (Path(folder) / name).is_file()]
+        if missing:
+            raise ValueError(
+                f"frost_textures={str(folder)!r} lacks {', '.join(missing)}: pass a folder of the five originals, "
+                "or None for those of an installed imagecorruptions or, without it, the procedural random field."
+            )
+        return Path(folder)
+    spec = importlib.util.find_spec("imagecorruptions")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        if all((Path(place) / "frost" / name).is_file() for name in FILES):
+            return Path(place) / "frost"
+    return None
+
+
+@lru_cache(maxsize=8)
+def _textures(folder: str | None, scale: float, height: int, width: int, device: torch.device) -> Textures:
+    textures = []
+    for texture in _full_size(folder):
+        if scale == 0.2:
+            texture = texture[:, 2::5, 2::5]  # bilinear at one fifth: every sample falls on the middle pixel of five
+        needed = max((height + 1) / texture.shape[1], (width + 1) / texture.shape[2])
+        if needed > 1:
+            size = [math.ceil(side * needed) for side in texture.shape[1:]]
+            texture = torch.nn.functional.interpolate(texture[None].float(), size=size, mode="bilinear")[0].byte()
+        textures.append(texture)
+    sizes = tuple((texture.shape[1], texture.shape[2]) for texture in textures)
+    pixels = torch.zeros(len(textures), 3, *(max(side) for side in zip(*sizes, strict=True)), dtype=torch.uint8)
+    for plane, texture in zip(pixels, textures, strict=True):
+        plane[:, : texture.shape[1], : texture.shape[2]] = texture
+    return Textures(pixels.to(device), sizes)
+
+
+@lru_cache(maxsize=2)
+def _full_size(folder: str | None) -> list[Tensor]:
+    if folder is not None:
+        return [decode_image(str(Path(folder) / name), mode=ImageReadMode.RGB) for name in FILES]
+    return [_random_field(texture, statistics) for texture, statistics in enumerate(STATISTICS)]
+
+
+def _random_field(texture: int, statistics: Statistics) -> Tensor:
+    """`(3, H, W)` uint8: white noise filtered to the scales, its colours mixed to the covariance."""
+    height, width = statistics.size
+    noise = normal(image_keys(0, "frost texture", 0, torch.tensor([texture])), (3, height, width))[0].double()
+    frequency = torch.hypot(torch.fft.fftfreq(height).double()[:, None], torch.fft.rfftfreq(width).double())
+    power = sum(
+        share * scale**2 * torch.exp(-((2 * math.pi * scale * frequency) ** 2))
+        for scale, share in zip(SCALES, statistics.shares, strict=True)
+    )
+    gain = power.sqrt()
+    gain[0, 0] = 0
+    field = torch.fft.irfft2(torch.fft.rfft2(noise) * gain, s=(height, width))
+    field = field / field.std(dim=(1, 2), keepdim=True)
+    covariance = torch.zeros(3, 3, dtype=torch.float64)
+    covariance[tuple(torch.triu_indices(3, 3))] = torch.tensor(statistics.covariance, dtype=torch.float64)
+    covariance = covariance + covariance.triu(1).T
+    # An eigenvalue root, as rounding can leave the nearly grey covariances slightly indefinite.
+    values, vectors = torch.linalg.eigh(covariance)
+    mixing = vectors * values.clamp(min=0).sqrt()
+    colours = torch.einsum("ij,jhw->ihw", mixing, field) + torch.tensor(statistics.mean).double()[:, None, None]
+    return colours.clamp(0, 255).byte()
+
+
+# ---- Snow, frost, fog, brightness ----
+# Weather: snow, frost, fog and brightness. Levels are 0 .. 255; parameters for [0, 1] are scaled.
 
 
 # (mean and deviation of the flakes, their zoom, threshold, motion radius and sigma, weight of the unwhitened image)
@@ -136,3 +281,153 @@ def _brightness_table(shift: float, device: torch.device) -> Tensor:
     saturation = torch.where(value > 0, (value - level) / value, 0).clamp(0, 1)
     raised = (value + shift).clamp(0, 1) * (1 - saturation)
     return (raised * 255).to(torch.uint8).flatten().to(device)
+
+
+# ---- Spatter ----
+# Spatter: drops of water (severities 1 to 3) or mud (4 and 5) on the lens.
+
+
+# (mean and deviation of the liquid, sigma of its smoothing, threshold, strength (water) or sigma of the splashes
+# (mud), kind)
+SPATTER = {
+    "cifar": (
+        (0.62, 0.1, 0.7, 0.7, 0.5, "water"),
+        (0.65, 0.1, 0.8, 0.7, 0.5, "water"),
+        (0.65, 0.3, 1, 0.69, 0.5, "water"),
+        (0.65, 0.1, 0.7, 0.69, 0.6, "mud"),
+        (0.65, 0.1, 0.5, 0.68, 0.6, "mud"),
+    ),
+    "imagenet": (
+        (0.65, 0.3, 4, 0.69, 0.6, "water"),
+        (0.65, 0.3, 3, 0.68, 0.6, "water"),
+        (0.65, 0.3, 2, 0.68, 0.5, "water"),
+        (0.65, 0.3, 1, 0.65, 1.5, "mud"),
+        (0.67, 0.4, 1, 0.65, 1.5, "mud"),
+    ),
+}
+WATER, MUD = (175, 238, 238), (63, 42, 20)
+FARTHEST = 20  # distances to an edge are capped there
+# Lengths of a diagonal and of a knight's move, in the sixteen binary places of the published distance transform.
+DIAGONAL, KNIGHT = round(1.4 * 65536) / 65536, round(2.1969 * 65536) / 65536
+
+
+def draw_liquid(keys: Tensor, images: Tensor, parameter: tuple) -> tuple[Tensor]:
+    """Standard normal numbers `(N, H, W)`."""
+    return (normal(keys, tuple(images.shape[2:])),)
+
+
+def spatter(images: Tensor, parameter: tuple, noise: Tensor) -> Tensor:
+    mean, deviation, sigma, threshold, strength, kind = parameter
+    liquid = gaussian_blur(noise * deviation + mean, sigma)
+    liquid = liquid * (liquid >= threshold)
+    if kind == "water":
+        mask, colour = _water(liquid) * strength, torch.tensor(WATER, device=images.device).view(3, 1, 1)
+        return to_uint8(images + mask[:, None] * colour)
+    mask = gaussian_blur((liquid > threshold).float(), strength)
+    mask = (mask * (mask >= 0.8))[:, None]
+    colour = torch.tensor(MUD, device=images.device).view(3, 1, 1)
+    return to_uint8(images * (1 - mask) + mask * colour)
+
+
+def _water(liquid: Tensor) -> Tensor:
+    """The liquid, embossed by the distance from its edges; the brightest point of each image is 1."""
+    levels = ((liquid * 255).int() & 255).float()  # above 1 the published code wraps around
+    relief = _equalize(_box(edge_distance(canny(levels))).floor())
+    mask = levels * _box(_emboss(relief)).round_()
+    # Without any liquid the published code divides by zero; here the image does not change.
+    return mask / mask.amax((1, 2), keepdim=True).clamp(min=1)
+
+
+def _box(layer: Tensor) -> Tensor:
+    """The mean of 3 x 3 pixels."""
+    p = reflect_101(layer[:, None], 1)[:, 0]
+    p = p[:, :-2] + p[:, 1:-1] + p[:, 2:]
+    return (p[..., :-2] + p[..., 1:-1] + p[..., 2:]).div_(9)
+
+
+def _emboss(layer: Tensor) -> Tensor:
+    """Correlates with the kernel (-2 -1 0; -1 1 1; 0 1 2) and clips to whole levels."""
+    p = reflect_101(layer[:, None], 1)[:, 0]
+    height, width = layer.shape[1:]
+
+    def at(y: int, x: int) -> Tensor:
+        return p[:, y : y + height, x : x + width]
+
+    relief = at(1, 1) + at(1, 2) + at(2, 1) - at(0, 1) - at(1, 0)
+    return (at(2, 2) - at(0, 0)).mul_(2).add_(relief).clamp_(0, 255)
+
+
+def _equalize(layer: Tensor) -> Tensor:
+    """Equalises the histogram of whole levels `(N, H, W)`: the darkest present goes to 0, the brightest to 255."""
+    count, area = len(layer), layer[0].numel()
+    levels = layer.long().flatten(1)
+    histogram = torch.zeros(count, 256, device=layer.device).scatter_add_(1, levels, torch.ones_like(layer).flatten(1))
+    darkest = histogram.gather(1, levels.amin(1, keepdim=True))
+    scale = 255 / (area - darkest)
+    table = ((histogram.cumsum(1) - darkest) * scale).round().clamp(0, 255)
+    table = torch.where(darkest == area, levels[:, :1].float(), table)  # a constant layer stays
+    return table.gather(1, levels).view(layer.shape)
+
+
+def canny(layer: Tensor, low: float = 50, high: float = 150) -> Tensor:
+    """Canny's edges of whole levels `(N, H, W)`: Sobel gradients, thinning along four directions, hysteresis."""
+    p = pad(layer[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
+    upper, middle, lower = p[:, :-2], p[:, 1:-1], p[:, 2:]
+    smooth, slope = upper + 2 * middle + lower, lower - upper
+    dx = smooth[..., 2:] - smooth[..., :-2]
+    dy = slope[..., :-2] + 2 * slope[..., 1:-1] + slope[..., 2:]
+    size = dx.abs() + dy.abs()
+    m = pad(size, (1, 1, 1, 1))
+    centre = slice(1, -1)
+    before, after = slice(None, -2), slice(2, None)
+    # An exact comparison of slopes in whole numbers, tan 22.5 degrees in 15 binary places.
+    across, along = dx.abs().int(), dy.abs().int() << 15
+    flat = along < across * 13573
+    steep = along > across * (13573 + (2 << 15))
+    west_east = (size > m[:, centre, before]) & (size >= m[:, centre, after])
+    north_south = (size > m[:, before, centre]) & (size >= m[:, after, centre])
+    falling = (size > m[:, before, before]) & (size > m[:, after, after])
+    rising = (size > m[:, before, after]) & (size > m[:, after, before])
+    diagonal = torch.where((dx < 0) ^ (dy < 0), rising, falling)
+    peak = torch.where(flat, west_east, torch.where(steep, north_south, diagonal)) & (size > low)
+    edges = peak & (size > high)
+    while True:
+        grown = _dilate(edges) & peak
+        if torch.equal(grown, edges):
+            return edges
+        edges = grown
+
+
+def _dilate(mask: Tensor) -> Tensor:
+    """Adds the eight neighbours."""
+    wide = mask.clone()
+    wide[..., 1:] |= mask[..., :-1]
+    wide[..., :-1] |= mask[..., 1:]
+    tall = wide.clone()
+    tall[:, 1:] |= wide[:, :-1]
+    tall[:, :-1] |= wide[:, 1:]
+    return tall
+
+
+def edge_distance(edges: Tensor) -> Tensor:
+    """The 5 x 5 chamfer distance of each pixel of `(N, H, W)` from the nearest edge, at most `FARTHEST`.
+
+    The length of the shortest path of straight, diagonal and knight's moves is a norm, the largest of four linear
+    forms in the distances across and down. So the nearest edge of each row suffices, and rows farther away than the
+    result so far do not matter.
+    """
+    width = edges.shape[-1]
+    place = torch.arange(width, dtype=torch.float32, device=edges.device)
+    nearest_left = torch.where(edges, place, float(-FARTHEST)).cummax(-1).values
+    nearest_right = torch.where(edges, place, float(width + FARTHEST)).flip(-1).cummin(-1).values.flip(-1)
+    across = torch.minimum(place - nearest_left, nearest_right - place).clamp(max=FARTHEST)
+    distance = across.clone()
+    for down in range(1, FARTHEST):
+        if down >= distance.max():
+            break
+        length = torch.maximum(across + (KNIGHT - 2) * down, across * (KNIGHT - 2) + down)
+        length = torch.maximum(length, across * (KNIGHT - DIAGONAL) + (2 * DIAGONAL - KNIGHT) * down)
+        length = torch.maximum(length, across * (2 * DIAGONAL - KNIGHT) + (KNIGHT - DIAGONAL) * down)
+        distance[:, down:] = torch.minimum(distance[:, down:], length[:, :-down])
+        distance[:, :-down] = torch.minimum(distance[:, :-down], length[:, down:])
+    return distance

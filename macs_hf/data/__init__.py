@@ -9,25 +9,25 @@ from ..lazy_imports import lazy_getattr
 _MODULES = {
     "EvalTransform": ".transforms",
     "ImageDataset": ".images",
-    "KeyedDataset": ".keyed_draws",
+    "KeyedDataset": "..randomness",
     "TrainTransform": ".transforms",
-    "decode": ".decoding",
-    "drop_unreadable": ".decoding",
+    "decode": ".transforms",
+    "drop_unreadable": ".transforms",
     "image_datasets": ".preparing",
     "input_size": ".transforms",
     "load_data": ".preparing",
-    "load_unknowns": ".unknowns",
+    "load_ood": ".ood",
+    "load_unknowns": ".ood",
     "source_of": ".sources",
 }
 
 if TYPE_CHECKING:
-    from .decoding import decode, drop_unreadable
+    from ..randomness import KeyedDataset
     from .images import ImageDataset
-    from .keyed_draws import KeyedDataset
+    from .ood import load_ood, load_unknowns
     from .preparing import image_datasets, load_data
     from .sources import source_of
-    from .transforms import EvalTransform, TrainTransform, input_size
-    from .unknowns import load_unknowns
+    from .transforms import EvalTransform, TrainTransform, decode, drop_unreadable, input_size
 
 __all__ = [
     "EvalTransform",
@@ -39,6 +39,7 @@ __all__ = [
     "image_datasets",
     "input_size",
     "load_data",
+    "load_ood",
     "load_unknowns",
     "source_of",
 ]

@@ -1,7 +1,12 @@
 """The images of a split as batches of what the network is given: decoded, kept, augmented and prepared together."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+import math
+import mmap
+import os
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import datasets
@@ -12,31 +17,23 @@ from PIL import Image
 from pyarrow import compute
 from torch import Tensor
 from torch.utils.data import Dataset
+from transformers.utils import logging
 
-from ..randomness import fresh_keys, image_keys
-from .cache import allocate_cache
-from .columns import values_of
-from .decoding import decode, drop_unreadable, is_readable, undecoded
-from .groups import group_values
-from .keyed_draws import seeded_items
-from .transforms import EvalTransform, TrainTransform, input_size
+from ..exceptions import ArgumentError
+from ..randomness import fresh_keys, image_keys, seeded_items
+from ..report.report import Copies, Leakage
+from .sources import listed, values_of
+from .transforms import EvalTransform, TrainTransform, decode, undecoded
 
 
-__all__ = [
-    "EvalTransform",
-    "ImageDataset",
-    "TrainTransform",
-    "decode",
-    "drop_unreadable",
-    "input_size",
-    "is_readable",
-    "undecoded",
-]
+logger = logging.get_logger(__name__)
 
 CACHE_BYTES = 2_000_000_000
 # Images that are read at a time when a whole split is.
 CHECKED_TOGETHER = 256
 PATHS_TOGETHER = 1000
+MAX_GROUPS = 100
+NO_VALUE = "(no value)"
 
 
 class ImageDataset(Dataset):
@@ -74,7 +71,7 @@ class ImageDataset(Dataset):
         index: np.ndarray | None = None,
     ) -> None:
         if cache_bytes is None or not cache_bytes >= 0:
-            raise ValueError(f"cache_bytes={cache_bytes} must be at least 0, which turns the cache off.")
+            raise ArgumentError("cache_bytes", "must be at least 0, which turns the cache off.", cache_bytes)
         columns = [image_column] if label_column is None else [image_column, label_column]
         _check_rows(dataset, columns)
         self.rows = undecoded(dataset, image_column).select_columns(columns)
@@ -100,6 +97,11 @@ class ImageDataset(Dataset):
     def _fingerprint(self) -> str:
         """Which data this is, whatever the transform."""
         return self.rows._fingerprint
+
+    @property
+    def labels(self) -> list[int] | None:
+        """The label of each image, read without it; `None` if there are none."""
+        return self._labels
 
     @property
     def is_cached(self) -> bool:
@@ -155,7 +157,7 @@ class ImageDataset(Dataset):
                 self._keep(readable)
         if broken:
             first, *others = broken
-            more = f" {len(others)} more cannot be read: {_listed(others)}." if others else ""
+            more = f" {len(others)} more cannot be read: {listed(others)}." if others else ""
             raise UnreadableImageError(f"{broken[first]}{more}") from broken[first]
         self.hashes = hashes
         return hashes
@@ -221,6 +223,44 @@ class ImageDataset(Dataset):
             ) from error
 
 
+def group_values(dataset: datasets.Dataset, column: str) -> np.ndarray:
+    """
+    The group of each row, as text.
+
+    Rows without a value are a group of their own, with a warning.
+
+    Raises:
+        `ValueError`: If there are more than 100 groups, or no values at all.
+    """
+    feature = dataset.features[column]
+    groups = np.array([_group_name(value, feature) for value in values_of(dataset, column)])
+    number = len(np.unique(groups))
+    if number > MAX_GROUPS:
+        raise ValueError(
+            f"Column {column!r} has {number:,} different values in {len(groups):,} images; at most {MAX_GROUPS} "
+            "groups can be compared. Name a column of fewer values with group_column=..., or one with ranges of them."
+        )
+    missing = np.count_nonzero(groups == NO_VALUE)
+    if missing == len(groups):
+        raise ValueError(f"No image has a value in column {column!r}. Name another with group_column=...")
+    if missing:
+        logger.warning(
+            f"{missing:,} of {len(groups):,} images have no value in column {column!r}; they are the group "
+            f"{NO_VALUE!r}."
+        )
+    return groups
+
+
+def _group_name(value: Any, feature: datasets.ClassLabel | datasets.Value) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return NO_VALUE
+    if isinstance(feature, datasets.ClassLabel):
+        return feature.int2str(value) if value >= 0 else NO_VALUE
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip() or NO_VALUE
+
+
 class UnreadableImageError(ValueError):
     """An image of a dataset cannot be decoded."""
 
@@ -241,5 +281,111 @@ def _pixel_hash(image: Image.Image) -> int:
     return int.from_bytes(content.digest())
 
 
-def _listed(indices: list[int], at_most: int = 20) -> str:
-    return ", ".join(map(str, indices[:at_most])) + (", ..." if len(indices) > at_most else "")
+# ---- Decoded pixels of a split, in memory that the workers of a data loader share ----
+
+
+# What all caches of this process hold together.
+_taken = 0
+
+
+class PixelCache:
+    """
+    uint8 pixels of images of one shape, written when an image is first read.
+
+    The memory is anonymous and shared: processes that are forked later, such as a data loader's workers, read and
+    write the same pages. It is not taken from `/dev/shm`, which containers keep small, and a page costs nothing until
+    it is written.
+
+    Args:
+        count (`int`): Number of images.
+        shape (`tuple[int, ...]`): Of one image.
+    """
+
+    def __init__(self, count: int, shape: tuple[int, ...]) -> None:
+        size = torch.Size(shape).numel()
+        memory = mmap.mmap(-1, count * (size + 1))
+        self.pixels = torch.frombuffer(memory, dtype=torch.uint8, count=count * size).view(count, *shape)
+        self._filled = torch.frombuffer(memory, dtype=torch.bool, offset=count * size)
+
+    def missing(self, indices: Sequence[int]) -> list[int]:
+        """Those of `indices` whose pixels have not been written, each once."""
+        filled = self._filled[torch.tensor(indices)].tolist()
+        return list(dict.fromkeys(index for index, there in zip(indices, filled, strict=True) if not there))
+
+    def write(self, indices: Sequence[int], pixels: Tensor) -> None:
+        rows = torch.tensor(indices)
+        self.pixels[rows] = pixels
+        self._filled[rows] = True  # only now, since another process may be waiting for them
+
+    def read(self, indices: Sequence[int]) -> Tensor:
+        return self.pixels[torch.tensor(indices)]
+
+
+def allocate_cache(count: int, shape: tuple[int, ...], budget: int) -> PixelCache | None:
+    """
+    A cache, or `None` if it does not fit.
+
+    Args:
+        count (`int`): Number of images.
+        shape (`tuple[int, ...]`): Of one image.
+        budget (`int`): Bytes that all caches on this machine may hold together; the processes of a distributed run
+            have equal shares.
+    """
+    global _taken
+    size = count * (torch.Size(shape).numel() + 1)
+    processes = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    if not (processes.isdecimal() and int(processes) > 0):
+        raise ValueError(f"The environment variable LOCAL_WORLD_SIZE is {processes!r}, not a number of processes.")
+    share = budget // int(processes)
+    if count == 0 or _taken + size > share:
+        return None
+    cache = PixelCache(count, shape)
+    _taken += size
+    weakref.finalize(cache, _release, size)
+    return cache
+
+
+def _release(size: int) -> None:
+    global _taken
+    _taken -= size
+
+
+# ---- Leakage: images in two splits at once, found by the hashes of their decoded pixels ----
+
+
+# Training images that are not kept in memory: so many, spread evenly, are decoded only to be compared.
+COMPARED_AT_MOST = 2000
+
+
+def hash_training_images(dataset: Any) -> None:
+    """
+    Read training images once, so that [`find_leakage`] can compare them: all of them if they are kept in memory, where
+    training finds them decoded, and else at most 2,000. Streams are left alone.
+    """
+    if isinstance(dataset, ImageDataset):
+        dataset.check_images(COMPARED_AT_MOST)
+
+
+def find_leakage(splits: Mapping[str, Any]) -> Leakage | None:
+    """
+    Count exact copies between splits.
+
+    Args:
+        splits (`Mapping[str, Any]`): The datasets by name, such as `train`, `validation` and `test`, in that order.
+            Only those are compared whose images were read ([`ImageDataset.check_images`]).
+
+    Returns:
+        [`Leakage`], or `None` if fewer than two splits can be compared.
+    """
+    read = {name: split for name, split in splits.items() if isinstance(split, ImageDataset) and split.hashes}
+    if len(read) < 2:
+        return None
+    known = {name: set(split.hashes.values()) for name, split in read.items()}
+    return Leakage(
+        compared={name: len(split.hashes) for name, split in read.items()},
+        total={name: len(split) for name, split in read.items()},
+        copies=tuple(
+            Copies(name, other, sum(number in known[other] for number in read[name].hashes.values()))
+            for other, name in combinations(read, 2)
+        ),
+    )

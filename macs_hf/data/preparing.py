@@ -5,14 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from .columns import align_labels
-from .decoding import drop_unreadable
+from ..exceptions import ArgumentError
 from .images import CACHE_BYTES, ImageDataset
-from .sources import DatasetSource, source_of
-from .split_plan import ROLES
-from .splits import ImageSplits, class_balanced_subset, load_splits
+from .sources import (
+    ROLES,
+    DatasetSource,
+    ImageSplits,
+    align_labels,
+    class_balanced_subset,
+    load_splits,
+    source_of,
+)
 from .streaming import stream_splits
-from .transforms import EvalTransform, TrainTransform
+from .transforms import EvalTransform, TrainTransform, drop_unreadable
 
 
 STREAMED_EVAL_SAMPLES = 5000
@@ -65,9 +70,11 @@ def smaller_training_set(
     size = size if max_train_samples is None else min(size, max_train_samples)
     subset = class_balanced_subset(splits.train, splits.label_column, size, seed)
     if len(subset.unique(splits.label_column)) < 2:
-        raise ValueError(
-            f"data_fraction={data_fraction} and max_train_samples={max_train_samples} leave {size} training images of "
-            "one class; a classifier needs at least two classes to learn from."
+        raise ArgumentError(
+            "data_fraction",
+            f"and max_train_samples={max_train_samples} leave {size} training images of "
+            "one class; a classifier needs at least two classes to learn from.",
+            data_fraction,
         )
     return splits._replace(train=subset)
 

@@ -1,10 +1,21 @@
-"""Where datasets come from and how they are laid out: the benchmark's six by name, any other by its own columns."""
+"""From the name of a dataset, a Hub id or a folder to seeded splits with one image and one label column."""
 
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import datasets
+import numpy as np
+from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDatasetDict, Value
+from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
 from transformers.utils import logging
 
-from ..hub.connection import is_local
+from ..exceptions import ArgumentError, check_labels
+from ..hub import hub_needed, is_local
+from ..report.sections import renamed_line
 
 
 logger = logging.get_logger(__name__)
@@ -52,7 +63,9 @@ def source_of(
 ) -> DatasetSource:
     """A benchmark dataset by name, or a Hub id or local folder laid out as found; what is given here wins."""
     if not dataset.strip():
-        raise ValueError(f"dataset={dataset!r} is empty: give a name ({', '.join(DATASETS)}), a Hub id or a folder.")
+        raise ArgumentError(
+            "dataset", f"is empty: give a name ({', '.join(DATASETS)}), a Hub id or a folder.", dataset
+        )
     source = DatasetSource(dataset)
     if dataset in DATASETS and is_local(dataset):
         logger.warning(
@@ -63,3 +76,516 @@ def source_of(
         source = DATASETS[dataset]
     chosen = {"config": config, "image_column": image_column, "label_column": label_column, **splits}
     return replace(source, **{name: value for name, value in chosen.items() if value is not None})
+
+
+# ---- Which split serves as what, decided from names ----
+
+
+ROLES = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """
+    What each role is made from.
+
+    Args:
+        named (`dict[str, str]`):
+            The split of the dataset that serves each role; `train` is here too if another role is split off it.
+        split_off (`tuple[str, ...]`):
+            Roles that get a share of train, in the order in which they are split off.
+        warnings (`tuple[str, ...]`):
+            What the user should know about these choices.
+    """
+
+    named: dict[str, str]
+    split_off: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def origin(self, role: str) -> str:
+        """Where the rows of a role come from, for reports."""
+        return f"{self.named['train']} (a tenth, split off)" if role in self.split_off else self.named[role]
+
+
+def plan_splits(source: DatasetSource, names: Sequence[str], wanted: Sequence[str] = ROLES) -> SplitPlan:
+    """
+    Plan the splits so that neither a temperature nor the choice of a model ever sees test.
+
+    Args:
+        source ([`DatasetSource`]): Names the splits that the user chose.
+        names (`Sequence[str]`): The splits that the dataset has.
+        wanted (`Sequence[str]`, *optional*, defaults to all three): The roles that are needed; test always is.
+
+    Raises:
+        `ValueError`: If a split that was named is missing, or one split would have two roles.
+    """
+    if "train" in wanted and source.train_split not in names:
+        raise _missing(source, names, source.train_split, "train on", "train_split")
+    validation = None
+    if "validation" in wanted:
+        is_free = "validation" in names and "validation" not in (source.train_split, source.test_split)
+        validation = source.validation_split or ("validation" if is_free else None)
+        if validation not in (None, *names):
+            raise _missing(source, names, validation, "validate on", "validation_split")
+    test = source.test_split if source.test_split in names else None
+    if test is None and (source.test_split != "test" or source.train_split not in names):
+        raise _missing(source, names, source.test_split, "test on", "test_split")
+    if validation is None and "validation" in wanted and source.train_split not in names:
+        raise ArgumentError(
+            "validation_split",
+            f"Dataset {source.path!r} has no validation split, and no split {source.train_split!r} to split one off, "
+            f"only {sorted(names)}. Name one with",
+        )
+
+    chosen = {"validation": validation, "test": test}
+    split_off = tuple(role for role in ("test", "validation") if role in {*wanted, "test"} and chosen[role] is None)
+    named = {"train": source.train_split} if "train" in wanted or split_off else {}
+    named |= {role: name for role, name in chosen.items() if name is not None}
+    if len(set(named.values())) < len(named):
+        listed = ", ".join(f"{role}_split={name!r}" for role, name in named.items())
+        raise ValueError(
+            f"Dataset {source.path!r}: {listed} must differ, or the model is tested on what it has seen. Choose other "
+            "splits, or leave validation_split out to have it split off train."
+        )
+    return SplitPlan(named, split_off, tuple(_warnings(source, named, split_off, wanted)))
+
+
+def _missing(source: DatasetSource, names: Sequence[str], split: str, purpose: str, argument: str) -> ArgumentError:
+    return ArgumentError(
+        argument, f"Dataset {source.path!r} has no split {split!r} to {purpose}, only {sorted(names)}. Name one with"
+    )
+
+
+def _warnings(
+    source: DatasetSource, named: dict[str, str], split_off: Sequence[str], wanted: Sequence[str]
+) -> list[str]:
+    warnings = []
+    if "test" in split_off:
+        warnings.append(
+            f"Dataset {source.path!r} has no split {source.test_split!r}: a tenth of {source.train_split!r} is used "
+            "as the test set."
+        )
+    # Training keeps these rows apart; a model that comes from elsewhere may have been trained on them.
+    if "train" not in wanted and ("validation" in split_off or named.get("validation") == source.train_split):
+        part = f"a tenth of {source.train_split!r}" if "validation" in split_off else repr(source.train_split)
+        warnings.append(
+            f"The temperature is fitted on {part} of dataset {source.path!r}. A model that was trained on those rows "
+            "will look better calibrated there than it is: name another split to calibrate on, which it has not seen."
+        )
+    return warnings
+
+
+# ---- Splits ----
+
+
+VALIDATION_SHARE = 0.1
+# Splits stay the same for all seeds of training, so that runs can be compared.
+SPLIT_SEED = 0
+
+
+class ImageSplits(NamedTuple):
+    """Splits without common rows, those that were asked for, and what their columns mean."""
+
+    train: Dataset | None
+    validation: Dataset | None
+    test: Dataset
+    image_column: str
+    label_column: str
+    label_names: list[str]
+    validation_name: str = "validation"  # where its rows come from
+    horizontal_flip: bool = True  # whether mirroring keeps the meaning
+    group_column: str | None = None  # what test images are grouped by
+    test_index: np.ndarray | None = None  # where they are in their split, if some of it were left out
+
+
+def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES) -> ImageSplits:
+    """
+    Load a dataset and divide it into train, validation and test, so that neither a temperature nor the choice of a
+    model ever sees test. A validation or test split that is missing is split off train, stratified and seeded.
+
+    Args:
+        source ([`DatasetSource`]): Which dataset, and which of its splits serve for what.
+        wanted (`Sequence[str]`, *optional*, defaults to all three): Those of `train`, `validation` and `test` that are
+            needed; the others are `None`, and need not exist.
+    """
+    raw = load_raw(source)
+    plan = plan_splits(source, list(raw), wanted)
+    for warning in plan.warnings:
+        logger.warning(warning)
+    features = raw[next(iter(plan.named.values()))].features
+    image_column, label_column = find_columns(features, source)
+    # Splits that are not needed (SVHN has 531,131 `extra` images) are left alone.
+    needed = set(plan.named.values())
+    if not isinstance(features[label_column], ClassLabel):
+        # Classes without names are numbered in order, over the splits that a training run would number.
+        needed |= {source.train_split, source.validation_split or "validation"} & set(raw)
+    # The first split decides the numbers of the classes.
+    order = dict.fromkeys([source.train_split, source.validation_split or "validation", *plan.named.values()])
+    raw = DatasetDict({name: raw[name] for name in order if name in needed})
+    check_columns(raw, image_column, label_column, source)
+    if source.group_column is not None:
+        tested = plan.named.get("test", source.train_split)
+        check_group_column(raw[tested].features, source, tested)
+    raw, label_names = with_class_labels(raw, label_column, source)
+    for name, split in raw.items():
+        check_label_column(split, label_column, len(label_names), f"split {name!r} of {source.path!r}")
+
+    splits = _apply(plan, raw, label_column, source)
+    if "train" in wanted:
+        left = f", which splitting off {' and '.join(plan.split_off)} left," if plan.split_off else ""
+        _check_classes(splits["train"], splits["test"], label_column, label_names, f"{source.path!r}{left}")
+    train, validation = (splits[role] if role in wanted else None for role in ("train", "validation"))
+    origin = plan.origin("validation") if validation is not None else "validation"
+    columns = (image_column, label_column, label_names)
+    return ImageSplits(
+        train, validation, splits["test"], *columns, origin, source.horizontal_flip, source.group_column
+    )
+
+
+def _apply(plan: SplitPlan, raw: DatasetDict, label_column: str, source: DatasetSource) -> dict[str, Dataset]:
+    splits = {role: raw[name] for role, name in plan.named.items()}
+    if plan.split_off and len(splits["train"]) <= len(plan.split_off):
+        raise ArgumentError(
+            "validation_split",
+            f"Split {source.train_split!r} of dataset {source.path!r} has {len(splits['train'])} images, too few to "
+            f"split off {' and '.join(plan.split_off)}. Add some of each class, or name other splits with "
+            "test_split=... and",
+        )
+    for role in plan.split_off:
+        splits["train"], splits[role] = split_off(splits["train"], label_column, VALIDATION_SHARE)
+    return splits
+
+
+def _check_classes(train: Dataset, test: Dataset, label_column: str, label_names: list[str], where: str) -> None:
+    trained, tested = (set(np.unique(labels_of(split, label_column))) for split in (train, test))
+    if len(trained) < 2:
+        (only,) = trained
+        raise ValueError(
+            f"All {len(train)} training images of {where} are of class {label_names[only]!r}; a classifier needs at "
+            "least two classes to learn from."
+        )
+    if unseen := tested - trained:
+        logger.warning(f"Classes in test that train does not have: {listed(label_names[i] for i in unseen)}.")
+    if empty := set(range(len(label_names))) - trained - tested:
+        logger.warning(f"Classes without an image in train and test: {listed(label_names[i] for i in empty)}.")
+
+
+def listed(names: Iterable[Any], at_most: int = 20) -> str:
+    """The first names in order, and how many more there are."""
+    names = sorted(names)
+    more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
+    return ", ".join(map(str, names[:at_most])) + more
+
+
+def split_off(dataset: Dataset, label_column: str, share: float | int) -> tuple[Dataset, Dataset]:
+    """The rest and a share or a number of the rows, stratified by class where every class can be split."""
+    counts = np.bincount(labels_of(dataset, label_column))
+    size = share if isinstance(share, int) else len(dataset) * share
+    enough = counts[counts > 0].min() >= 2 and size >= (counts > 0).sum()
+    parts = dataset.train_test_split(
+        test_size=share, seed=SPLIT_SEED, stratify_by_column=label_column if enough else None
+    )
+    return parts["train"], parts["test"]
+
+
+def class_balanced_subset(dataset: Dataset, label_column: str, size: int, seed: int) -> Dataset:
+    """`size` rows in which the classes have the shares they have in `dataset`, as nearly as whole rows allow."""
+    labels = labels_of(dataset, label_column)
+    if not 0 < size <= len(labels):
+        raise ValueError(f"A subset of {size} rows was asked for, but the training set has {len(labels)}.")
+    order = np.random.default_rng(seed).permutation(len(labels))
+    # Within each class, rows get evenly spaced ranks in (0, 1); the smallest ranks are a stratified subset.
+    ranks = np.empty(len(labels))
+    for label in np.unique(labels):
+        rows = order[labels[order] == label]
+        ranks[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
+    chosen = order[np.argsort(ranks[order], kind="stable")[:size]]
+    return dataset.select(np.sort(chosen))
+
+
+def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | IterableDatasetDict:
+    """All splits, unchanged; data on this disk or embedded are never streamed."""
+    saved = any(os.path.exists(os.path.join(source.path, name)) for name in ("dataset_dict.json", "state.json"))
+    if source.config is not None and (saved or source.path in EMBEDDED):
+        raise ArgumentError(
+            "config", f"does not exist: dataset {source.path!r} has none. Leave it out.", source.config
+        )
+    if source.path in EMBEDDED and not is_local(source.path):
+        return _digits(few=source.path == "few_digits")
+    if os.path.isfile(source.path):
+        raise ValueError(f"Dataset {source.path!r} is a file. Give the folder that it is in.")
+    if os.path.isfile(os.path.join(source.path, "model.safetensors")):
+        raise ValueError(f"Dataset {source.path!r} is the folder of a saved model. Give the folder of the images.")
+    try:
+        if saved:
+            found = datasets.load_from_disk(source.path)
+            return found if isinstance(found, DatasetDict) else DatasetDict(train=found)
+        with hub_needed(f"Dataset {source.path!r}", source.path, "dataset"):
+            return datasets.load_dataset(source.path, source.config, streaming=streaming)
+    except OSError:
+        raise  # a missing file or the Hub, which say so themselves
+    except Exception as error:
+        # A broken README, table of metadata or file, or a loading script, makes `datasets` raise nearly anything.
+        cause = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        reason = " ".join(str(cause).split()) or type(cause).__name__
+        if not isinstance(cause, ValueError | RuntimeError | OSError):
+            reason = f"it is damaged, or a split of it is empty ({type(cause).__name__}: {reason})"
+        raise ValueError(f"Dataset {source.path!r} cannot be loaded: {reason}") from error
+
+
+def _digits(few: bool) -> DatasetDict:
+    """
+    1,797 real scans of handwritten digits, 8x8 pixels, that ship with scikit-learn; if `few`, 300 to train on, so that
+    there are mistakes to see, 400 to hold out, enough for guarantees, and 1,097 to test on.
+    """
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    scans = load_digits()
+    images = [Image.fromarray(np.uint8(scan * (255 / 16))) for scan in scans.images]
+    features = Features({"image": datasets.Image(), "label": ClassLabel(names=[str(n) for n in scans.target_names])})
+    whole = Dataset.from_dict({"image": images, "label": scans.target.tolist()}, features=features)
+    if few:
+        rest, test = split_off(whole, "label", 1097)
+        train, validation = split_off(rest, "label", 400)
+        return DatasetDict(train=train, validation=validation, test=test)
+    train, test = split_off(whole, "label", 0.25)
+    return DatasetDict(train=train, test=test)
+
+
+# ---- Columns and classes ----
+
+
+def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:
+    """The image column and the label column: those named, or the only ones there can be."""
+    images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
+    image = source.image_column or (images[0] if len(images) == 1 else None)
+    if image is None:
+        raise ArgumentError(
+            "image_column",
+            f"Dataset {source.path!r} has {len(images)} image columns ({', '.join(images) or 'none'}) among "
+            f"{sorted(features)}. Name one with",
+        )
+    if image not in features or not isinstance(features[image], datasets.Image):
+        what = f"holds {features[image]}" if image in features else "does not exist"
+        raise ArgumentError(
+            "image_column",
+            f"Column {image!r} of dataset {source.path!r} {what}, not images; its image columns are "
+            f"{images or 'none'}. Name one with",
+        )
+    label = named_label_column(features, source)
+    if label is None or label not in features:
+        if list(features) == [image] and (only := _only_class(source.path)):
+            raise ValueError(
+                f"Only one class was found in the folder {source.path!r}: {only!r}. A classifier needs at least two, "
+                f"each with a folder of its own: {only}/1.png, another/1.png, ..., or, with splits, "
+                f"train/{only}/1.png, train/another/1.png, test/{only}/1.png, ..."
+            )
+        classes = [name for name, feature in features.items() if isinstance(feature, ClassLabel)]
+        raise ArgumentError(
+            "label_column",
+            f"Dataset {source.path!r} has no label column{f' {label!r}' if label else ''}; its columns are "
+            f"{sorted(features)}, {len(classes)} of them class labels ({', '.join(classes) or 'none'}). A folder of "
+            "images gets labels from two or more class folders. Name one with",
+        )
+    return image, label
+
+
+def named_label_column(features: Features, source: DatasetSource) -> str | None:
+    """The label column that was named, is called so, or is the only class label."""
+    if label := source.label_column or next((name for name in ("label", "labels") if name in features), None):
+        return label
+    classes = [name for name, feature in features.items() if isinstance(feature, ClassLabel)]
+    return classes[0] if len(classes) == 1 else None
+
+
+def _only_class(folder: str) -> str | None:
+    """The name of the class folders in `folder`, if all have the same; `datasets` makes no labels of one class."""
+    holders = {
+        Path(where)
+        for where, _, files in os.walk(folder)
+        if any(os.path.splitext(file)[1].lower() in ImageFolder.EXTENSIONS for file in files)
+    }
+    names = {holder.name for holder in holders}
+    return names.pop() if len(names) == 1 and Path(folder) not in holders else None
+
+
+def check_columns(raw: DatasetDict, image_column: str, label_column: str, source: DatasetSource) -> None:
+    """Refuse splits without the columns of the first one, or with something else than images in them."""
+    for name, split in raw.items():
+        for column in (image_column, label_column):
+            if column not in split.features:
+                raise ValueError(
+                    f"Split {name!r} of dataset {source.path!r} has no column {column!r}, only {split.column_names}. "
+                    "Give all splits the same columns, or name other splits."
+                )
+        if not isinstance(split.features[image_column], datasets.Image):
+            raise ValueError(
+                f"Column {image_column!r} in split {name!r} of dataset {source.path!r} holds "
+                f"{split.features[image_column]}, not images. Cast it with dataset.cast_column({image_column!r}, "
+                "datasets.Image()), or name other splits."
+            )
+
+
+def with_class_labels(raw: DatasetDict, label_column: str, source: DatasetSource) -> tuple[DatasetDict, list[str]]:
+    """Labels as `ClassLabel`: named ones stay, integers and strings become names in sorted order."""
+    for name, split in raw.items():
+        check_present(split, label_column, f"split {name!r} of dataset {source.path!r}")
+    feature = next(iter(raw.values())).features[label_column]
+    raw = DatasetDict({name: _numbered_alike(split, name, label_column, feature) for name, split in raw.items()})
+    if not isinstance(feature, ClassLabel):
+        for name, split in raw.items():
+            kind = getattr(split.features[label_column], "dtype", str(split.features[label_column]))
+            if not kind.startswith(("int", "uint", "string", "large_string", "bool")):
+                raise ArgumentError(
+                    "label_column",
+                    f"Column {label_column!r} of dataset {source.path!r} holds {kind}, not one class per image. "
+                    "Name another with",
+                )
+            if -1 in split.unique(label_column):
+                count = np.count_nonzero(labels_of(split, label_column) == -1)
+                raise ValueError(
+                    f"Label -1 in column {label_column!r}, split {name!r} of dataset {source.path!r}, marks {count} "
+                    "rows without a label. Leave them out, or choose another split."
+                )
+        values = sorted(set().union(*(split.unique(label_column) for split in raw.values())))
+        names = [str(value) for value in values]
+        feature = ClassLabel(names=names)
+        index = {value: i for i, value in enumerate(values)}
+
+        def encode(label: object) -> dict[str, int]:
+            return {label_column: index[label]}
+
+        for name, split in raw.items():
+            features = Features(split.features | {label_column: feature})
+            raw[name] = split.map(
+                encode, input_columns=[label_column], features=features, desc="Numbering the classes"
+            )
+    if len(feature.names) < 2:
+        raise ValueError(
+            f"Dataset {source.path!r} has {len(feature.names)} class ({', '.join(feature.names)}) in column "
+            f"{label_column!r}; a classifier needs at least two."
+        )
+    return raw, feature.names
+
+
+def _numbered_alike(split: Dataset, name: str, label_column: str, feature: Any) -> Dataset:
+    """The split with the class numbers of the first one; refused if its classes are others."""
+    own = split.features[label_column]
+    if isinstance(own, ClassLabel) and isinstance(feature, ClassLabel):
+        if own.names == feature.names:
+            return split
+        if sorted(own.names) == sorted(feature.names):
+            return _renumbered(split, label_column, feature.names, [feature.names.index(label) for label in own.names])
+    elif type(own) is type(feature) and _is_text(own) == _is_text(feature):
+        return split
+    raise ValueError(
+        f"The splits disagree about column {label_column!r}: split {name!r} has {own}, the first split {feature}. "
+        "Give all splits the same classes, or name other splits."
+    )
+
+
+def _is_text(feature: Any) -> bool:
+    return getattr(feature, "dtype", None) in ("string", "large_string", "string_view")
+
+
+def _renumbered(dataset: Dataset, label_column: str, names: list[str], new_numbers: list[int]) -> Dataset:
+    """The dataset with other class numbers (`datasets` has this too, but takes names that differ in case for one)."""
+
+    def renumber(label: int) -> dict[str, int]:
+        return {label_column: new_numbers[label] if label >= 0 else label}
+
+    features = Features(dataset.features | {label_column: ClassLabel(names=names)})
+    return dataset.map(renumber, input_columns=[label_column], features=features, desc="Aligning the labels")
+
+
+def values_of(dataset: Dataset, column: str) -> list[Any]:
+    """All values of a column as they are stored; no other column is read."""
+    return dataset.with_format("arrow", columns=[column])[:].column(column).to_pylist()
+
+
+def labels_of(dataset: Dataset, label_column: str) -> np.ndarray:
+    return dataset.with_format("numpy", columns=[label_column])[:][label_column]
+
+
+def check_present(dataset: Dataset, label_column: str, where: str) -> None:
+    """Refuse rows without a label."""
+    missing = dataset.with_format("arrow", columns=[label_column])[:].column(label_column).null_count
+    if missing:
+        raise ValueError(
+            f"{missing} of {len(dataset)} labels in column {label_column!r} of {where} are missing (None). Leave "
+            f"those rows out, with dataset.filter(lambda label: label is not None, input_columns=[{label_column!r}]), "
+            "or choose another split."
+        )
+
+
+def check_numbered(dataset: Dataset, label_column: str, where: str) -> None:
+    """Refuse labels that are missing, or text in place of class numbers."""
+    check_present(dataset, label_column, where)
+    if _is_text(dataset.features[label_column]):
+        raise ValueError(
+            f"Column {label_column!r} of {where} holds text ({', '.join(dataset.unique(label_column)[:3])}, ...). "
+            f"Number the classes, alike in every split, with dataset.cast_column({label_column!r}, "
+            "datasets.ClassLabel(names=[...]))."
+        )
+
+
+def check_label_column(dataset: Dataset, label_column: str, num_classes: int, where: str) -> None:
+    labels = labels_of(dataset, label_column)
+    if len(labels) == 0:
+        raise ValueError(f"{where} is empty.")
+    advice = "-1 often marks a split without labels. Correct the labels or choose another split."
+    check_labels(labels, num_classes, where, advice)
+
+
+def align_labels(dataset: Dataset, label_column: str, label_names: list[str], config: Any) -> Dataset:
+    """The dataset with the class numbers of a model that knows the same classes, perhaps in another order."""
+    classes = [str((config.id2label or {}).get(index, f"LABEL_{index}")) for index in range(config.num_labels)]
+    model_names, names = _comparable(classes, label_names)
+    if names == model_names:
+        return dataset
+    if sorted(names) == sorted(model_names):
+        return _renumbered(dataset, label_column, classes, [model_names.index(name) for name in names])
+    shown = [", ".join(" ".join(name.split()) for name in side[:3]) for side in (model_names, label_names)]
+    sides = f"the model's classes are {shown[0]}, ..., the dataset's {shown[1]}, ..."
+    if len(names) != len(model_names):
+        raise ValueError(
+            f"The model has {len(model_names)} classes, the dataset {len(names)}: {sides}. Choose a dataset of the "
+            "model's classes, or train it on this one."
+        )
+    if any(name in model_names and model_names.index(name) != index for index, name in enumerate(names)):
+        raise ValueError(f"Some classes have the same names but other numbers, others differ: {sides}. Rename them.")
+    logger.warning(renamed_line(renamed_classes(classes, label_names)))
+    return dataset
+
+
+def renamed_classes(model_names: Sequence[str], label_names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The classes of one number that a model and a dataset call by different names: both names, the model's first."""
+    differ = [name != other for name, other in zip(*_comparable(model_names, label_names), strict=False)]
+    return tuple(compress(zip(model_names, label_names, strict=False), differ))
+
+
+def _comparable(model_names: Sequence[str], label_names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Case may differ between a model and a dataset, unless it tells classes apart."""
+    if len({name.lower() for name in model_names}) < len(model_names):
+        return list(model_names), list(label_names)
+    return [name.lower() for name in model_names], [name.lower() for name in label_names]
+
+
+def check_group_column(features: Features, source: DatasetSource, split: str) -> None:
+    """Refuse a column to group test images by, such as a camera, that does not exist or has no single value each."""
+    name = source.group_column
+    if name not in features:
+        raise ArgumentError(
+            "group_column",
+            f"Split {split!r} of dataset {source.path!r} has no column {name!r} to group by; its columns are "
+            f"{', '.join(sorted(features))}. Name one of them with",
+        )
+    if not isinstance(features[name], ClassLabel | Value) or "binary" in features[name].dtype:
+        raise ArgumentError(
+            "group_column",
+            f"Column {name!r} of dataset {source.path!r} holds {features[name]}, not one value per image. Name "
+            "another with",
+        )

@@ -17,13 +17,19 @@ from datasets.utils.file_utils import xopen
 from transformers import TrainingArguments
 from transformers.utils import logging
 
+from ..exceptions import ArgumentError
 from ..randomness import cpu_rng_seeded, mix_seed
-from .columns import check_label_column, find_columns
-from .decoding import decode, is_readable
-from .groups import check_group_column
-from .sources import DatasetSource
-from .split_plan import plan_splits
-from .splits import SPLIT_SEED, ImageSplits, load_raw
+from .sources import (
+    SPLIT_SEED,
+    DatasetSource,
+    ImageSplits,
+    check_group_column,
+    check_label_column,
+    find_columns,
+    load_raw,
+    plan_splits,
+)
+from .transforms import decode, is_readable
 
 
 logger = logging.get_logger(__name__)
@@ -40,9 +46,11 @@ def check_streaming(max_steps: int, data_fraction: float = 1.0, max_train_sample
     if max_steps <= 0:
         raise ValueError(f"A stream has no end, and max_steps={max_steps}: set max_steps to the last training step.")
     if data_fraction != 1 or max_train_samples is not None:
-        raise ValueError(
-            f"data_fraction={data_fraction} and max_train_samples={max_train_samples} choose from a training set "
-            "whose rows are known; those of a stream are not. Leave them out, or do not stream."
+        raise ArgumentError(
+            "data_fraction",
+            f"and max_train_samples={max_train_samples} choose from a training set "
+            "whose rows are known; those of a stream are not. Leave them out, or do not stream.",
+            data_fraction,
         )
 
 

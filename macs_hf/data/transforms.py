@@ -1,20 +1,29 @@
-"""What happens to images on their way into the network, in batches: preparation by the processor, augmentation."""
+"""Images on their way into the network: decoding, preparation by the processor, crops, flips, AugMix."""
 
-from collections.abc import Sequence
-from functools import cached_property
-from typing import Any
+import io
+import math
+import os
+import stat
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any, ClassVar, NamedTuple
 
+import datasets
 import numpy as np
 import torch
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2 import functional as TF
 from transformers.image_processing_backends import TorchvisionBackend
+from transformers.utils import logging
 
 from ..pixels import level_table, preparation
 from ..randomness import fresh_keys, look_up, uniform
-from .augment import BOX_NUMBERS, flip_some, read_random_crop, resize, shift_and_flip, to_tensor
-from .augmix import AugMix
-from .decoding import decode
+
+
+# ---- Transforms ----
+# What happens to images on their way into the network, in batches: preparation by the processor, augmentation.
 
 
 # Up to this size images are padded and cropped, as is usual for CIFAR; larger ones get a random resized crop.
@@ -190,3 +199,290 @@ class TrainTransform:
             views = views.index_select(-3, torch.tensor(self.channels))
         # Contiguous, since a network's last bits depend on the layout in memory.
         return views.to(torch.float32, memory_format=torch.contiguous_format).sub_(self.mean).div_(self.std)
+
+
+# ---- Crops and flips ----
+# Random crops and flips whose numbers come from the caller, so that an image's key decides what happens to it.
+#
+# Their distributions are those of torchvision's `RandomCrop`, `RandomResizedCrop` and `RandomHorizontalFlip`.
+
+
+# Of RandomResizedCrop: share of the area, width over height, and how often it tries to find a box that fits.
+SCALE, RATIO, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
+BOX_NUMBERS = 2 * TRIES + 2
+# A JPEG is decoded at a fraction of its size if each side of the crop is then still so many times the one wanted.
+REDUCING_GAP = 2.0
+
+
+class Box(NamedTuple):
+    left: int
+    top: int
+    width: int
+    height: int
+
+
+def to_tensor(image: Image.Image) -> Tensor:
+    """`(3, height, width)` uint8 of an RGB image, channels last in memory, which torch resizes fastest."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+
+def resize(image: Tensor, size: tuple[int, int]) -> Tensor:
+    return image if image.shape[1:] == size else TF.resize(image, list(size), antialias=True)
+
+
+def shift_and_flip(images: Tensor, padding: int, numbers: Tensor, flips: Tensor) -> Tensor:
+    """
+    Each image padded with black and cropped to its old size, at its own place, and mirrored where `flips` says so.
+
+    Args:
+        images (`Tensor` of shape `(batch, channels, height, width)`): uint8.
+        padding (`int`): Pixels on each side.
+        numbers (`Tensor` of shape `(batch, 2)`): Uniform in (0, 1), for the vertical and the horizontal place.
+        flips (`Tensor` of shape `(batch,)`): Booleans.
+    """
+    height, width = images.shape[2:]
+    shifts = ((numbers * (2 * padding + 1)).to(torch.int64) - padding).tolist()
+    # A copy of a rectangle per image is several times faster than any indexing of the whole batch.
+    source, result = images.numpy(), np.zeros(images.shape, np.uint8)
+    for old, new, (down, right), flip in zip(source, result, shifts, flips.tolist(), strict=True):
+        new = new[:, :, ::-1] if flip else new
+        top, left, bottom, end = max(down, 0), max(right, 0), min(down, 0) + height, min(right, 0) + width
+        new[:, top - down : bottom - down, left - right : end - right] = old[:, top:bottom, left:end]
+    return torch.from_numpy(result)
+
+
+def flip_some(images: Tensor, flips: Tensor) -> Tensor:
+    return torch.where(flips[:, None, None, None], images.flip(-1), images)
+
+
+def random_box(width: int, height: int, numbers: list[float]) -> Box:
+    """The crop that `RandomResizedCrop` draws from an image, given `BOX_NUMBERS` uniform numbers in (0, 1)."""
+    low, high = math.log(RATIO[0]), math.log(RATIO[1])
+    down, right = numbers[-2:]
+    for area, ratio in zip(numbers[:-2:2], numbers[1:-2:2], strict=True):
+        target = width * height * (SCALE[0] + area * (SCALE[1] - SCALE[0]))
+        aspect = math.exp(low + ratio * (high - low))
+        w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return Box(int(right * (width - w + 1)), int(down * (height - h + 1)), w, h)
+    # An image too long for these boxes: its middle.
+    w, h = min(width, round(height * RATIO[1])), min(height, round(width / RATIO[0]))
+    return Box((width - w) // 2, (height - h) // 2, w, h)
+
+
+def read_random_crop(stored: Any, size: tuple[int, int], numbers: list[float]) -> Tensor:
+    """
+    A random resized crop of an image, decoded no larger than that needs where its format allows it.
+
+    A JPEG that is decoded at a fraction of its size has its crop at a whole pixel of the smaller image, within a
+    quarter of a pixel of the result. Its values then differ about as much as by bilinear resizing in place of bicubic
+    (`examples/benchmarks/jpeg_draft.py`).
+
+    Args:
+        stored: What `decode` takes.
+        size (`tuple[int, int]`): Height and width of the result.
+        numbers (`list[float]`): See `random_box`.
+    """
+    image = open_stored(stored)
+    width, height = upright_size(image)
+    box = random_box(width, height, numbers)
+    smaller = min(box.width / size[1], box.height / size[0]) / REDUCING_GAP
+    if smaller >= 2:
+        # Only JPEG uses this: libjpeg scales by 1/2, 1/4 or 1/8 while it decodes, to this size or a larger one.
+        image.draft(None, (int(image.width / smaller), int(image.height / smaller)))
+    pixels = to_tensor(to_rgb(image))
+    down, across = pixels.shape[1] / height, pixels.shape[2] / width
+    top, left = round(box.top * down), round(box.left * across)
+    bottom, right = round((box.top + box.height) * down), round((box.left + box.width) * across)
+    crop = pixels[:, top:bottom, left:right]
+    return TF.resize(crop, list(size), interpolation=InterpolationMode.BICUBIC, antialias=True)
+
+
+# ---- AugMix ----
+# AugMix views of a batch of images, as `torchvision.transforms.v2.AugMix(all_ops=False)` makes them one by one.
+#
+# [AugMix](https://huggingface.co/papers/1912.02781) mixes an image with three chains of one to three operations each:
+# `m x + (1 - m) (w_1 chain_1(x) + w_2 chain_2(x) + w_3 chain_3(x))`, with `m` uniform and `w` uniform on the simplex.
+# An operation has one of three magnitudes, so that few differ; images that get the same one next go through it
+# together.
+
+
+CHAINS, LONGEST = 3, 3
+LEVELS = 3  # magnitudes that an operation has at severity 3
+BINS = 10  # of which the first `LEVELS` are used
+# Values that chains work on at a time; with more, memory grows and nothing gets faster.
+AUGMIX_PIECE = 1 << 22
+
+Operation = Callable[[Tensor], Tensor]
+
+
+class AugMix:
+    """
+    Makes one view of each image.
+
+    Args:
+        size (`tuple[int, int]`): Height and width of the images.
+    """
+
+    # Uniform numbers per view: the weights, the length of each chain, each step's operation and magnitude.
+    NUMBERS: ClassVar[int] = 1 + (CHAINS - 1) + CHAINS + 2 * CHAINS * LONGEST
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        variants = operation_variants(*size)
+        self.operations = list(dict.fromkeys(variants))  # some do not depend on their magnitude
+        self._operation_of = torch.tensor([self.operations.index(variant) for variant in variants])
+
+    def __call__(self, images: Tensor, numbers: Tensor) -> Tensor:
+        """
+        Args:
+            images (`Tensor` of shape `(batch, 3, height, width)`): uint8, RGB.
+            numbers (`Tensor` of shape `(batch, NUMBERS)`): Uniform in (0, 1).
+        """
+        together = max(1, AUGMIX_PIECE // (CHAINS * images[0].numel())) if len(images) else 1
+        pieces = zip(images.split(together), numbers.split(together), strict=True)
+        return torch.cat([self._mixed(*piece) for piece in pieces])
+
+    def _mixed(self, images: Tensor, numbers: Tensor) -> Tensor:
+        kept, weights, lengths, steps = draw(numbers)
+        chains = images.repeat_interleave(CHAINS, dim=0)
+        for step in range(LONGEST):
+            chosen = torch.where(lengths > step, self._operation_of[steps[..., step]], -1).flatten()
+            for number in chosen.unique().tolist():
+                if number >= 0 and self.operations[number] is not None:
+                    rows = (chosen == number).nonzero().flatten()
+                    chains[rows] = self.operations[number](chains[rows])
+        mixed = kept[:, None, None, None] * images
+        for chain in range(CHAINS):
+            mixed.add_(weights[:, chain, None, None, None] * chains[chain::CHAINS])
+        return mixed.to(torch.uint8)
+
+
+def draw(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """
+    From uniform numbers `(batch, NUMBERS)`: the weight of the image `(batch,)`, the weights of its chains
+    `(batch, 3)`, their lengths `(batch, 3)`, and the operation of each step `(batch, 3, 3)`, as an index of
+    `operation_variants`.
+    """
+    kept = numbers[:, 0]
+    # The gaps between sorted uniform numbers are uniform on the simplex: Dirichlet's distribution for alpha=1.
+    cuts = numbers[:, 1:CHAINS].sort(dim=1).values
+    weights = torch.diff(cuts, dim=1, prepend=torch.zeros(len(cuts), 1), append=torch.ones(len(cuts), 1))
+    lengths = 1 + (numbers[:, CHAINS : 2 * CHAINS] * LONGEST).long()
+    choices = numbers[:, 2 * CHAINS :].view(-1, CHAINS, LONGEST, 2)
+    operation, variant = (choices[..., 0] * 9).long(), (choices[..., 1] * 2 * LEVELS).long()
+    return kept, weights * (1 - kept[:, None]), lengths, operation * 2 * LEVELS + variant
+
+
+def operation_variants(height: int, width: int) -> list[Operation | None]:
+    """
+    The nine operations, each in `2 * LEVELS` equally likely variants (three magnitudes, of either sign where there is
+    one); `None` changes nothing.
+    """
+    bilinear = {"interpolation": InterpolationMode.BILINEAR}
+    shear = partial(TF.affine, angle=0.0, translate=[0, 0], scale=1.0, center=[0, 0], **bilinear)
+    shears = [math.degrees(math.atan(slope)) for slope in _signed(_magnitudes(0.0, 0.3))]
+    posterize = [partial(TF.posterize, bits=round(bits)) for bits in _magnitudes(4.0, 0.0)]
+    solarize = [partial(TF.solarize, threshold=255.0 * share) for share in _magnitudes(1.0, 0.0)]
+    return [
+        *(partial(shear, shear=[degrees, 0.0]) if degrees else None for degrees in shears),
+        *(partial(shear, shear=[0.0, degrees]) if degrees else None for degrees in shears),
+        *(partial(translate, right=int(pixels), down=0) for pixels in _signed(_magnitudes(0.0, width / 3.0))),
+        *(partial(translate, right=0, down=int(pixels)) for pixels in _signed(_magnitudes(0.0, height / 3.0))),
+        *(partial(TF.rotate, angle=a, **bilinear) if a else None for a in _signed(_magnitudes(0.0, 30.0))),
+        *(operation for operation in posterize for _ in range(2)),
+        *(operation for operation in solarize for _ in range(2)),
+        *([TF.autocontrast] * 2 * LEVELS),
+        *([TF.equalize] * 2 * LEVELS),
+    ]
+
+
+def _magnitudes(first: float, last: float) -> list[float]:
+    return torch.linspace(first, last, BINS)[:LEVELS].tolist()
+
+
+def _signed(magnitudes: list[float]) -> list[float]:
+    return [sign * magnitude for magnitude in magnitudes for sign in (1, -1)]
+
+
+def translate(images: Tensor, right: int, down: int) -> Tensor:
+    """Images moved by whole pixels, black where nothing comes in."""
+    height, width = images.shape[2:]
+    moved = torch.zeros_like(images)
+    moved[:, :, max(down, 0) : height + min(down, 0), max(right, 0) : width + min(right, 0)] = images[
+        :, :, max(-down, 0) : height - max(down, 0), max(-right, 0) : width - max(right, 0)
+    ]
+    return moved
+
+
+# ---- Decoding ----
+# From bytes or a file to an RGB image, and datasets without the images for which that fails.
+
+
+logger = logging.get_logger(__name__)
+
+
+def decode(stored: Any) -> Image.Image:
+    """An RGB image from a PIL image or from the bytes or path that `datasets.Image(decode=False)` keeps."""
+    return to_rgb(open_stored(stored))
+
+
+def open_stored(stored: Any) -> Image.Image:
+    """The image, of which only the header has been read unless it is a PIL image already."""
+    if stored is None:
+        raise ValueError("there is none")
+    if not isinstance(stored, dict):
+        return stored
+    if stored["bytes"] is not None:
+        return Image.open(io.BytesIO(stored["bytes"]))
+    if not stat.S_ISREG(os.stat(stored["path"]).st_mode):
+        raise ValueError("it is no file")  # a pipe would be waited for
+    return Image.open(stored["path"])
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """The image decoded, upright, in eight bits of red, green and blue."""
+    if image.mode == "F" or (image.mode == "I" and image.format != "PNG"):
+        raise ValueError(f"a {image.mode!r} image has 32 bits a pixel, and nothing says which value is white")
+    if _orientation(image) != 1:  # exif_transpose copies even where there is nothing to turn
+        image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):
+        # 16 bits a pixel, which PIL would clip at 255.
+        image = image.convert("I").point(lambda value: value / 256).convert("L")
+    if image.mode != "RGB":
+        return image.convert("RGB")
+    image.load()
+    return image
+
+
+def upright_size(image: Image.Image) -> tuple[int, int]:
+    """Width and height of what `to_rgb` gives."""
+    width, height = image.size
+    return (height, width) if _orientation(image) >= 5 else (width, height)
+
+
+def is_readable(stored: Any) -> bool:
+    try:
+        decode(stored)
+    except Exception:
+        # Broken files make decoders raise nearly anything; `ImageDataset` refuses whatever is refused here.
+        return False
+    return True
+
+
+def undecoded(dataset: datasets.Dataset, image_column: str) -> datasets.Dataset:
+    """The dataset with images as bytes, so that a broken one can be named by its index."""
+    return dataset.cast_column(image_column, datasets.Image(decode=False))
+
+
+def drop_unreadable(dataset: datasets.Dataset, image_column: str, split: str) -> datasets.Dataset:
+    """The rows whose image can be decoded; one pass, which `datasets` caches."""
+    kept = undecoded(dataset, image_column).filter(
+        is_readable, input_columns=[image_column], desc=f"Looking for unreadable images in {split}"
+    )
+    dropped = len(dataset) - len(kept)
+    logger.warning(f"{split}: dropped {dropped} of {len(dataset)} images that cannot be read.")
+    return kept.cast_column(image_column, dataset.features[image_column])
+
+
+def _orientation(image: Image.Image) -> int:
+    return image.getexif().get(ExifTags.Base.Orientation, 1)

@@ -5,32 +5,32 @@ from typing import TYPE_CHECKING
 from ..lazy_imports import lazy_getattr
 
 
-# Loaded when used: finished runs are compared without torch.
+# Loaded when used: finished runs are compared without torch. What writes a report is part of `rendering`.
 _MODULES = {
-    "ByteImages": ".byte_images",
-    "CorruptionBenchmark": ".corruption_design",
-    "compare_corruptions": ".corruption_comparison",
-    "compare_runs": ".comparison",
-    "default_design": ".corruption_design",
-    "evaluate_checkpoint": ".checkpoint",
+    "ByteImages": ".corruption_benchmark",
+    "CorruptionBenchmark": ".corruption_benchmark",
+    "compare_corruptions": ".run_comparison",
+    "compare_runs": ".run_comparison",
+    "default_design": ".corruption_benchmark",
+    "MeasuredModel": ".evaluate",
+    "evaluate_checkpoint": ".evaluate",
     "evaluate_corruptions": ".corruption_benchmark",
     "forward_of": ".corruption_benchmark",
-    "write_gallery": ".gallery",
-    "write_report": ".checkpoint",
+    "write_gallery": "..rendering.pictures",
+    "write_report": "..rendering.html",
 }
 
 if TYPE_CHECKING:
-    from .byte_images import ByteImages
-    from .checkpoint import evaluate_checkpoint, write_report
-    from .comparison import compare_runs
-    from .corruption_benchmark import evaluate_corruptions, forward_of
-    from .corruption_comparison import compare_corruptions
-    from .corruption_design import CorruptionBenchmark, default_design
-    from .gallery import write_gallery
+    from ..rendering.html import write_report
+    from ..rendering.pictures import write_gallery
+    from .corruption_benchmark import ByteImages, CorruptionBenchmark, default_design, evaluate_corruptions, forward_of
+    from .evaluate import MeasuredModel, evaluate_checkpoint
+    from .run_comparison import compare_corruptions, compare_runs
 
 __all__ = [
     "ByteImages",
     "CorruptionBenchmark",
+    "MeasuredModel",
     "compare_corruptions",
     "compare_runs",
     "default_design",

@@ -1,23 +1,519 @@
 """A classifier under all corruptions, in one pass: each batch is read once, corrupted, classified and forgotten."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
+import datasets
+import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
+from torch.utils.data import Subset
+from torchvision.transforms.v2.functional import pil_to_tensor
 from tqdm.auto import tqdm
 
-from ..corruptions.corrupt import corrupt, parameter_set
-from ..corruptions.frost import frost_source
+from ..calibration.promises import set_outcome, share
+from ..corruptions.corrupt import check_cell, check_images, check_seed, corrupt, parameter_set, to_levels
+from ..corruptions.weather import frost_source
+from ..data.transforms import decode
+from ..metrics.ece import bin_score, reliability_bins
+from ..metrics.intervals import noise_scores
 from ..pixels import PixelStats
-from ..report.corruption_table import CorruptionTable
-from ..report.rows import SampleRows
-from .byte_images import Batch, ByteImages
-from .corruption_counts import CLEAN, CorruptionCounts, Key, clean_scores, largest
-from .corruption_design import CorruptionBenchmark, Plan, planned
-from .guarantee_counts import GuaranteeCounts
+from ..randomness import mix_seed
+from ..report.report import Cell, CorruptionTable, Guarantees, Interval, Share
+from ..report.rows import (
+    CORRUPTIONS,
+    FAMILIES,
+    MEANS,
+    NOT_MEASURED,
+    SEVERITIES,
+    STANDARD_15,
+    CorruptionRows,
+    SampleRows,
+    sample_rows,
+)
+
+
+# ---- Images as bytes ----
+# The images of a dataset as the corruptions take them: uint8, red, green and blue, at the network's size.
+
+
+Batch = tuple[Tensor, list[Tensor], Tensor]
+
+
+class ByteImages:
+    """
+    Reads a dataset in batches of uint8 images.
+
+    Args:
+        dataset (sequence or iterable): Of `(image, label)` or of dictionaries with `columns`. An image is what PIL or
+            `datasets` give, a uint8 tensor `(3, H, W)`, or a float one, normalised with `stats` or in [0, 1].
+        columns (`tuple`, *optional*, defaults to `("image", "label")`): Names in a dictionary.
+        stats (`PixelStats`, *optional*): How float images were normalised. Undoing it gives the very bytes that the
+            image processor normalised, since float32 is far finer than a byte.
+        resize (`Callable`, *optional*): Maps one uint8 image `(3, H, W)` to the network's input size, uint8.
+    """
+
+    def __init__(
+        self,
+        dataset: Sequence[Any] | Iterable[Any],
+        columns: tuple[str, str] = ("image", "label"),
+        stats: PixelStats | None = None,
+        resize: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.dataset, self.columns, self.stats, self.resize = dataset, columns, stats, resize
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether images have no number: they can only be read once, in order."""
+        return not isinstance(self.dataset, Sized)
+
+    def labels(self) -> np.ndarray:
+        """Of all images. Only a `datasets.Dataset` gives them without reading its images."""
+        if isinstance(self.dataset, datasets.Dataset) and self.columns[1] in self.dataset.column_names:
+            return np.array(self.dataset[self.columns[1]])
+        return np.array([int(self._pair(self.dataset[position])[1]) for position in range(len(self))])
+
+    def read(self, positions: Sequence[int]) -> Batch:
+        """The positions, the images as they are stored, and their labels."""
+        # torch's Subset asks a dataset for all of a batch at once if it can answer that.
+        examples = Subset(self.dataset, positions).__getitems__(list(range(len(positions))))
+        return self._batch(positions, examples)
+
+    def stream(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """Batches of every `world`-th image from `rank` on."""
+        numbered = islice(enumerate(self.dataset), rank, None, world)
+        while batch := list(islice(numbered, batch_size)):
+            yield self._batch(*zip(*batch, strict=True))
+
+    def sized(self, images: Sequence[Tensor]) -> Tensor:
+        """A batch at the network's size."""
+        return _stacked([self.resize(image) for image in images] if self.resize is not None else images)
+
+    def _batch(self, positions: Sequence[int], examples: Sequence[Any]) -> Batch:
+        images, labels = zip(*(self._pair(example) for example in examples), strict=True)
+        if all(isinstance(image, Tensor) and image.is_floating_point() for image in images):
+            pixels = _stacked(images)
+            images = list(_levels(pixels if self.stats is None else self.stats.to_pixels(pixels)))
+        else:
+            images = [
+                _levels(image[None])[0] if isinstance(image, Tensor) else pil_to_tensor(decode(image))
+                for image in images
+            ]
+        return torch.tensor(positions), images, torch.tensor([int(label) for label in labels])
+
+    def _pair(self, example: Any) -> tuple[Any, Any]:
+        if not isinstance(example, Mapping):
+            return tuple(example)
+        missing = [name for name in self.columns if name not in example]
+        if missing:
+            raise ValueError(f"An example has no {missing[0]!r} but {sorted(example)}: name the two with columns.")
+        return tuple(example[name] for name in self.columns)
+
+
+def _levels(images: Tensor) -> Tensor:
+    check_images(images)
+    return to_levels(images)
+
+
+def _stacked(images: Sequence[Tensor]) -> Tensor:
+    shapes = {tuple(image.shape) for image in images}
+    if len(shapes) > 1:
+        raise ValueError(f"Images of one batch differ in size ({sorted(shapes)[:3]} ...): pass resize.")
+    return torch.stack(list(images))
+
+
+# ---- Counts ----
+# What a model did with every image of the corruption benchmark: collected batch by batch, added up at the end.
+
+
+Key = tuple[str, int]
+CLEAN: Key = ("clean", 0)
+# Planes of the sums: 1 where an image was seen, 1 where it was right, and the scores without and with a temperature.
+SEEN, RIGHT, CONFIDENCE, NLL, SCALED_CONFIDENCE, SCALED_NLL = range(6)
+
+
+class CorruptionTotals(NamedTuple):
+    """The results of all processes: see the fields of `CorruptionTable` with these names."""
+
+    cells: dict[Key, Cell]
+    rows: CorruptionRows
+    standard_error: dict[str, float]
+    confidence_gap: dict[str, Interval]
+
+
+class CorruptionCounts:
+    """
+    Collects logits cell by cell, in any order, and keeps at most 32 bytes of each image in each cell.
+
+    Args:
+        keys (sequence of `(corruption, severity)`): The cells, `CLEAN` among them if wanted.
+        temperature (`float`, *optional*): Divides the logits for the scaled scores.
+    """
+
+    def __init__(self, keys: list[Key], temperature: float | None = None) -> None:
+        if temperature is not None and not temperature > 0:
+            raise ValueError(f"temperature={temperature!r} must be positive.")
+        self.keys, self.temperature = {key: number for number, key in enumerate(keys)}, temperature
+        self.names = tuple(name for name in CORRUPTIONS if any(key[0] == name for key in keys))
+        self.parts: list[tuple[Key, Tensor, Tensor]] = []
+
+    def update(self, key: Key, positions: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """Adds a batch: `positions` `(n,)` are those of its images in the dataset."""
+        plain = sample_rows(logits, labels)
+        planes = [torch.ones_like(plain[:, 0]), plain[:, 0] == plain[:, 1], plain[:, 2], plain[:, 3]]
+        if self.temperature is not None:
+            scaled = sample_rows(logits.float() / self.temperature, labels)
+            planes += [scaled[:, 2], scaled[:, 3]]
+        values = torch.stack([plane.float() for plane in planes]).cpu()
+        bad = ~values.isfinite().all(0)
+        if bad.any():
+            raise ValueError(f"The logits of image {int(positions[bad][0])} under {key} hold NaN or infinity.")
+        self.parts.append((key, positions.cpu(), values))
+
+    def totals(self, index: np.ndarray | None = None, accelerator: Accelerator | None = None) -> CorruptionTotals:
+        """
+        The results of all processes together.
+
+        Args:
+            index (`np.ndarray`, *optional*): Positions of all the images that were measured, on any process, in
+                ascending order; by default 0, 1, ... without a gap.
+            accelerator (`Accelerator`, *optional*): The processes.
+        """
+        if index is None:
+            last = max((int(positions.max()) for _, positions, _ in self.parts), default=-1)
+            index = np.arange(largest(last, accelerator) + 1)
+        if not len(index):
+            raise ValueError("The dataset is empty: there is nothing to evaluate.")
+        sums = torch.zeros(4 if self.temperature is None else 6, len(self.keys), len(index))
+        for key, positions, values in self.parts:
+            sums[:, self.keys[key], np.searchsorted(index, positions.numpy())] = values
+        if accelerator is not None and accelerator.num_processes > 1:
+            sums = accelerator.reduce(sums.to(accelerator.device), "sum")
+        sums = sums.cpu().numpy()
+        cells = {key: _cell(sums[:, number]) for key, number in self.keys.items()}
+        seen = sums[SEEN] > 0
+        right, gaps = (self._means(np.where(seen, values, np.nan)) for values in (sums[RIGHT], gap_of(sums)))
+        errors = {mean: error for mean, (_, error) in right.items()}
+        gaps = {mean: interval_of(*found) for mean, found in gaps.items()}
+        if CLEAN in self.keys:
+            gaps = clean_gap(sums[:, self.keys[CLEAN]]) | gaps
+        return CorruptionTotals(cells, self._rows(sums, index), errors, gaps)
+
+    def _of(self, name: str) -> list[int]:
+        """The cells of one corruption."""
+        return [number for key, number in self.keys.items() if key[0] == name]
+
+    def _rows(self, sums: np.ndarray, index: np.ndarray) -> CorruptionRows:
+        of_corruption = np.stack([sums[:, self._of(name)].sum(1) for name in self.names], axis=-1)
+        seen = of_corruption[SEEN]
+        with np.errstate(invalid="ignore"):
+            hits = np.where(seen > 0, of_corruption[RIGHT], NOT_MEASURED).astype(np.uint8)
+            nll = of_corruption[NLL] / seen
+            scaled = None if self.temperature is None else of_corruption[SCALED_NLL] / seen
+        return CorruptionRows(index, self.names, hits, nll, scaled)
+
+    def _means(self, values: np.ndarray) -> dict[str, tuple[float, float]]:
+        """Means of what each image has in each cell, NaN where it was not seen, with their standard errors; of the
+        means that have all of their cells."""
+        means = {mean: (names, SEVERITIES) for mean, names in (MEANS | FAMILIES).items()}
+        means |= {f"severity_{severity}": (STANDARD_15, (severity,)) for severity in SEVERITIES}
+        found = {}
+        for mean, (names, severities) in means.items():
+            wanted = [[(name, severity) for severity in severities] for name in names]
+            if all(key in self.keys for keys in wanted for key in keys):
+                images = np.stack([values[[self.keys[key] for key in keys]].mean(0) for keys in wanted], axis=1)
+                error = standard_error(images)
+                found |= {} if error is None else {mean: (float(np.nanmean(images, axis=0).mean()), error)}
+        return found
+
+
+def clean_scores(rows: Sequence[SampleRows], index: np.ndarray) -> tuple[Cell, dict[str, Interval]]:
+    """The clean images of a benchmark from rows of the whole dataset, without and with a temperature."""
+    planes = [np.ones(len(index)), rows[0].correct[index], rows[0].confidence[index], rows[0].nll[index]]
+    for scaled in rows[1:2]:
+        planes += [scaled.confidence[index], scaled.nll[index]]
+    return _cell(np.stack(planes)), clean_gap(np.stack(planes))
+
+
+def clean_gap(planes: np.ndarray) -> dict[str, Interval]:
+    """Mean confidence minus accuracy of the clean images, if there are at least two."""
+    gap = gap_of(planes)[planes[SEEN] > 0]
+    error = standard_error(gap[:, None])
+    return {} if error is None else {"clean": interval_of(float(gap.mean()), error)}
+
+
+def gap_of(planes: np.ndarray) -> np.ndarray:
+    """Confidence, with the temperature if there is one, minus 1 where the prediction is right."""
+    confidence = planes[SCALED_CONFIDENCE] if len(planes) > SCALED_CONFIDENCE else planes[CONFIDENCE]
+    return confidence.astype(np.float64) - planes[RIGHT]
+
+
+def interval_of(value: float, error: float) -> Interval:
+    return Interval(value, value - 1.96 * error, value + 1.96 * error)
+
+
+def largest(value: int, accelerator: Accelerator | None) -> int:
+    """Over all processes."""
+    if accelerator is None or accelerator.num_processes == 1:
+        return value
+    mine = torch.zeros(accelerator.num_processes, dtype=torch.int64, device=accelerator.device)
+    mine[accelerator.process_index] = value
+    return int(accelerator.reduce(mine, "sum").max())
+
+
+def _cell(sums: np.ndarray) -> Cell:
+    seen = sums[SEEN] > 0
+    right, confidence, nll, *scaled = sums[RIGHT:, seen].astype(np.float64)
+    ece, floor = _calibration(confidence, right)
+    cell = Cell(int(seen.sum()), float(right.mean()), float(nll.mean()), ece, noise_floor=floor)
+    if not scaled:
+        return cell
+    ece, floor = _calibration(scaled[0], right)
+    scores = {"scaled_nll": float(scaled[1].mean()), "scaled_ece": ece, "scaled_noise_floor": floor}
+    return Cell(**vars(cell) | scores)
+
+
+def standard_error(results: np.ndarray) -> float | None:
+    """
+    Of the mean over corruptions of their means over images; `None` if a corruption has fewer than two images.
+
+    Args:
+        results (`np.ndarray` of shape `(images, corruptions)`): NaN where an image was not seen under a corruption.
+            Images are independent of each other; the results of one image are not, and are added up before squaring.
+    """
+    seen = ~np.isnan(results)
+    count = seen.sum(axis=0)
+    if count.min() < 2:
+        return None
+    deviations = np.where(seen, results - np.nansum(results, axis=0) / count, 0.0) / np.sqrt(count * (count - 1.0))
+    return float((deviations.mean(axis=1) ** 2).sum() ** 0.5)
+
+
+def _calibration(confidence: np.ndarray, right: np.ndarray) -> tuple[float, float]:
+    """The ECE, and the one that a calibrated model with these confidences would get."""
+    bins = reliability_bins(confidence, right > 0)
+    return float(bin_score(bins.count, bins.confidence, bins.correct)), float(noise_scores(confidence).mean())
+
+
+# ---- Guarantees ----
+# What becomes of a model's promises on corrupted images: they are made for clean ones, and fail on others.
+
+
+class GuaranteeCounts:
+    """
+    Counts, batch by batch, how many corrupted images each prediction set covers and how many answers are right.
+
+    Args:
+        guarantees ([`Guarantees`]): The promises, with their thresholds.
+    """
+
+    def __init__(self, guarantees: Guarantees) -> None:
+        self.guarantees = guarantees
+        self.sets = len(guarantees.prediction_sets)
+        self.thresholds = torch.tensor([p.threshold for p in guarantees.abstentions if p.threshold is not None])
+        # By corruption and severity: seen, covered by each set, answered at each threshold, and of these right.
+        columns = 1 + self.sets + 2 * len(self.thresholds)
+        self.sums = torch.zeros(len(CORRUPTIONS), len(SEVERITIES), columns, dtype=torch.float64)
+
+    def update(self, key: Key, logits: Tensor, labels: Tensor) -> None:
+        """Adds a batch of one cell; the logits are without temperature."""
+        if key == CLEAN:
+            return
+        logits = logits.float() / self.guarantees.temperature
+        covered = set_outcome(logits, labels, self.guarantees)[:, : self.sets]
+        confidence, prediction = logits.softmax(1).max(1)
+        answered = (confidence[:, None] >= self.thresholds.to(logits.device)).float()
+        right = (prediction == labels.to(logits.device)).float()[:, None]
+        columns = torch.cat([torch.ones_like(right), covered, answered, answered * right], dim=1)
+        self.sums[CORRUPTIONS.index(key[0]), SEVERITIES.index(key[1])] += columns.sum(0).cpu()
+
+    def totals(self, table: CorruptionTable, accelerator: Accelerator | None = None) -> Guarantees:
+        """
+        The guarantees with the outcome by severity, over the standard 15 corruptions (or all there are, if some of
+        them are missing).
+
+        Args:
+            table ([`CorruptionTable`]): That of the same pass over the images.
+            accelerator (`Accelerator`, *optional*): The processes.
+        """
+        sums = self.sums
+        if accelerator is not None and accelerator.num_processes > 1:
+            sums = accelerator.reduce(sums.to(accelerator.device), "sum").cpu()
+        names = STANDARD_15 if set(STANDARD_15) <= table.cells.keys() else tuple(table.cells)
+        sums = sums[[CORRUPTIONS.index(name) for name in names]].sum(0)
+        by_severity = {severity: row for severity, row in zip(SEVERITIES, sums.tolist(), strict=True) if row[0]}
+        views = len(names) if table.design == "crossed" else 1  # of each image, at each severity
+        sets = [
+            dataclasses.replace(
+                promise, severity_coverage={s: _share(row[place], row[0], views) for s, row in by_severity.items()}
+            )
+            for place, promise in enumerate(self.guarantees.prediction_sets, start=1)
+        ]
+        abstentions, place = [], 1 + self.sets
+        for promise in self.guarantees.abstentions:
+            if promise.threshold is not None:
+                counts = {s: (row[place + len(self.thresholds)], row[place]) for s, row in by_severity.items()}
+                accuracy = {s: _share(right, seen, views) for s, (right, seen) in counts.items() if seen}
+                promise, place = dataclasses.replace(promise, severity_accuracy=accuracy), place + 1
+            abstentions.append(promise)
+        return dataclasses.replace(self.guarantees, prediction_sets=tuple(sets), abstentions=tuple(abstentions))
+
+
+def _share(hits: float, seen: float, views: int) -> Share:
+    images = max(1, round(seen / views))
+    return share(hits / seen * images, images)
+
+
+# ---- Which images under which corruptions ----
+# Which images of a dataset the corruption benchmark sees, and under which corruptions.
+#
+# - Crossed: every image under every corruption. The results of one image under 19 corruptions are so alike that 500
+#   images with 9,500 results are worth hardly more than 500 independent results.
+# - Spread: every image under one corruption, at all severities. The corruptions have images of their own, so that the
+#   mean over corruptions has the variance `sum over c of variance[c] / n[c] / 19^2`; for the same number of forward
+#   passes there are 16 to 19 times as many images.
+
+
+Design = Literal["crossed", "spread"]
+DESIGNS: tuple[Design, ...] = ("crossed", "spread")
+SPREAD_FROM = 1900  # images: 100 for each of the 19 corruptions
+
+
+@dataclass(frozen=True)
+class CorruptionBenchmark:
+    """
+    Which corruptions of which images are measured.
+
+    Args:
+        params (`str`, *optional*, defaults to `"auto"`): Parameter set, see `corrupt`; `"auto"` goes by the size that
+            the network sees, and the table names the set that was taken.
+        seed (`int`, *optional*, defaults to 0): Seed of the corruptions, of the subset and of the spread design.
+        corruptions, severities (sequences, *optional*): What to measure, by default all 19 x 5.
+        samples (`int`, *optional*): At most this many images, a fixed random subset; all, if not given.
+        design (`str`, *optional*, defaults to `"auto"`):
+            - `"crossed"`: every image under every corruption, 96 forward passes per image.
+            - `"spread"`: every image under one corruption, drawn at random and balanced over the classes, 6 forward
+              passes per image. For the same passes it sees 16 times as many images, and its means are far more
+              certain, as images differ more than corruptions of one image do.
+            - `"auto"`: spread from 1,900 images on, crossed below, see [`default_design`].
+        when (`str`, *optional*, defaults to `"after_resize"`): Corrupt images as the network receives them, so that
+            severities mean the same for every dataset, and CIFAR-10-C is this at 32 pixels. With `"before_resize"`
+            the original image is corrupted and then resized, which weakens noise and fine blur where it is shrunk.
+        frost_textures (`str` or `Path`, *optional*): See `frost_source`.
+    """
+
+    params: Literal["auto", "cifar", "imagenet"] = "auto"
+    seed: int = 0
+    corruptions: Sequence[str] = CORRUPTIONS
+    severities: Sequence[int] = SEVERITIES
+    samples: int | None = None
+    design: Literal["auto", "crossed", "spread"] = "auto"
+    when: Literal["after_resize", "before_resize"] = "after_resize"
+    frost_textures: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.corruptions:
+            for severity in self.severities:
+                check_cell(name, severity, self.params)
+        check_seed(self.seed)
+        if self.samples is not None and self.samples < 1:
+            raise ValueError(f"samples={self.samples} must be at least 1, or None for all.")
+        for field, known in (("design", ("auto", *DESIGNS)), ("when", ("after_resize", "before_resize"))):
+            if getattr(self, field) not in known:
+                raise ValueError(f"{field}={getattr(self, field)!r} is none of {', '.join(map(repr, known))}.")
+
+    def cells(self, names: Sequence[str]) -> list[Key]:
+        return [(name, severity) for name in names for severity in self.severities]
+
+
+class Plan(NamedTuple):
+    """Which images are seen in which cells: `groups` of positions and their cells, or `None` for a stream."""
+
+    design: Design
+    keys: list[Key]
+    index: np.ndarray | None
+    groups: list[tuple[np.ndarray, list[Key]]] | None
+
+    def steps(self, batch_size: int, rank: int, world: int) -> int | None:
+        """The forward passes of one process, if they are known."""
+        if self.groups is None:
+            return None
+        return sum(-(-len(positions[rank::world]) // batch_size) * len(keys) for positions, keys in self.groups)
+
+
+def planned(benchmark: CorruptionBenchmark, images: ByteImages, clean_rows: Sequence[SampleRows] | None) -> Plan:
+    clean = [CLEAN] if clean_rows is None else []
+    keys = clean + benchmark.cells(benchmark.corruptions)
+    if images.is_stream:
+        if benchmark.samples is not None or benchmark.design == "spread":
+            asked = "design='spread'" if benchmark.samples is None else f"samples={benchmark.samples}"
+            raise ValueError(f"{asked} needs a dataset with a length: images of a stream cannot be drawn at random.")
+        return Plan("crossed", keys, None, None)
+    index = np.array(subset(len(images), benchmark.samples, benchmark.seed), np.int64)
+    if (default_design(len(index)) if benchmark.design == "auto" else benchmark.design) == "crossed":
+        return Plan("crossed", keys, index, [(index, keys)])
+    if len(index) < 2 * len(benchmark.corruptions):
+        raise ValueError(
+            f"design='spread' needs at least two images for each of the {len(benchmark.corruptions)} corruptions, but "
+            f"there are {len(index)} in all: use design='crossed'."
+        )
+    labels = images.labels() if clean_rows is None else clean_rows[0].label
+    assigned = spread_assignment(labels[index], len(benchmark.corruptions), benchmark.seed)
+    groups = [
+        (index[assigned == number], clean + benchmark.cells([name]))
+        for number, name in enumerate(benchmark.corruptions)
+    ]
+    return Plan("spread", keys, index, groups)
+
+
+def default_design(n: int) -> Design:
+    """`"spread"` if `n` images give each of the 19 corruptions 100 or more of its own, else `"crossed"`."""
+    return "spread" if n >= SPREAD_FROM else "crossed"
+
+
+def spread_assignment(labels: Sequence[int] | np.ndarray, corruptions: int, seed: int = 0) -> np.ndarray:
+    """
+    The number of the corruption, from 0, that each image is seen under in the spread design.
+
+    A random order of the images of each class is dealt out to a random order of the corruptions, and the next class
+    goes on where the last one stopped. So every image is equally likely to get each corruption, and the corruptions
+    have the same number of images, of each class and in all, give or take one.
+
+    Args:
+        labels (sequence of `int`): Class of each image.
+        corruptions (`int`): Number of corruptions.
+        seed (`int`, *optional*, defaults to 0): The same seed and labels give the same assignment.
+    """
+    labels = torch.as_tensor(np.asarray(labels, dtype=np.int64))
+    generator = torch.Generator().manual_seed(mix_seed(seed % 2**64, corruptions))
+    shuffled = torch.randperm(len(labels), generator=generator)
+    dealt = shuffled[labels[shuffled].argsort(stable=True)]
+    order = torch.randperm(corruptions, generator=generator)
+    assigned = torch.empty(len(labels), dtype=torch.int64)
+    assigned[dealt] = order[torch.arange(len(labels)) % corruptions]
+    return assigned.numpy()
+
+
+def subset(count: int, samples: int | None, seed: int) -> list[int]:
+    """The positions of a fixed random subset, in order; all of them if `samples` is `None` or larger."""
+    if samples is not None and samples < 1:
+        raise ValueError(f"samples={samples} must be at least 1, or None for all.")
+    if samples is None or samples >= count:
+        return list(range(count))
+    generator = torch.Generator().manual_seed(check_seed(seed))
+    return torch.randperm(count, generator=generator)[:samples].sort().values.tolist()
+
+
+# ---- One pass ----
 
 
 Forward = Callable[[Tensor], Tensor]

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ..objective.losses import logit_margin
 from ..pixels import PixelStats
 from ..randomness import mix_seed
-from ..report.margins import MarginAnalysis
+from ..report.report import MarginAnalysis
 
 
 @torch.no_grad()

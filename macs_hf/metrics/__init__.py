@@ -15,27 +15,28 @@ from typing import TYPE_CHECKING
 
 from ..lazy_imports import lazy_getattr
 from ..report.rows import SampleRows
-from .bootstrap import CalibrationEstimate, estimate_calibration_error
-from .brier import brier_score
-from .comparison import compare
-from .comparison_table import ComparisonTable
+from .comparison import ComparisonTable, compare
 from .corruption_accuracy import corruption_scores
-from .difference import Comparison, difference_of_runs, paired_difference
-from .ece import ReliabilityBins, calibration_error, expected_calibration_error, reliability_bins
-from .groups import confusion_matrix, group_measures
-from .measurement import measure, wilson
-from .nll import negative_log_likelihood
-from .risk_coverage import risk_coverage
-from .smooth import smooth_calibration_error
-from .summary import summarize
-from .unknowns import detection
+from .differences import Comparison, difference_of_runs, paired_difference
+from .ece import (
+    ReliabilityBins,
+    calibration_error,
+    expected_calibration_error,
+    reliability_bins,
+    smooth_calibration_error,
+)
+from .group_scores import confusion_matrix, group_measures
+from .intervals import CalibrationEstimate, estimate_calibration_error, measure, summarize, wilson
+from .ood_scores import detection
+from .scores import brier_score, negative_log_likelihood
+from .selective import risk_coverage
 
 
 # These need torch, which saved rows are compared without: loaded when used.
-_NEED_TORCH = {"CalibrationStream": ".stream", "sample_rows": "..report.logits"}
+_NEED_TORCH = {"CalibrationStream": ".stream", "sample_rows": "..report.rows"}
 
 if TYPE_CHECKING:
-    from ..report.logits import sample_rows
+    from ..report.rows import sample_rows
     from .stream import CalibrationStream
 
 NAMES = ("brier", "corruption_accuracy", "ece", "nll")

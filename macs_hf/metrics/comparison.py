@@ -1,4 +1,12 @@
-"""Paired comparison of two models, or of two recipes with several seeds each, from per-sample rows."""
+"""Paired comparison of two models, or of two recipes with several seeds each, from per-sample rows.
+
+Differences of means over images (accuracy, NLL, Brier score) have the interval of `differences.py`. ECE and AURC are
+no means: what each image adds to them is the estimate of the jackknife, leaving out one image at a time. The coverage
+at a risk, which jumps, takes the bootstrap.
+
+A plug-in ECE is too large on average, since noise adds to the gap of each bin; most where there is no gap, so a
+difference to a calibrated model looks too small. See [`noise_inflation`] for how much.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ..report.rows import SampleRows
-from .comparison_table import ComparisonTable
-from .difference import covariance, difference_of_runs, mean_scores, paired_difference
-from .ece import calibration_error
-from .inflation import noise_inflation
-from .jackknife import jackknife, score_without_each
-from .risk_coverage import RISKS, aurc_without_each, resampled_coverages
-from .score_options import check_bins, check_resamples
+from ..report.sections import METRICS
+from ..report.text import SPACE, in_notebook, table, words
+from .differences import Comparison, difference_of_runs, mean_scores, paired_difference
+from .ece import bin_index, bin_terms, calibration_error, check_bins, check_resamples, folded_mean
+from .selective import RISKS, aurc_without_each, resampled_coverages
 
 
 # Differences cannot be larger: the Brier score and the gap have a range of 2, NLL has no bound, the others are shares.
@@ -23,8 +29,8 @@ HIGHER_IS_BETTER = {"accuracy", *(f"coverage_at_{name}_risk" for name in RISKS)}
 
 
 class RunScores(NamedTuple):
-    """A metric of each run, the covariance of these over the draw of images, and how much too large each one is: at
-    least, about, and at most, `(runs, 3)`; nothing for metrics without a bias."""
+    """A metric of each run, the covariance of these over the draw of images, and by how much each one is too large, at
+    least and at most, `(runs, 2)`; nothing for metrics without a bias."""
 
     values: np.ndarray
     covariance: np.ndarray
@@ -44,14 +50,11 @@ def compare(
     """
     `a - b` in every metric, with intervals over test images and, if a side has several runs, over seeds as well.
 
-    The rows must be of the same samples in the same order. Either side may be several runs, such as seeds. See
-    `interval_width.py` for the interval. Metrics that are no means over images (ECE, AURC) take the jackknife over
-    images, and the coverage at a risk the bootstrap.
+    The rows must be of the same samples in the same order. Either side may be several runs, such as seeds.
 
-    The plug-in `ece` is inflated by noise, and more so for the better calibrated side, so a difference of two is too
-    small. Its interval is that of the true difference: shifted by what noise adds, and as much longer as that is
-    uncertain (`inflation.py`), so it need not lie around `a - b`; likewise that of `debiased_ece`. `nll` and `brier`
-    are not inflated, and judge calibration and accuracy together.
+    The interval of `ece` is that of the true difference: shifted by what noise adds to either side, and as much longer
+    as that is uncertain, so it need not lie around `a - b`; likewise that of `debiased_ece`. `nll` and `brier` are not
+    inflated, and judge calibration and accuracy together.
 
     Args:
         a, b ([`SampleRows`] or sequence of them):
@@ -142,7 +145,7 @@ def _scores(runs: list[SampleRows], n_bins: int, n_resamples: int, seed: int) ->
     # each got right and the other wrong (Agresti and Min 2005). Between several runs it would cancel as interaction.
     if len(runs) == 2 and (correct[0] != correct[1]).any():
         found["accuracy"].covariance.flat[::3] += 0.5 / correct.shape[1] ** 2
-    plain = _jackknifed([score_without_each(c, y, n_bins) for c, y in zip(confidence, correct, strict=True)])
+    plain = _jackknifed([_ece_without_each(c, y, n_bins) for c, y in zip(confidence, correct, strict=True)])
     bias = np.stack([noise_inflation(c, y, n_bins) for c, y in zip(confidence, correct, strict=True)])
     found["ece"] = plain._replace(bias=bias)
     found["brier"] = RunScores(*mean_scores(brier))
@@ -159,10 +162,58 @@ def _scores(runs: list[SampleRows], n_bins: int, n_resamples: int, seed: int) ->
 
 
 def _jackknifed(scores: list[tuple[float, np.ndarray]]) -> RunScores:
-    """From the score of each run and the scores without each image."""
-    values = np.array([value for value, _ in scores])
-    influence = np.stack([jackknife(without) for _, without in scores])
-    return RunScores(values, covariance(influence))
+    """From the score of each run and the scores without each image in turn, shape `(n,)`."""
+    without = np.stack([less for _, less in scores])
+    n = without.shape[1]
+    influence = (without.mean(axis=1, keepdims=True) - without) * np.sqrt((n - 1) / n)
+    return RunScores(np.array([value for value, _ in scores]), influence @ influence.T)
+
+
+def _ece_without_each(confidence: np.ndarray, correct: np.ndarray, n_bins: int) -> tuple[float, np.ndarray]:
+    n, index = len(confidence), bin_index(confidence, n_bins)
+    sums = [np.bincount(index, weights=w, minlength=n_bins) for w in (None, confidence, correct)]
+    totals = sums[0] * bin_terms(*sums)
+    less = [column[index] - own for column, own in zip(sums, (1.0, confidence, correct), strict=True)]
+    without = totals.sum() - totals[index] + less[0] * bin_terms(*less)
+    return float(totals.sum() / n), without / (n - 1)
+
+
+def noise_inflation(confidence: np.ndarray, correct: np.ndarray, n_bins: int = 15) -> np.ndarray:
+    """
+    By how much the calibration error of these bins exceeds the true one on average: at least and at most, `(2,)`.
+
+    With d[b] the sum over the images of bin b of (confidence - hit) / n, the error is the sum of |d[b]|, and noise
+    makes each |d[b]| too large by what the mean of a folded normal exceeds its true size. The measured sizes hold
+    noise themselves; shrunk as James and Stein do, by
+
+        t^2 = (sum of d^2 - sum of their variances) / (sum of d^2),    within [0, 1],
+
+    they have on average the size of the true ones. A calibrated model has t = 0, and noise is all it shows. The two
+    ends are what t^2 gives one standard error above and below its estimate.
+
+    ```python
+    >>> rng = np.random.default_rng(0)
+    >>> confidence = rng.uniform(0.5, 1, 1000)
+    >>> noise_inflation(confidence, rng.random(1000) < confidence).round(3).tolist()  # calibrated
+    [0.015, 0.028]
+    >>> noise_inflation(confidence, rng.random(1000) < confidence - 0.3).round(3).tolist()  # not at all
+    [0.0, 0.0]
+
+    ```
+    """
+    n, index = len(confidence), bin_index(confidence, n_bins)
+    error = confidence - correct
+    gap = np.bincount(index, weights=error, minlength=n_bins) / n
+    # An image is in one bin only, so products of two bins are those of the means.
+    covariance = np.diag(np.bincount(index, weights=error**2, minlength=n_bins) / n) - np.outer(gap, gap)
+    covariance /= max(n - 1, 1)
+    size = gap @ gap
+    if size == 0:
+        return np.zeros(2)
+    excess = size - covariance.trace()
+    deviation = np.sqrt(2 * (covariance**2).sum() + 4 * max(excess, 0) / size * gap @ covariance @ gap)
+    shrunk = np.sqrt(np.clip((excess + np.array([1, -1]) * deviation) / size, 0, 1))[:, None] * np.abs(gap)
+    return (folded_mean(shrunk, np.sqrt(covariance.diagonal().clip(0))) - shrunk).sum(axis=1)
 
 
 def _bias_of_difference(scores: RunScores, split: int) -> tuple[float, float]:
@@ -170,15 +221,48 @@ def _bias_of_difference(scores: RunScores, split: int) -> tuple[float, float]:
     if scores.bias is None:
         return 0.0, 0.0
     a, b = scores.bias[:split].mean(axis=0), scores.bias[split:].mean(axis=0)
-    within_a, within_b, between = (
-        scores.covariance[rows, columns].mean()
-        for rows, columns in (
-            (slice(split), slice(split)),
-            (slice(split, None), slice(split, None)),
-            (slice(split), slice(split, None)),
-        )
-    )
-    # What is uncertain because of the images is so for both sides where they err on the same ones, and cancels.
-    own = np.sqrt(1 - np.clip(between / max(np.sqrt(within_a * within_b), 1e-300), 0, 1))
-    about = a[1] - b[1]
-    return float(about - own * (about - (a[0] - b[2]))), float(about + own * (a[2] - b[0] - about))
+    return float(a[0] - b[1]), float(a[1] - b[0])
+
+
+# ---- A table of comparisons ----
+# Comparisons by metric, as a table that a notebook shows.
+
+
+ARROWS = {"higher": "↑", "lower": "↓", "near 0": "→ 0"}
+VERDICTS = {"better": "a is better", "worse": "b is better", "undecided": "may be chance", "equal": "equal"}
+
+
+class ComparisonTable(dict[str, Comparison]):
+    """A [`Comparison`] for each metric."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                title_of(metric),
+                shown_value(metric, found.a),
+                shown_value(metric, found.b),
+                "{} <small>{} to {}</small>".format(*shown_difference(metric, found)),
+                VERDICTS[found.verdict],
+            ]
+            for metric, found in self.items()
+        ]
+        covers = next(iter(self.values())).covers if self else "images"
+        hint = f"<p>Small: 95{SPACE}% intervals of the difference, over test {covers}.</p>"
+        return in_notebook(hint + table(["", "a", "b", "a - b", ""], rows))
+
+
+def title_of(metric: str) -> str:
+    """What a page calls a metric, with an arrow to its better values."""
+    return f"{METRICS[metric].title} {ARROWS[METRICS[metric].better]}"
+
+
+def shown_value(metric: str, value: float) -> str:
+    scale, unit, digits = METRICS[metric].style
+    return words(f"{scale * value:.{digits}f}{unit}")
+
+
+def shown_difference(metric: str, found: Comparison) -> tuple[str, str, str]:
+    """The difference and the ends of its interval."""
+    scale, _, digits = METRICS[metric].style
+    difference, low, high = (f"{scale * v:+.{digits}f}" for v in (found.difference, found.low, found.high))
+    return difference, low, high

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..report.corruption_names import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
-from .inputs import as_array
+from ..report.rows import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
+from .scores import as_array
 
 
 def corruption_scores(

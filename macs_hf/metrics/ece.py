@@ -1,24 +1,75 @@
-"""Expected calibration error in its usual variants.
-
-With bins B of confidences, accuracy acc(B), mean confidence conf(B) and n samples:
-
-    ECE = sum over B of |B| / n * |acc(B) - conf(B)|
-
-Bins are right-closed, `(a, b]`; a confidence of 0 falls into the first and one of 1 into the last.
-"""
+"""Expected calibration error in its usual variants: binned, by class or smooth, in any norm, debiased or not."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from scipy.special import erf, softmax
 
-from .classwise import classwise_sums
-from .inputs import check_confidences, checked_chunks, warn_of_probabilities
-from .score_options import Binning, Norm, ScoreOptions, Variant, check_bins
-from .smooth import smooth_calibration_error
+from .scores import check_confidences, checked_chunks, probability_chunks, warn_of_probabilities
+
+
+# ---- Options ----
+# What a calibration error is: its bins, their kind, the norm of the gaps, and whether noise is subtracted.
+
+
+Binning = Literal["equal_width", "equal_mass"]
+Norm = Literal["l1", "l2", "max"]
+Variant = Literal["equal_width", "equal_mass", "classwise", "smooth"]
+
+MAX_BINS = 10_000  # far beyond any use; the tables of bins of a resample would fill the memory
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """The options of [`expected_calibration_error`], checked; see there for what they mean."""
+
+    n_bins: int = 15
+    variant: Variant = "equal_width"
+    norm: Norm = "l1"
+    debiased: bool = False
+
+    def __post_init__(self) -> None:
+        check_bins(self.n_bins)
+        if self.variant not in get_args(Variant):
+            raise ValueError(f"variant must be one of {', '.join(get_args(Variant))}, got {self.variant!r}")
+        if self.norm not in get_args(Norm):
+            raise ValueError(f"norm must be one of {', '.join(get_args(Norm))}, got {self.norm!r}")
+        if self.debiased and self.norm == "max":
+            raise ValueError("debiased=True is defined for norm='l1' and norm='l2' only")
+        if self.variant == "smooth" and (self.norm != "l1" or self.debiased):
+            raise ValueError("variant='smooth' has neither norm nor debiased: leave them at their defaults")
+
+
+def check_bins(n_bins: int) -> None:
+    if not isinstance(n_bins, Integral) or isinstance(n_bins, bool) or n_bins < 1:
+        raise ValueError(f"n_bins must be a positive whole number, got {n_bins!r}")
+    if n_bins > MAX_BINS:
+        raise ValueError(f"n_bins must be at most {MAX_BINS}, got {n_bins}; 15 is usual")
+
+
+def check_resamples(n_resamples: int) -> None:
+    if not isinstance(n_resamples, Integral) or n_resamples < 1:
+        raise ValueError(f"n_resamples must be positive, got {n_resamples!r}")
+
+
+def check_level(level: float) -> None:
+    if not isinstance(level, Real) or not 0 < level < 1:
+        raise ValueError(f"level must be between 0 and 1, such as 0.95, got {level!r}")
+
+
+# ---- Binned calibration errors ----
+# Expected calibration error in its usual variants.
+#
+# With bins B of confidences, accuracy acc(B), mean confidence conf(B) and n samples:
+#
+#     ECE = sum over B of |B| / n * |acc(B) - conf(B)|
+#
+# Bins are right-closed, `(a, b]`; a confidence of 0 falls into the first and one of 1 into the last.
 
 
 class ReliabilityBins(NamedTuple):
@@ -190,3 +241,144 @@ def folded_mean(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     deviation = np.maximum(deviation, 1e-150)
     folded = deviation * math.sqrt(2 / math.pi) * np.exp(-((mean / deviation) ** 2) / 2)
     return folded + mean * erf(mean / (deviation * math.sqrt(2)))
+
+
+# ---- Class by class ----
+# Sums per class and bin for the class-wise calibration error: each class's probability against "the label is k".
+
+
+def classwise_sums(
+    predictions: Any, references: Any, probabilities: bool = False, n_bins: int = 15, groups: np.ndarray | None = None
+) -> np.ndarray:
+    """
+    Counts, sums of probabilities and numbers of labels, stacked: `(3, classes, n_bins)`, chunk by chunk.
+
+    With `groups` (the group of each sample, from 0), separately for each group: `(3, n_groups, classes, n_bins)`.
+    """
+    edges = np.linspace(0, 1, n_bins + 1)[1:-1]
+    sums, start = None, 0
+    for probs, labels in probability_chunks(predictions, references, probabilities):
+        rows, classes = probs.shape
+        if sums is None:
+            n_groups = 1 if groups is None else int(groups.max()) + 1
+            sums = np.zeros((3, n_groups * classes * n_bins))
+        group = np.zeros(rows, dtype=np.int64) if groups is None else groups[start : start + rows]
+        cell = (group[:, None] * classes + np.arange(classes)) * n_bins + np.searchsorted(edges, probs, side="left")
+        np.add.at(sums[0], cell, 1.0)
+        np.add.at(sums[1], cell, probs)
+        np.add.at(sums[2], cell[np.arange(rows), labels], 1.0)
+        start += rows
+    shape = (3, classes, n_bins) if groups is None else (3, n_groups, classes, n_bins)
+    return sums.reshape(shape)
+
+
+def simulated_label_counts(
+    predictions: Any, references: Any, probabilities: bool, n_bins: int, n_simulations: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Labels per class and bin, `(n_simulations, classes, n_bins)`, if they were drawn from the probabilities."""
+    edges = np.linspace(0, 1, n_bins + 1)[1:-1]
+    counts = None
+    for probs, _ in probability_chunks(predictions, references, probabilities):
+        rows, classes = probs.shape
+        if counts is None:
+            counts = np.zeros(n_simulations * classes * n_bins)
+        # One sorted list for all rows, row i in (i, i + 1]: a single search draws a label for every row.
+        steps = np.cumsum(probs, axis=1)
+        steps = (steps / steps[:, -1:] + np.arange(rows)[:, None]).reshape(-1)
+        index = np.searchsorted(edges, probs, side="left").reshape(-1)
+        first = np.arange(rows) * classes
+        for i in range(n_simulations):
+            drawn = np.searchsorted(steps, np.arange(rows) + rng.random(rows), side="right")
+            drawn = np.clip(drawn, first, first + classes - 1)
+            np.add.at(counts, (i * classes + drawn - first) * n_bins + index[drawn], 1.0)
+    return counts.reshape(n_simulations, classes, n_bins)
+
+
+# ---- Smooth calibration error ----
+# Smooth calibration error (Blasiok and Nakkiran 2023, https://huggingface.co/papers/2309.12236), without a grid.
+#
+# With confidences f, residuals y - f and the Gaussian kernel K_s reflected at 0 and 1:
+#
+#     smECE_s = integral over [0, 1] of |mean of (y - f) K_s(f, t)| dt,     smECE = the s with smECE_s = s
+#
+# On [0, 1] the reflected kernel is the cosine series 1 + 2 sum of exp(-(pi k s)^2 / 2) cos(pi k f) cos(pi k t), so
+# confidences are never rounded to a grid, and mass at exactly 0 or 1 is reflected like any other.
+
+
+SMALLEST_BANDWIDTH = 2.0**-10  # scores below this (0.1 %) are given at this bandwidth
+
+
+def smooth_calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
+    """
+    Smooth calibration error of per-sample confidences and correctness, shape `(n,)` each; in [0, 1], 0 is perfect.
+
+    ```python
+    >>> round(smooth_calibration_error(np.ones(10), np.arange(10) < 9), 6)
+    0.1
+
+    ```
+    """
+    check_confidences(confidence, correct)
+    confidence = np.asarray(confidence, dtype=np.float64)
+    residual = (np.asarray(correct, dtype=np.float64) - confidence) / len(confidence)
+    bandwidth = 1.0
+    while True:  # halve until the score exceeds the bandwidth: the fixed point is then between it and its double
+        series = cosine_sums(confidence, residual, modes(bandwidth))[None]
+        if bandwidth <= SMALLEST_BANDWIDTH or integral(series, np.array([bandwidth]))[0] >= bandwidth:
+            return float(fixed_point(series, bandwidth, min(1.0, 2 * bandwidth))[0])
+        bandwidth /= 2
+
+
+def modes(bandwidth: float) -> int:
+    """How many cosines have weights above the rounding error of float64."""
+    return math.ceil(8.6 / (math.pi * bandwidth)) + 1
+
+
+def cosine_sums(confidence: np.ndarray, residual: np.ndarray, n_modes: int) -> np.ndarray:
+    """
+    Sum of `residual * cos(pi k confidence)` for k below `n_modes`, to rounding error.
+
+    Confidences are split into the nearest of many nodes and a remainder; cosines at the nodes come from an FFT, the
+    remainder from nine terms of the Taylor series: O(n + modes log modes) instead of O(n modes).
+    """
+    nodes = 16 << (n_modes - 1).bit_length()
+    node = np.rint(confidence * nodes).astype(np.int64)
+    remainder = confidence * nodes - node  # at most 1/2, so the angle pi k remainder / nodes is below 0.1
+    factor = 1j * np.pi * np.arange(n_modes) / nodes
+    sums, moment = np.zeros(n_modes, dtype=np.complex128), residual
+    for order in range(9):
+        at_nodes = np.bincount(node, weights=moment, minlength=2 * nodes)
+        sums += factor**order / math.factorial(order) * np.fft.rfft(at_nodes)[:n_modes].conj()
+        moment = moment * remainder
+    return sums.real
+
+
+def fixed_point(series: np.ndarray, low: float, high: float, tolerance: float = 1e-9) -> np.ndarray:
+    """The bandwidth equal to its own score in `[low, high]` for each row of cosine sums `(m, modes)`, by bisection.
+
+    The score falls as the bandwidth grows. A row whose score at `low` is below `low` gets that score.
+    """
+    lower, upper = np.full(len(series), low), np.full(len(series), high)
+    at_lowest = integral(series, lower)
+    for _ in range(math.ceil(math.log2(max(high - low, tolerance) / tolerance))):
+        middle = (lower + upper) / 2
+        above = integral(series, middle) >= middle
+        lower, upper = np.where(above, middle, lower), np.where(above, upper, middle)
+    return np.where(at_lowest < low, at_lowest, (lower + upper) / 2)
+
+
+def integral(series: np.ndarray, bandwidth: np.ndarray) -> np.ndarray:
+    """Integral of the absolute smoothed residual, `(m,)`, for cosine sums `(m, modes)` and bandwidths `(m,)`."""
+    k = np.arange(series.shape[1])
+    weights = np.exp(-((np.pi * k * bandwidth[:, None]) ** 2) / 2) * np.where(k == 0, 1.0, 2.0) * series
+    cells = 1 << (4 * series.shape[1] - 1).bit_length()
+    # Values of the series and of its antiderivative at the ends of the cells, one inverse FFT each.
+    spectrum = weights * np.where(k == 0, 2 * cells, cells)
+    value = np.fft.irfft(spectrum, 2 * cells, axis=1)[:, : cells + 1]
+    spectrum = -1j * cells * weights / (np.pi * np.maximum(k, 1)) * (k > 0)
+    antiderivative = np.fft.irfft(spectrum, 2 * cells, axis=1)[:, : cells + 1]
+    antiderivative += weights[:, :1] * np.linspace(0, 1, cells + 1)
+    left, right = value[:, :-1], value[:, 1:]
+    # A cell without a change of sign is integrated exactly, one with it as the two triangles of a straight line.
+    triangles = (left**2 + right**2) / np.maximum(2 * cells * (np.abs(left) + np.abs(right)), 1e-300)
+    return np.where(left * right < 0, triangles, np.abs(np.diff(antiderivative, axis=1))).sum(axis=1)

@@ -14,7 +14,7 @@ import evaluate
 import numpy as np
 import pyarrow as pa
 
-from .inputs import CHUNK, as_array
+from .scores import CHUNK, as_array
 
 
 class LogitsMetric(evaluate.Metric):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..report.logits import argmax, class_ids
-from .ece import ReliabilityBins, bin_index, bin_score
-from .score_options import Norm, check_bins
+from ..report.rows import argmax, class_ids
+from .ece import Norm, ReliabilityBins, bin_index, bin_score, check_bins
 
 
 CHUNK = 2**19  # logits at a time, so that memory does not depend on the size of a batch

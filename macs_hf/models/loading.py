@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import timm
+import torch
+from PIL import Image
 from safetensors import SafetensorError
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoImageProcessor,
@@ -17,17 +20,17 @@ from transformers import (
     ResNetConfig,
     ResNetForImageClassification,
     TimmWrapperConfig,
+    TimmWrapperForImageClassification,
     TimmWrapperImageProcessor,
     ViTImageProcessor,
 )
 from transformers.utils import logging
 
-from ..hub.connection import hub_needed, is_local
-from ..pixels import preparation
-from ..report.config_fields import TEMPERATURE_FIELD, forget_calibration
-from .checks import check_image_size, check_processor, check_runs
-from .processor_size import resized_processor
-from .timm_size import changes_for_size
+from ..exceptions import ArgumentError
+from ..hub import hub_needed, is_local
+from ..pixels import PixelStats, preparation
+from ..report.report import TEMPERATURE_FIELD, forget_calibration
+from .timm_layout import changes_for_size, timm_pretrained_cfg
 
 
 logger = logging.get_logger(__name__)
@@ -111,7 +114,7 @@ def load_pretrained(
     check_image_size(image_size)
     _check_revision(name, revision)
     if name in FROM_SCRATCH and not is_local(name):
-        raise ValueError(f"model={name!r} has random weights, so there is nothing to measure. Train it first.")
+        raise ArgumentError("model", "has random weights, so there is nothing to measure. Train it first.", name)
     model, processor, info = _load(name, revision, image_size, ignore_mismatched_sizes=True)
     absent = set(info["missing_keys"]) & {key for key, _ in model.named_parameters()}
     if absent:
@@ -129,7 +132,7 @@ def _load(
     name: str, revision: str | None, image_size: int | None, **kwargs: Any
 ) -> tuple[PreTrainedModel, Any, dict[str, Any]]:
     if not name.strip():
-        raise ValueError(f"model={name!r} is empty: give a backbone, a timm name, a Hub id or a folder.")
+        raise ArgumentError("model", "is empty: give a backbone, a timm name, a Hub id or a folder.", name)
     path = model_id(name)
     if is_local(path) and not Path(path, "config.json").is_file():
         raise FileNotFoundError(f"{path!r} is not the folder of a saved model: it has no config.json.")
@@ -196,7 +199,7 @@ def _from_pretrained(
 
 def _check_revision(name: str, revision: str | None) -> None:
     if revision is not None and (name in FROM_SCRATCH or is_local(name)):
-        raise ValueError(f"Model {name!r} is not on the Hub, so it has no branches: leave revision={revision!r} out.")
+        raise ArgumentError("revision", f"does not exist: model {name!r} is not on the Hub. Leave it out.", revision)
 
 
 def _warn_of_size(
@@ -249,3 +252,111 @@ def _from_scratch(name: str, naming: dict[str, dict], image_size: int) -> tuple[
     # Groups as wide as its layers: blocks of ordinary convolutions.
     config = RegNetConfig(**shape, layer_type="x", groups_width=64, downsample_in_first_stage=False, **naming)
     return RegNetForImageClassification(config), processor
+
+
+# ---- Processors ----
+# An image processor of transformers at another size.
+
+
+def resized_processor(processor: Any, image_size: int) -> Any:
+    """
+    A processor that resizes the shorter side to `image_size` pixels and crops nothing more than a square of it.
+
+    Args:
+        processor ([`~transformers.BaseImageProcessor`]): Not modified.
+        image_size (`int`): Height and width of the input, in pixels.
+
+    Raises:
+        `ValueError`: If the processor still gives another size.
+    """
+    if isinstance(processor, TimmWrapperImageProcessor):
+        size = (processor.data_config["input_size"][0], image_size, image_size)
+        changes = {"input_size": size, "crop_pct": 1.0}
+        return TimmWrapperImageProcessor(processor.data_config | changes, processor.architecture)
+    settings = processor.to_dict()
+    changes: dict[str, Any] = {"size": {name: image_size for name in settings["size"] if name != "longest_edge"}}
+    if settings.get("crop_size"):
+        changes["crop_size"] = {"height": image_size, "width": image_size}
+    if settings.get("crop_pct"):
+        changes["crop_pct"] = 1.0
+    resized = type(processor).from_dict(settings | changes)
+    if (size := preparation(resized).size) != (image_size, image_size):
+        raise ValueError(
+            f"image_size={image_size}: {type(processor).__name__} with size {changes['size']} gives images of "
+            f"{size or 'varying'} pixels. Leave image_size out."
+        )
+    return resized
+
+
+# ---- Checks ----
+# What a model and its processor are tried on before any data is read.
+
+
+def check_image_size(image_size: int | None) -> None:
+    if image_size is not None and image_size < 1:
+        raise ArgumentError("image_size", "must be a positive number of pixels.", image_size)
+
+
+def check_processor(processor: Any, path: str) -> None:
+    """Refuse a processor with numbers that no image can be prepared with."""
+    try:
+        processor([Image.new("RGB", (8, 8))], return_tensors="pt")
+    except Exception as error:
+        raise ValueError(
+            f"The image processor of model {path!r} fails on a plain RGB image: {' '.join(str(error).split())}. "
+            "Correct its preprocessor_config.json, or choose another image_size or model."
+        ) from error
+
+
+@torch.no_grad()
+def check_runs(model: PreTrainedModel, name: str, image_size: int) -> None:
+    """Before anything is trained: strides may leave nothing of a small image, and patches may not divide it."""
+    try:
+        model(pixel_values=torch.zeros(1, 3, image_size, image_size))
+    except Exception as error:
+        raise ValueError(
+            f"{name!r} does not run on images of image_size={image_size} ({error}). Choose a larger one, a multiple "
+            "of its patch size, or leave image_size out."
+        ) from error
+
+
+def processor_of(model: nn.Module, processor: Any) -> Any:
+    """The processor that is saved with the model; the config of a timm model describes one."""
+    model = getattr(model, "module", model)  # in several processes, the model is wrapped
+    if processor is None and isinstance(model, TimmWrapperForImageClassification):
+        return TimmWrapperImageProcessor(timm_pretrained_cfg(model), model.config.architecture)
+    return processor
+
+
+def found_pixel_stats(model: nn.Module, processor: Any) -> PixelStats | None:
+    """
+    How images were normalised, as far as can be known without the network: from the processor that a trainer was
+    given, the config of a timm model, or the processor that lies beside the model's weights on this machine.
+    """
+    processor = processor_of(model, processor)
+    config = getattr(model, "config", None)
+    name = getattr(config, "_name_or_path", None)
+    if processor is None and name:
+        try:
+            processor = AutoImageProcessor.from_pretrained(
+                name,
+                revision=getattr(config, "_commit_hash", None) if not Path(name).is_dir() else None,
+                local_files_only=True,
+                trust_remote_code=False,
+            )
+        except Exception:  # none is there, or it cannot be read: whatever the reason, nothing is known
+            return None
+    return PixelStats.from_processor(processor)
+
+
+def check_single_label(model: nn.Module) -> None:
+    """Refuse a model that does not choose one of several classes for each image."""
+    config = getattr(model, "config", None)
+    problem_type, num_labels = (getattr(config, name, None) for name in ("problem_type", "num_labels"))
+    if problem_type not in (None, "single_label_classification"):
+        raise ValueError(
+            f"problem_type={problem_type!r}: a model with one class per image is needed, so that a label has a "
+            "margin. Use one with problem_type='single_label_classification'."
+        )
+    if num_labels is not None and num_labels < 2:
+        raise ValueError(f"num_labels={num_labels}: a classifier needs at least two classes to choose between.")

@@ -5,7 +5,7 @@ computed in float32 at least.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..report.checks import check_labels
+from ..exceptions import check_labels
 from .objective import Objective
 
 
@@ -74,11 +74,15 @@ def focal_loss(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
     """Mean of -(1 - p)^gamma log p, p the probability of the label ([Lin et al.](https://huggingface.co/papers/1708.02002))."""
     if not 0 <= gamma < math.inf:
         raise ValueError(f"gamma={gamma} must be a finite number >= 0; 0 is plain cross-entropy.")
+    return _focal_losses(logits, labels, gamma).mean()
+
+
+def _focal_losses(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
     labels = checked_labels(labels, logits.shape[-1])
     log_p = F.log_softmax(_full_precision(logits), dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
     # 1 - p without cancellation; kept off zero, where the power has no finite slope for gamma < 1.
     miss = (-torch.expm1(log_p)).clamp_min(torch.finfo(log_p.dtype).tiny)
-    return -(miss**gamma * log_p).mean()
+    return -(miss**gamma * log_p)
 
 
 def mbls_penalty(logits: Tensor, margin: float = 10.0) -> Tensor:
@@ -107,6 +111,7 @@ def macs_loss(
     objective: Objective | None = None,
     perturbed_rows: Tensor | None = None,
     augmix_logits: Sequence[Tensor] = (),
+    cross_entropy: Callable[[Tensor, Tensor], Tensor] | None = None,
     **weights: float,
 ) -> MaCSLoss:
     """
@@ -119,6 +124,8 @@ def macs_loss(
         objective ([`Objective`], *optional*): The weights; the paper's if not given.
         perturbed_rows (`Tensor`, *optional*): Which rows of `logits` they belong to; all, if not given.
         augmix_logits (sequence of `Tensor`, *optional*): Of the AugMix views; needed if `lambda_jsd > 0`.
+        cross_entropy (`Callable`, *optional*): A function of logits and labels that takes the place of the
+            cross-entropy term: the mean over the samples of a loss of your own.
         weights (`float`, *optional*): Fields of [`Objective`] to change, such as `lambda_margin=0.2`.
 
     ```python
@@ -137,12 +144,20 @@ def macs_loss(
             f"Labels of shape {tuple(labels.shape)} are soft, and the margin and focal terms need one class per "
             "image. Set lambda_margin=0 and focal_gamma=0, or pass class indices."
         )
-    cross_entropy = _classification_loss(logits, labels, objective)
+    class_weights = _class_weights(objective, logits)
+    own_loss, cross_entropy = cross_entropy, None
+
+    def classification_loss(logits: Tensor, labels: Tensor) -> Tensor:
+        if own_loss is not None:
+            return own_loss(_full_precision(logits), labels)
+        return _classification_loss(logits, labels, objective, class_weights)
+
+    cross_entropy = classification_loss(logits, labels)
     hinge = consistency = divergence = cap = gap = None
     if objective.uses_second_view:
         clean, clean_labels = _rows_of_second_view(logits, labels, perturbed_logits, perturbed_rows)
         if objective.two_view_cross_entropy:
-            perturbed = _classification_loss(perturbed_logits, clean_labels, objective)
+            perturbed = classification_loss(perturbed_logits, clean_labels)
             share = objective.perturbed_share
             cross_entropy = (1 - share) * cross_entropy + share * perturbed
     loss = cross_entropy
@@ -150,7 +165,8 @@ def macs_loss(
         gaps = logit_margin(logits if objective.lambda_margin > 0 else logits.detach(), labels)
         gap = gaps.detach().mean()
         if objective.lambda_margin > 0:
-            hinge = F.relu(objective.margin - gaps).square().mean()
+            hinges = F.relu(objective.margin - gaps).square()
+            hinge = (hinges if class_weights is None else hinges * class_weights[labels]).mean()
             loss = loss + objective.lambda_margin * hinge
     if objective.lambda_consistency > 0:
         consistency = consistency_loss(clean, perturbed_logits)
@@ -215,11 +231,35 @@ def _check_views(views: Sequence[Tensor]) -> None:
         raise ValueError(f"Views must be logits of one shape (batch, classes), got {shapes[:3]}.")
 
 
-def _classification_loss(logits: Tensor, labels: Tensor, objective: Objective) -> Tensor:
+def _classification_loss(logits: Tensor, labels: Tensor, objective: Objective, class_weights: Tensor | None) -> Tensor:
     logits = _full_precision(logits)
+    if class_weights is None:
+        if objective.focal_gamma > 0:
+            return focal_loss(logits, labels, objective.focal_gamma)
+        return F.cross_entropy(logits, labels, label_smoothing=objective.label_smoothing_factor)
+    # The mean of weight times loss. torch's `weight` divides by the weights in the batch instead, so that batches of
+    # 8 would not give what 4 batches of 2 give together.
     if objective.focal_gamma > 0:
-        return focal_loss(logits, labels, objective.focal_gamma)
-    return F.cross_entropy(logits, labels, label_smoothing=objective.label_smoothing_factor)
+        losses = _focal_losses(logits, labels, objective.focal_gamma)
+    else:
+        losses = F.cross_entropy(logits, labels, label_smoothing=objective.label_smoothing_factor, reduction="none")
+    weights = class_weights[labels] if labels.ndim == 1 else labels.to(class_weights.dtype) @ class_weights
+    return (weights * losses).mean()
+
+
+def _class_weights(objective: Objective, logits: Tensor) -> Tensor | None:
+    """One weight per class, on the device of the logits."""
+    weights = objective.class_weights
+    if weights is None:
+        return None
+    if weights == "balanced":
+        raise ValueError(
+            "class_weights='balanced' needs the number of training images of each class, which MaCSTrainer counts. "
+            "Elsewhere pass the weights, such as [images / (classes * count) for count in counts]."
+        )
+    if len(weights) != logits.shape[-1]:
+        raise ValueError(f"class_weights has {len(weights)} weights, but there are {logits.shape[-1]} classes.")
+    return torch.tensor(weights, dtype=torch.float32).to(logits.device, non_blocking=True)
 
 
 def _rows_of_second_view(

@@ -5,6 +5,8 @@ Noise and blur act wherever the images live (normalised inputs or pixels); [`per
 """
 
 import math
+from collections.abc import Callable
+from typing import NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +14,9 @@ from torch import Tensor
 
 from ..pixels import PixelStats
 from .objective import Objective
+
+
+OwnPerturbation = Callable[[Tensor, torch.Generator], Tensor]  # pixels in [0, 1] and a generator in, pixels out
 
 
 def gaussian_noise(images: Tensor, std: float, generator: torch.Generator | None = None) -> Tensor:
@@ -67,26 +72,70 @@ def rotate_translate(images: Tensor, degrees: Tensor, shift: Tensor) -> Tensor:
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
 
 
+def name_of(function: OwnPerturbation) -> str:
+    """The qualified name of a perturbation: what cards and the record of a run call it."""
+    named = function if hasattr(function, "__qualname__") else type(function)  # an object that can be called
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def check_perturbation(function: OwnPerturbation, pixels: Tensor, seed: int = 0) -> None:
+    """
+    Refuse a perturbation of the user's own that does not give valid pixels, or draws from elsewhere than its
+    generator, so that a run could not be repeated or resumed. Calls it twice, on `pixels` in [0, 1].
+    """
+
+    def refuse(problem: str) -> NoReturn:
+        raise ValueError(f"perturbation={name_of(function)} {problem}")
+
+    once, again = (function(pixels.clone(), torch.Generator(pixels.device).manual_seed(seed)) for _ in range(2))
+    for view in (once, again):
+        if not isinstance(view, Tensor):
+            refuse(f"must return a tensor of pixels, got {type(view).__name__}.")
+        for what in ("shape", "dtype", "device"):
+            if getattr(view, what) != getattr(pixels, what):
+                refuse(f"must keep the {what} {getattr(pixels, what)}, got {getattr(view, what)}.")
+        if not view.isfinite().all():
+            refuse("returned NaN or infinite values.")
+        if view.min() < 0 or view.max() > 1:
+            low, high = view.min().item(), view.max().item()
+            refuse(f"must return pixels in [0, 1], got values from {low:.3g} to {high:.3g}: add .clamp(0, 1).")
+    if not torch.equal(once, again):
+        refuse(
+            "gave two results with generators of one seed: draw all random numbers from the generator it is given, as "
+            "in torch.rand(size, generator=generator, device=pixels.device)."
+        )
+
+
 def perturb(
     images: Tensor,
     objective: Objective,
     pixel_stats: PixelStats | None = None,
     generator: torch.Generator | None = None,
+    function: OwnPerturbation | None = None,
 ) -> Tensor:
     """
     The perturbed view of normalised `images` that `objective` describes, with parameters drawn per sample.
 
     Args:
         images (`Tensor` of shape `(batch, channels, height, width)`): What the network is given.
-        pixel_stats ([`PixelStats`], *optional*): How they were normalised; needed for JPEG and for
-            `perturbation_space="pixel"`.
+        pixel_stats ([`PixelStats`], *optional*): How they were normalised; needed for JPEG, for
+            `perturbation_space="pixel"` and for a `function`.
         generator (`torch.Generator`, *optional*): On the images' device.
+        function (`Callable`, *optional*): Takes the place of the objective's perturbation: pixels in [0, 1], red,
+            green and blue, and the generator in, pixels of the same shape out.
     """
     if images.ndim != 4 or not images.is_floating_point():
         raise ValueError(
             f"images of shape {tuple(images.shape)} and type {images.dtype} must be floats of shape (batch, channels, "
             "height, width), as the network is given them."
         )
+    if function is not None:
+        if pixel_stats is None:
+            raise ValueError(
+                f"perturbation={name_of(function)} acts on pixels, but how images were normalised is not known. Pass "
+                "pixel_stats=PixelStats(mean, std)."
+            )
+        return pixel_stats.normalize(function(pixel_stats.to_pixels(images.detach()), generator))
     if objective.needs_pixel_stats and pixel_stats is None:
         raise ValueError(
             f"perturbation={objective.perturbation!r} in {objective.perturbation_space!r} space has to know how "

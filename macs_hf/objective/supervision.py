@@ -13,7 +13,7 @@ from ..pixels import PixelStats
 from ..randomness import cpu_rng_seeded, mix_seed
 from .losses import MaCSLoss, macs_loss
 from .objective import Objective
-from .perturbations import perturb
+from .perturbations import OwnPerturbation, perturb
 
 
 def supervise(
@@ -25,6 +25,8 @@ def supervise(
     pixel_stats: PixelStats | None = None,
     augmix_images: Tensor | None = None,
     num_labels: int | None = None,
+    perturbation: OwnPerturbation | None = None,
+    cross_entropy: Callable[[Tensor, Tensor], Tensor] | None = None,
     seed: int | None = None,
 ) -> MaCSLoss:
     """
@@ -38,6 +40,9 @@ def supervise(
         pixel_stats ([`PixelStats`], *optional*): Needed where the perturbation acts on pixels.
         augmix_images (`Tensor` of shape `(batch, views, channels, height, width)`, *optional*): Needed for AugMix.
         num_labels (`int`, *optional*): Needed for MixUp.
+        perturbation (`Callable`, *optional*): T, in place of the objective's own: a function of pixels in [0, 1] and
+            a `torch.Generator`, the only place to draw from, that returns pixels. Needs `pixel_stats`.
+        cross_entropy (`Callable`, *optional*): A loss of logits and labels in place of the cross-entropy term.
         seed (`int`, *optional*): Fixes all draws; by default it is drawn from torch's global CPU generator.
     """
     if not isinstance(objective, Objective):
@@ -52,12 +57,16 @@ def supervise(
         images, labels = _mix_up(images, labels, objective.mixup_alpha, num_labels, seed)
     generator = torch.Generator(images.device).manual_seed(seed) if objective.uses_perturbation else None
     if objective.perturb_as_augmentation:
-        images = perturb(images, objective, pixel_stats, generator)
+        rows = _random_rows(len(images), objective.augment_fraction, generator)
+        chosen = images if rows is None else images[rows]
+        perturbed = perturb(chosen, objective, pixel_stats, generator, perturbation)
+        images = perturbed if rows is None else images.index_copy(0, rows, perturbed)
 
     views, rows = [images], None
     if objective.uses_second_view:
         rows = _random_rows(len(images), objective.consistency_fraction, generator)
-        views.append(perturb(images if rows is None else images[rows], objective, pixel_stats, generator))
+        chosen = images if rows is None else images[rows]
+        views.append(perturb(chosen, objective, pixel_stats, generator, perturbation))
     if objective.lambda_jsd > 0:
         if augmix_images is None:
             raise ValueError(
@@ -69,7 +78,15 @@ def supervise(
 
     logits = _logits_of_views(forward, views, separate=objective.separate_views)
     perturbed, augmix = (logits[1], logits[2:]) if objective.uses_second_view else (None, logits[1:])
-    return macs_loss(logits[0], labels, perturbed, objective=objective, perturbed_rows=rows, augmix_logits=augmix)
+    return macs_loss(
+        logits[0],
+        labels,
+        perturbed,
+        objective=objective,
+        perturbed_rows=rows,
+        augmix_logits=augmix,
+        cross_entropy=cross_entropy,
+    )
 
 
 def _logits_of_views(forward: Callable[[Tensor], Any], views: list[Tensor], separate: bool) -> list[Tensor]:

@@ -1,9 +1,7 @@
 """From a report and a folder to a model card and a Hub repository."""
 
 from .access import check_push_access
-from .card import model_card
-from .card_settings import CardSettings
-from .folder import write_card
+from .card import CardSettings, model_card, write_card
 from .push import PushError, push_folder
 
 

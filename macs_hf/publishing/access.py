@@ -7,8 +7,7 @@ from huggingface_hub import HfApi, constants, get_token
 from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
 from huggingface_hub.utils import httpx, validate_repo_id
 
-from ..hub.connection import HubUnreachableError, hub_api, require_hub
-from ..hub.failure_reasons import WRONG_TOKEN, reason_of, status_of
+from ..hub import WRONG_TOKEN, HubUnreachableError, hub_api, reason_of, require_hub, status_of
 
 
 # Repositories that this process has found it can push to, by what was asked for.

@@ -1,27 +1,38 @@
 """One `EvaluationReport` -> one model card: metadata for the Hub, and a text that claims only what was measured."""
 
+from __future__ import annotations
+
+import contextlib
+import json
 import re
 from collections.abc import Sequence
+from fnmatch import fnmatch
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import EvalResult, ModelCard, ModelCardData, constants
+from huggingface_hub.utils import httpx
+from pydantic.dataclasses import dataclass
+from transformers.utils import logging
 
-from ..disk.secrets import redact
-from ..plots.alt_texts import alt_texts
-from ..report.corruption_table import STANDARD_15
-from ..report.evaluation import EvaluationReport
-from ..report.run import GALLERY, GALLERY_CAPTION, PICTURES
-from ..report.short_names import short_name
-from .card_findings import findings
-from .card_sections import sections
-from .card_settings import CardSettings
-from .markdown import rendered
+from ..hub import TIMEOUT_SECONDS, hub_api, is_hub_id
+from ..rendering.markdown import code, rendered, section_markdown
+from ..report.report import STRICT, TEMPERATURE_FIELD, EvaluationReport, read_json, to_plain
+from ..report.rows import STANDARD_15
+from ..report.run import GALLERY, GALLERY_CAPTION, PAGE_FILE, PICTURES, REPORT_FILE, ROWS_FILE
+from ..report.run_folder import redact, write_text_atomically
+from ..report.sections import METRICS, headline, level, sections, short_name
 
 
-TEMPLATE, FINDINGS = (Path(__file__).parent / "templates" / name for name in ("model_card.md", "findings.md"))
+TEMPLATE = Path(__file__).parent / "templates" / "model_card.md"
 TASK = "image-classification"
 # How transformers' callback for Trackio marks a model: the Hub shows that Space beside the model.
 TRACKIO_TAG = re.compile(r"trackio:(https://huggingface\.co/spaces/[\w.-]+/[\w.-]+)")
+# Arguments that are of no interest to a reader of the card.
+HIDDEN_ARGUMENTS = re.compile(
+    r"(push_to_hub|hub_|license|report_to|log_|logging_|disable_tqdm|use_cpu|dataloader_|accelerator_config|debug|do_).*"
+)
 TAGS = ("image-classification", "vision", "calibration", "robustness", "macs")
 
 
@@ -50,33 +61,59 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
         model_name=settings.name,
         eval_results=results or None,
     )
-    found, described = "", {}
-    if report is not None:
-        described = alt_texts(report)
-        found = rendered(FINDINGS, **findings(report)).strip()
+    trackers = (TRACKIO_TAG.fullmatch(tag) for tag in settings.tags)
     card = rendered(
         TEMPLATE,
         metadata=data.to_yaml(),
         settings=settings,
         report=report,
-        findings=found,
         where=settings.repo_id or settings.folder or settings.name,
-        training_curves=next((found[1] for tag in settings.tags if (found := TRACKIO_TAG.fullmatch(tag))), None),
-        pictures=[(file, described.get(file, PICTURES[file])) for file in settings.pictures]
-        + ([(GALLERY, GALLERY_CAPTION)] if settings.gallery else []),
-        **(sections(report, settings.datasets) if report is not None else {"corruptions": None, "promises": None}),
+        training_curves=next((found[1] for found in trackers if found), None),
+        gallery=(GALLERY, GALLERY_CAPTION) if settings.gallery else None,
+        **(_variables(report, settings) if report is not None else {}),
     )
     return ModelCard(redact(card))
+
+
+def _variables(report: EvaluationReport, settings: CardSettings) -> dict[str, Any]:
+    """What the template says of a report."""
+    guarantees = report.guarantees
+    sets = None if guarantees is None else guarantees.shown_set
+    answers = () if guarantees is None else guarantees.abstentions
+    return {
+        "origin_of_training": _training(report, settings.datasets),
+        "headline": headline(report),
+        "sections": [section_markdown(part, settings.pictures) for part in sections(report)],
+        "set_level": None if sets is None else sets.coverage,
+        "set_share": None if sets is None else level(sets.coverage),
+        "answer_level": next((part.accuracy for part in answers if part.threshold is not None), None),
+        "arguments": [
+            (name, value) for name, value in report.training_arguments.items() if not HIDDEN_ARGUMENTS.fullmatch(name)
+        ],
+        "versions": ", ".join(f"{package} {version}" for package, version in report.versions.items()),
+    }
+
+
+def _training(report: EvaluationReport, datasets: Sequence[str]) -> str:
+    """A baseline is not called by our name, nor a model that was only calibrated."""
+    dataset = code(short_name(report.dataset))
+    if report.dataset in datasets:
+        dataset = f"[{report.dataset}](https://huggingface.co/datasets/{report.dataset})"
+    arguments, method = report.training_arguments, "[Margin and Consistency Supervision](#citation)"
+    if not arguments:
+        return f"measured on {dataset} by `macs_hf`"
+    if arguments.get("lambda_margin") == 0 and arguments.get("lambda_consistency") == 0:
+        return f"trained on {dataset} by `macs_hf` as a baseline, without {method}"
+    return f"trained on {dataset} with {method} by `macs_hf`"
 
 
 def _results(report: EvaluationReport, datasets: Sequence[str]) -> list[EvalResult]:
     """The numbers of the model as it is published, as plain floats."""
     metrics = report.published.metrics
     n_bins = len(report.before.bins.count)
-    found = [
-        ("accuracy", "Accuracy", metrics["accuracy"].value, None),
-        ("ece", f"Expected calibration error ({n_bins} bins)", metrics["ece"].value, {"n_bins": n_bins}),
-        ("nll", "Negative log-likelihood", metrics["nll"].value, None),
+    found: list[tuple[str, str, float, dict[str, Any] | None]] = [
+        (name, METRICS[name].title, metrics[name].value, {"n_bins": n_bins} if name == "ece" else None)
+        for name in ("accuracy", "ece", "nll")
     ]
     table = report.corruptions
     if table is not None and (value := table.mean(STANDARD_15)) is not None:
@@ -97,3 +134,201 @@ def _results(report: EvaluationReport, datasets: Sequence[str]) -> list[EvalResu
         )
         for kind, label, value, arguments in found
     ]
+
+
+# ---- Settings ----
+# What a model card says beyond its report, as data beside the card, so that it can be rendered again.
+
+
+SETTINGS_FILE = "card.json"
+
+
+@dataclass(frozen=True, config=STRICT)
+class CardSettings:
+    """
+    Args:
+        name (`str`): Title, and name in the `model-index`.
+        repo_id (`str`, *optional*): Where the model is on the Hub; the snippets otherwise load `folder`.
+        license (`str`, *optional*, defaults to `"unknown"`): One of the Hub's
+            [licence names](https://huggingface.co/docs/hub/repositories-licenses).
+        base_model (`str`, *optional*): Hub id of the model whose weights training started from.
+        datasets (`tuple[str, ...]`, *optional*): Hub ids of the data it was trained on.
+        timm (`bool`, *optional*, defaults to `False`): Whether timm can load the checkpoint.
+        tags (`tuple[str, ...]`, *optional*): Added to the usual ones.
+        language (`str`, *optional*): For classes named in one language.
+        pictures (`tuple[str, ...]`, *optional*): File names beside the card, of those in `report.run.PICTURES`.
+        gallery (`bool`, *optional*, defaults to `False`): Whether the card also shows `mistakes.png`, which has test
+            images in it, and a push includes it.
+        temperature (`float`, *optional*): Folded into the model, as its config says; stated if there is no report.
+        folder (`str`, *optional*): Where the model is on this disk, relative to the current folder; `name` if that is
+            not known, or not to be told.
+    """
+
+    name: str
+    repo_id: str | None = None
+    license: str = "unknown"
+    base_model: str | None = None
+    datasets: tuple[str, ...] = ()
+    timm: bool = False
+    tags: tuple[str, ...] = ()
+    language: str | None = None
+    pictures: tuple[str, ...] = ()
+    gallery: bool = False
+    temperature: float | None = None
+    folder: str | None = None
+
+    def save(self, folder: str | PathLike[str]) -> Path:
+        path = Path(folder) / SETTINGS_FILE
+        write_text_atomically(path, redact(json.dumps(to_plain(self), indent=2)) + "\n")
+        return path
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> CardSettings | None:
+        """The settings in a run's folder; `None` if it has none."""
+        path = Path(folder) / SETTINGS_FILE
+        if not path.is_file():
+            return None
+        try:
+            return read_json(cls, path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be used: {error}. Correct it, or delete it and README.md.") from error
+
+
+# ---- The folder ----
+# A run's folder: the card that is written into it, and the files of it that are published.
+
+
+logger = logging.get_logger(__name__)
+
+# What a classifier is loaded from. `*` is the name of a file, never a folder.
+MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "*config.json")
+REPORT_FILES = (REPORT_FILE, ROWS_FILE, PAGE_FILE, *PICTURES)
+LARGEST_PAGE = 10**6  # bytes of a page that is still pushed; pictures of many classes make it large
+CARD_FILE = "README.md"
+# The card's settings are published too: whoever downloads the repository can render its card again.
+CARD_FILES = (CARD_FILE, SETTINGS_FILE)
+# Settings that stay as an earlier card has them.
+EARLIER = ("license", "base_model", "tags", "language", "gallery")
+
+
+def saved_report(folder: str | Path) -> EvaluationReport | None:
+    """The report in a run's folder, without its rows; `None` if it has none."""
+    path = Path(folder) / REPORT_FILE
+    return EvaluationReport.load(path) if path.is_file() else None
+
+
+def write_card(
+    folder: str | Path,
+    repo_id: str,
+    report: EvaluationReport | None = None,
+    *,
+    earlier: str | Path | None = None,
+    **changes: Any,
+) -> ModelCard:
+    """
+    Write `README.md` into a run's folder, and its settings beside it as `card.json`.
+
+    Args:
+        folder (`str` or `Path`): Where the model was saved.
+        repo_id (`str`): Where it goes on the Hub. Without an owner it is only a name: the card then says how to load
+            the folder.
+        report ([`EvaluationReport`], *optional*): What was measured of this model; without it the card says that
+            nothing was.
+        earlier (`str` or `Path`, *optional*): The folder whose `card.json` has what was set before, and where the
+            files of `folder` will be; by default `folder`.
+        changes: Fields of [`CardSettings`]. What is not given, or `None`, stays as that `card.json` has it.
+
+    Raises:
+        `ValueError`: If the report is about a temperature or guarantees that the saved model does not have.
+    """
+    folder = Path(folder)
+    config = json.loads((folder / "config.json").read_text()) if (folder / "config.json").is_file() else {}
+    if report is not None:
+        _check_folded(folder, report, config)
+    elif (folder / REPORT_FILE).is_file():
+        logger.warning(f"The card says nothing of {folder / REPORT_FILE}: pass report= if it is about this model.")
+    settings = {"name": repo_id.rpartition("/")[2], "timm": "pretrained_cfg" in config}
+    settings["temperature"] = config.get(TEMPERATURE_FIELD)
+    if not isinstance(settings["temperature"], float | int | None):
+        raise ValueError(f"{TEMPERATURE_FIELD} in config.json must be a number, got {settings['temperature']!r}")
+    if (before := CardSettings.load(earlier or folder)) is not None:
+        settings |= {name: getattr(before, name) for name in EARLIER}
+    if report is not None:
+        settings["datasets"] = (report.dataset,) if is_hub_id(report.dataset) else ()
+        settings["pictures"] = tuple(name for name in PICTURES if (folder / name).is_file())
+    settings |= {name: value for name, value in changes.items() if value is not None}
+    settings["gallery"] = settings.get("gallery", False) and (folder / GALLERY).is_file()
+    settings |= {name: tuple(settings[name]) for name in ("tags", "datasets") if name in settings}
+    if settings.get("base_model") is not None and not is_hub_id(settings["base_model"]):
+        settings["base_model"] = None
+    if settings.get("license", "unknown") == "unknown":
+        settings["license"] = license_of(settings.get("base_model"), config)
+    place = {"repo_id": repo_id} if "/" in repo_id else {"folder": _public_path(Path(earlier or folder))}
+    whole = CardSettings(**settings, **place)
+    card = model_card(report, whole)
+    write_text_atomically(folder / CARD_FILE, card.content)
+    whole.save(folder)
+    return card
+
+
+def _public_path(folder: Path) -> str | None:
+    """The path as it was given; `None` if it leads out of the current folder, since it then says where that is."""
+    return None if folder.is_absolute() or ".." in folder.parts else folder.as_posix()
+
+
+def needs_card(folder: Path, repo_id: str) -> bool:
+    """Whether there is no card, or one of ours that loads the model from another place; others are left alone."""
+    if not (folder / CARD_FILE).is_file():
+        return True
+    settings = CardSettings.load(folder)
+    return settings is not None and settings.repo_id != repo_id
+
+
+def files_to_push(folder: str | Path, with_report: bool = True) -> dict[str, Path]:
+    """
+    What belongs to a published model, by its path in the repository. A `report.html` of more than 1 MB stays local.
+
+    Raises:
+        `ValueError`: If one of these files is a link to a file outside of the folder, which may be anybody's.
+    """
+    wanted = (*MODEL_FILES, *CARD_FILES, *(REPORT_FILES if with_report else ()))
+    settings = CardSettings.load(folder)
+    if with_report and settings is not None and settings.gallery:
+        wanted = (*wanted, GALLERY)
+    paths = [path for path in sorted(Path(folder).iterdir()) if path.is_file()]
+    files = {path.name: path for path in paths if any(fnmatch(path.name, pattern) for pattern in wanted)}
+    if PAGE_FILE in files and files[PAGE_FILE].stat().st_size > LARGEST_PAGE:
+        del files[PAGE_FILE]
+    for name, path in files.items():
+        if not path.resolve().is_relative_to(Path(folder).resolve()):
+            raise ValueError(
+                f"{name} in {str(folder)!r} is a link to a file outside of the folder, which is not pushed. Put a "
+                "copy of the file in its place, or remove the link."
+            )
+    return files
+
+
+def _check_folded(folder: Path, report: EvaluationReport, config: dict[str, Any]) -> None:
+    if report.has_temperature and config and TEMPERATURE_FIELD not in config:
+        raise ValueError(
+            f"The report is about a model calibrated with temperature {report.temperature.value:.4f}, but the model "
+            f"saved in {str(folder)!r} is not. Call trainer.fold_temperature(report.temperature.value, validation) "
+            "and save it first, or leave the report out."
+        )
+    promised = report.guarantees is not None and report.guarantees.prediction_sets
+    if promised and config and "prediction_set_thresholds" not in config:
+        raise ValueError(
+            f"The report is about a model with guarantees, but the model saved in {str(folder)!r} has no thresholds. "
+            "Call store_guarantees(trainer.model.config, report.guarantees) after folding the temperature, and save "
+            "it, or leave the report out."
+        )
+
+
+def license_of(base_model: str | None, config: dict[str, Any]) -> str:
+    """A fine-tuned model keeps the licence of its base: that of the Hub, or what timm wrote into the config."""
+    licence = (config.get("pretrained_cfg") or {}).get("license")
+    if base_model is not None and not constants.HF_HUB_OFFLINE:
+        with contextlib.suppress(httpx.HTTPError):
+            card = hub_api().model_info(base_model, timeout=TIMEOUT_SECONDS).card_data
+            licence = (card.license if card is not None else None) or licence
+    return licence if isinstance(licence, str) else "unknown"

@@ -1,9 +1,6 @@
-"""From a run's folder to a Hub repository: calibrated weights, processor, report, pictures and card in one commit.
+"""From a run's folder to the Hub: a repository in one commit, a pull request to somebody else's, or a Space."""
 
-A commit is made whole or not at all. What is pushed is listed in `folder.py`, so that pickles (`training_args.bin`,
-which may hold a token, or optimizer states) are not; only `last-checkpoint/`, to resume from, has the trainer's own.
-"""
-
+import json
 import os
 import shlex
 import shutil
@@ -12,37 +9,63 @@ import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from fnmatch import fnmatch
+from importlib import metadata
 from pathlib import Path
 
-from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, snapshot_download
+from huggingface_hub import (
+    CommitInfo,
+    CommitOperationAdd,
+    CommitOperationDelete,
+    HfApi,
+    SpaceCardData,
+    constants,
+    hf_hub_download,
+    snapshot_download,
+)
+from huggingface_hub.utils import httpx
 from transformers.utils import logging
 
-from ..hub.connection import hub_api, hub_needed
-from ..hub.failure_reasons import reason_of
+from ..hub import hub_api, hub_needed, is_local, reason_of, require_repo
+from ..rendering.markdown import block, code, escaped, table_markdown
+from ..report.report import TEMPERATURE_FIELD, THRESHOLD_FIELDS, EvaluationReport, interval_text
 from ..report.run import GALLERY
-from .access import check_push_access, forget_access
-from .folder import CARD_FILE, MODEL_FILES, REPORT_FILES, files_to_push, needs_card, saved_report, write_card
+from ..report.sections import measured, short_name
+from .access import check_push_access, forget_access, writing_user
+from .card import (
+    CARD_FILE,
+    MODEL_FILES,
+    REPORT_FILES,
+    CardSettings,
+    files_to_push,
+    needs_card,
+    saved_report,
+    write_card,
+)
 
 
 logger = logging.get_logger(__name__)
 
-# A weight file of an earlier push could be loaded in place of the new ones, an earlier report be taken for the new
-# one's, and `training_args.bin` may hold a token.
-STALE_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", "training_args.bin", *REPORT_FILES)
-STALE_FILES += (GALLERY,)
-# Reports once were called after their run: `<run>.json` beside `<run>.samples.npz`.
-OLD_ROWS = ".samples.npz"
-OLD_REPORT_ENDINGS = (OLD_ROWS, ".json", ".reliability.png", ".corruptions.png", ".severity.png")
-LAST_CHECKPOINT = "last-checkpoint"
-NEVER_PUSHED = "training_args.bin"
-
-
-# Folders of what is being pushed from a run that goes on.
-STAGED = "_push-"
-
 
 class PushError(OSError):
     """A push that failed; the message says why, where everything is, and how to push again."""
+
+
+# ---- A model ----
+
+
+# A weight file of an earlier push could be loaded in place of the new ones, an earlier report be taken for the new
+# one's, and `training_args.bin`, a pickle, may hold a token.
+NEVER_PUSHED = "training_args.bin"
+STALE_FILES = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "pytorch_model*.bin*",
+    NEVER_PUSHED,
+    *REPORT_FILES,
+    GALLERY,
+)
+LAST_CHECKPOINT = "last-checkpoint"
+STAGED = "_push-"  # folders of what is being pushed from a run that goes on
 
 
 def push_folder(
@@ -83,12 +106,54 @@ def push_folder(
             target = check_push_access(repo_id, private=private, revision=revision, token=token)
             if needs_card(folder, target):
                 write_card(folder, target, saved_report(folder) if with_report else None)
-            return _commit(api, target, files_to_push(folder, with_report), commit_message, revision)
+            files = files_to_push(folder, with_report)
+            return _commit(api, target, files, STALE_FILES, commit_message or "Push a model", revision=revision)
         except Exception as error:  # anything: what matters is that the user learns how to go on
             forget_access()
-            raise PushError(_how_to_push_again(error, folder, repo_id, private, revision)) from error
+            options = (" --private" if private else "") + (f" --revision {revision}" if revision else "")
+            raise PushError(
+                f"Pushing to {repo_id!r} failed: {reason_of(error)}. Nothing is lost: the model, its report and its "
+                f"card are in {str(folder)!r}. To push again:\n"
+                f"  macs-hf push {shlex.quote(str(folder))} {repo_id}{options}\n"
+                f"or, in Python,\n  macs_hf.publishing.push_folder({str(folder)!r}, {repo_id!r})"
+            ) from error
 
     return push() if blocking else api.run_as_future(push)
+
+
+def _commit(
+    api: HfApi,
+    repo_id: str,
+    files: Mapping[str, Path | bytes],
+    stale: Sequence[str],
+    message: str,
+    *,
+    revision: str | None = None,
+    **options: str | bool,
+) -> CommitInfo:
+    """
+    One commit, whole or not at all (`HfApi.upload_folder` makes several where an upload takes long).
+
+    Args:
+        files (`Mapping`): By path in the repository.
+        stale (`Sequence[str]`): Patterns of files at the top of the repository, or of folders (`name/`), that are
+            removed if they are not among `files`.
+        options: Others of [`~huggingface_hub.HfApi.create_commit`].
+    """
+    there = api.list_repo_files(repo_id, revision=revision, repo_type=options.get("repo_type"))
+    operations: list[CommitOperationAdd | CommitOperationDelete] = [
+        CommitOperationAdd(name, content) for name, content in sorted(files.items())
+    ]
+    operations += [CommitOperationDelete(name) for name in there if name not in files and _matches(name, stale)]
+    with warnings.catch_warnings():
+        # The rows are meant to be there: they are what a comparison of models reads.
+        warnings.filterwarnings("ignore", message="It seems that you are about to commit a data file")
+        return api.create_commit(repo_id, operations, commit_message=message, revision=revision, **options)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    folder, slash, _ = name.partition("/")
+    return any(fnmatch(folder + slash, pattern) for pattern in patterns)
 
 
 def push_checkpoint(
@@ -111,24 +176,26 @@ def push_checkpoint(
     checkpoint = Path(checkpoint)
     # Linked, since the trainer may delete an old checkpoint while it is still being pushed.
     staged = Path(tempfile.mkdtemp(prefix=STAGED, dir=checkpoint.parent))
-    files = [path for path in checkpoint.iterdir() if path.is_file() and not path.is_symlink()]
-    names = [path.name for path in files if path.name != NEVER_PUSHED]
+    names = [path.name for path in checkpoint.iterdir() if path.is_file() and not path.is_symlink()]
+    names = [name for name in names if name != NEVER_PUSHED]
     for name in names:
-        _link(checkpoint / name, staged / name)
-    files = {name: staged / name for name in names if any(fnmatch(name, pattern) for pattern in MODEL_FILES)}
+        try:
+            os.link(checkpoint / name, staged / name)
+        except OSError:  # another file system, or one without links
+            shutil.copy2(checkpoint / name, staged / name)
+    files = {name: staged / name for name in names if _matches(name, MODEL_FILES)}
     write_card(staged, repo_id, tags=("training-in-progress", *tags))
     files[CARD_FILE] = staged / CARD_FILE
     if path_in_repo is not None:
         resumable = names if path_in_repo == LAST_CHECKPOINT else list(files)
         files |= {f"{path_in_repo}/{name}": staged / name for name in resumable if name != CARD_FILE}
-
     api = hub_api()
 
     def push() -> CommitInfo:
         if after is not None:
             wait([after])
         try:
-            return _commit(api, repo_id, files, commit_message, revision)
+            return _commit(api, repo_id, files, STALE_FILES, commit_message, revision=revision)
         except Exception as error:
             # Nothing waits for the future; training continues, and the next checkpoint or the end pushes again.
             logger.warning(f"Pushing {checkpoint} to {repo_id} failed: {reason_of(error)}. It is on disk.")
@@ -151,46 +218,203 @@ def download_checkpoint(repo_id: str, revision: str | None = None) -> str:
     return str(folder / LAST_CHECKPOINT)
 
 
-def _commit(
-    api: HfApi, repo_id: str, files: Mapping[str, Path], message: str | None, revision: str | None
-) -> CommitInfo:
-    there = api.list_repo_files(repo_id, revision=revision)
-    operations: list[CommitOperationAdd | CommitOperationDelete] = [
-        CommitOperationAdd(name, path) for name, path in sorted(files.items())
-    ]
-    operations += [CommitOperationDelete(name) for name in _stale(there, files)]
-    with warnings.catch_warnings():
-        # The rows are meant to be there: they are what a comparison of models reads.
-        warnings.filterwarnings("ignore", message="It seems that you are about to commit a data file")
-        return api.create_commit(repo_id, operations, commit_message=message or "Push a model", revision=revision)
+# ---- A pull request ----
+# A calibrated head for somebody else's repository, with the report in its text. The commit changes as little as it
+# can: the weights, and what calibration adds to `config.json`. The card and everything else stay with their owners.
 
 
-def _stale(there: Sequence[str], files: Mapping[str, Path]) -> list[str]:
-    """Files at the top of a repository that an earlier push left and that would be taken for today's."""
-    old_runs = [name.removesuffix(OLD_ROWS) for name in there if name.endswith(OLD_ROWS)]
-    old_reports = {f"{run}{ending}" for run in old_runs for ending in OLD_REPORT_ENDINGS}
-    return [
-        name
-        for name in there
-        if "/" not in name
-        and name not in files
-        and (name in old_reports or any(fnmatch(name, pattern) for pattern in STALE_FILES))
-    ]
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+SHARDS = ("model-*.safetensors", f"{WEIGHTS}.index.json")  # which the whole file replaces
 
 
-def _how_to_push_again(
-    error: Exception, folder: Path, repo_id: str, private: bool | None, revision: str | None
-) -> str:
-    options = (" --private" if private else "") + (f" --revision {revision}" if revision else "")
-    return (
-        f"Pushing to {repo_id!r} failed: {reason_of(error)}. Nothing is lost: the model, its report and its card are "
-        f"in {str(folder)!r}. To push again:\n  macs-hf push {shlex.quote(str(folder))} {repo_id}{options}\n"
-        f"or, in Python,\n  macs_hf.publishing.push_folder({str(folder)!r}, {repo_id!r})"
-    )
+def check_pull_request_access(repo_id: str) -> None:
+    """
+    Make sure, before the work, that a pull request can be opened: the repository can be read, and who opens it is
+    known. Whether its owners take pull requests only shows when it is opened.
+
+    Raises:
+        `ValueError`, `PermissionError` or `ConnectionError`: With the reason.
+    """
+    if is_local(repo_id):
+        raise ValueError(
+            f"create_pr=True: {repo_id!r} is a local folder. Name the repository that the pull request goes to with "
+            "hub_model_id=..."
+        )
+    if constants.HF_HUB_OFFLINE:
+        raise ConnectionError(f"No pull request can be opened at {repo_id!r} while HF_HUB_OFFLINE=1. Unset it.")
+    require_repo(f"Repository {repo_id!r}", repo_id)
+    writing_user(hub_api(), f"No pull request can be opened at {repo_id!r}")
 
 
-def _link(source: Path, target: Path) -> None:
+def pull_request_refusal(report: EvaluationReport) -> str | None:
+    """Why a pull request would be of no use; `None` if the images show that the temperature is needed and helps."""
+    temperature = report.temperature
+    if temperature.reason is not None:
+        return temperature.reason
+    error = temperature.standard_error or 0.0
+    if abs(temperature.value - 1) <= 1.96 * error:
+        return f"the temperature, {temperature.value:.4f} ± {error:.4f}, may as well be 1"
+    if not temperature.helped:
+        gain = interval_text(temperature.nll_gain)
+        return f"on the test images the temperature lowers the NLL by {gain}, which may be chance"
+    return None
+
+
+def open_pull_request(folder: str | Path, repo_id: str, report: EvaluationReport) -> CommitInfo:
+    """
+    Open a pull request with the calibrated model of a folder.
+
+    Args:
+        folder (`str` or `Path`): Where the calibrated model was saved.
+        repo_id (`str`): Whose model it is.
+        report ([`EvaluationReport`]): What was measured, before and after.
+
+    Returns:
+        [`~huggingface_hub.CommitInfo`]: Its `pr_url` is where to go.
+
+    Raises:
+        [`PushError`]: If it fails; the calibrated model is in `folder` then.
+    """
+    folder, api = Path(folder), hub_api()
     try:
-        os.link(source, target)
-    except OSError:  # another file system, or one without links
-        shutil.copy2(source, target)
+        config = json.loads(Path(hf_hub_download(repo_id, CONFIG)).read_text(encoding="utf-8"))
+        saved = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        added = (TEMPERATURE_FIELD, *THRESHOLD_FIELDS)
+        config = {name: value for name, value in config.items() if name not in added}
+        config |= {name: saved[name] for name in added if name in saved}
+        others = [name for name in api.list_repo_files(repo_id) if name.startswith("pytorch_model")]
+        return _commit(
+            api,
+            repo_id,
+            {WEIGHTS: folder / WEIGHTS, CONFIG: (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()},
+            SHARDS,
+            f"Calibrate the head: a temperature of {report.temperature.value:.4f}",
+            commit_description=description(report, others),
+            create_pr=True,
+        )
+    except Exception as error:  # anything: what matters is that the user learns how to go on
+        raise PushError(
+            f"The pull request to {repo_id!r} failed: {reason_of(error)}. The calibrated model is in {str(folder)!r}; "
+            f"`macs-hf push {folder} USER/NAME` pushes it to a repository of your own."
+        ) from error
+
+
+def description(report: EvaluationReport, other_weights: Sequence[str] = ()) -> str:
+    """The text of the pull request; `other_weights` are files that it leaves as they are."""
+    temperature = report.temperature
+    # Only the owners know whether their model was trained on them.
+    fitted = f"{temperature.n:,} other images" if temperature.n is not None else "other images"
+    if temperature.calibration_split:
+        fitted += f" of {escaped(temperature.calibration_split)}"
+    lines = [
+        f"This divides weight and bias of the classifier head by a temperature of {temperature.value:.4f}. No "
+        "prediction changes; softmax of the logits then gives calibrated probabilities, without any extra code.",
+        "",
+        f"Measured on the {report.n:,} images of the split {code(report.split)} of "
+        f"{code(short_name(report.dataset))}; the temperature was fitted on {fitted}, which should not be among those "
+        "that the model was trained on. In brackets: 95 % intervals over the test images.",
+        "",
+        table_markdown(measured(report).table._replace(header=("", "before", "with this change"))),
+    ]
+    if other_weights:
+        others = ", ".join(map(code, other_weights))
+        lines += ["", f"Only `{WEIGHTS}` is changed; {others} would still be uncalibrated."]
+    if report.command is not None:
+        lines += ["", "Made by", "", block(report.command, "bash")]
+    return "\n".join(lines) + "\n"
+
+
+# ---- A Space ----
+# The page of `macs-hf app` for a published model, open to visitors. The package is on no index, so the Space has a
+# copy of it: it starts from what is in its repository, and from what its requirements name.
+
+
+PACKAGE, DISTRIBUTION = Path(__file__).parents[1], "macs-hf"
+GRADIO_VERSION, PYTHON_VERSION = "6.31.0", "3.11"
+PORT = "7860"  # where Spaces expect an app
+MARK = "Made by `macs-hf push --space`."
+APP = '''"""Serves {repo_id}. {mark} Pushing again replaces this file."""
+
+from macs_hf.cli.main import main
+
+
+raise SystemExit(main(["app", "{repo_id}", "--host", "0.0.0.0", "--port", "{port}"]))
+'''
+TEXT = """
+# {name}
+
+The page where [{repo_id}](https://huggingface.co/{repo_id}) can be audited and tried: how often it is right, how sure
+it may be, and what breaks it. {mark}
+"""
+
+
+def push_space(repo_id: str, *, private: bool | None = None, token: str | None = None, folder: str | Path) -> str:
+    """
+    Make a Space of the same name as a model, or bring it up to date, in one commit.
+
+    Args:
+        repo_id (`str`): Of the model, with its owner; it is there already.
+        private (`bool`, *optional*): Whether only its owner may see the Space.
+        token (`str`, *optional*): In place of the one of HF_TOKEN or `hf auth login`.
+        folder (`str` or `Path`): The run's folder, whose card says under which licence it is.
+
+    Returns:
+        `str`: The Space's address.
+
+    Raises:
+        `ValueError`: If there is a Space of this name that was not made here.
+        `ConnectionError`: If it cannot be pushed.
+    """
+    api = hub_api(token)
+    try:
+        if private is None:
+            private = api.model_info(repo_id).private  # a Space shows the model's name and card
+        url = api.create_repo(repo_id, repo_type="space", space_sdk="gradio", private=private, exist_ok=True)
+        if api.file_exists(repo_id, "app.py", repo_type="space"):
+            app = Path(api.hf_hub_download(repo_id, "app.py", repo_type="space")).read_text(encoding="utf-8")
+            if MARK not in app:
+                raise ValueError(
+                    f"There is a Space {repo_id!r} already that serves something else. Rename or delete it, or push "
+                    "the model to another name."
+                )
+        files = space_files(repo_id, CardSettings.load(folder))
+        _commit(api, repo_id, files, ("macs_hf/", "macs_hf-*/"), "Serve the model", repo_type="space")
+    except httpx.HTTPError as error:
+        raise ConnectionError(
+            f"The model is pushed, but the Space {repo_id!r} is not: {reason_of(error)}. Push the same folder again."
+        ) from error
+    return str(url)
+
+
+def space_files(repo_id: str, settings: CardSettings | None) -> dict[str, bytes]:
+    """What the Space's repository holds, by path: the app, its requirements, its card, and a copy of the package."""
+    name, version = repo_id.rpartition("/")[2], metadata.version(DISTRIBUTION)
+    card = SpaceCardData(
+        title=name,
+        sdk="gradio",
+        sdk_version=GRADIO_VERSION,
+        python_version=PYTHON_VERSION,
+        app_file="app.py",
+        models=[repo_id],
+        tags=["calibration", "image-classification", "macs"],
+        license=settings.license if settings is not None and settings.license != "unknown" else None,
+        colorFrom="blue",
+        colorTo="gray",
+        pinned=False,
+        short_description="Can its probabilities be trusted?",
+    )
+    # Without the extras; Spaces install Gradio themselves.
+    needed = [line for line in metadata.requires(DISTRIBUTION) or () if "extra ==" not in line]
+    written = {
+        "README.md": f"---\n{card.to_yaml()}\n---\n{TEXT.format(name=name, repo_id=repo_id, mark=MARK)}",
+        "app.py": APP.format(repo_id=repo_id, mark=MARK, port=PORT),
+        "requirements.txt": "".join(f"{line}\n" for line in needed),
+        # What an installed package has: reports name its version.
+        f"macs_hf-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {version}\n",
+    }
+    copied = {
+        f"macs_hf/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes()
+        for path in sorted(PACKAGE.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    return {name: content.encode() for name, content in written.items()} | copied

@@ -9,18 +9,22 @@ With p = softmax(z), label y and prediction k = argmax z:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+
+from ..exceptions import check_labels
 
 
 if TYPE_CHECKING:
     import datasets
     import pandas
     import pyarrow
+    import torch
     from torch import Tensor
+
 
 # Columns and their types.
 COLUMNS = {
@@ -114,8 +118,6 @@ class SampleRows:
         """From logits `(n, classes)` and class ids `(n,)`; of probabilities, pass the logarithm."""
         import torch  # rows that were saved are read and compared without it
 
-        from .logits import sample_rows
-
         logits, labels = torch.as_tensor(logits), torch.as_tensor(labels).cpu()
         rows = cls.from_array(sample_rows(logits, labels).cpu().numpy())
         if (logits >= 0).all() and ((logits.sum(dim=1) - 1).abs() <= 4e-3).all():
@@ -139,11 +141,6 @@ class SampleRows:
 
         return Dataset(self.to_table())
 
-    def _repr_html_(self) -> str:
-        from .notebook import rows_shown  # which needs this module
-
-        return rows_shown(self)
-
     def __len__(self) -> int:
         return len(self.label)
 
@@ -156,3 +153,213 @@ def _refuse(name: str, column: np.ndarray | Sequence[float], wrong: np.ndarray, 
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(f"{name} of row {row} must be {wanted}, got {column[row]}")
+
+
+# ---- From logits to rows ----
+# From logits to rows, on the device of the logits.
+
+
+MOST_CLASSES = 2**24  # whole numbers up to here are exact in float32
+
+
+def sample_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """
+    Reduces logits to rows on their device, without waiting for it: for `Trainer.preprocess_logits_for_metrics`.
+
+    Args:
+        logits (`torch.Tensor` of shape `(n, classes)`):
+            Logits of any floating type, at least two classes.
+        labels (`torch.Tensor` of shape `(n,)`):
+            Class ids.
+
+    Returns:
+        `torch.Tensor` of shape `(n, 6)`, float32 (exact for class ids below 2^24): label, prediction, confidence, nll,
+        brier, margin. NaN logits give NaN; [`SampleRows.from_array`] names the row.
+    """
+    import torch
+
+    if logits.ndim != 2 or logits.shape[1] < 2 or labels.shape != logits.shape[:1]:
+        raise ValueError(
+            f"logits must be (n, classes) with at least two classes and labels (n,), got {tuple(logits.shape)} and "
+            f"{tuple(labels.shape)}"
+        )
+    if logits.shape[1] > MOST_CLASSES:
+        raise ValueError(f"{logits.shape[1]} classes are too many: rows hold class ids up to {MOST_CLASSES} exactly")
+    labels = class_ids(labels, logits.shape[1])
+    logits = logits.detach()
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    index = labels.to(logits.device)[:, None]
+    log_probs = logits.log_softmax(dim=1)
+    prediction = argmax(logits)
+    label_logit, label_log_prob = logits.gather(1, index)[:, 0], log_probs.gather(1, index)[:, 0]
+    probs = log_probs.exp()
+    confidence = probs.gather(1, prediction[:, None])[:, 0]
+    # 1 - 2 p[y] + sum of squares, arranged so that a confident, right prediction does not cancel
+    label_prob = label_log_prob.exp()
+    brier = (1 - label_prob) ** 2 + probs.square_().scatter_(1, index, 0.0).sum(dim=1)
+    margin = label_logit - logits.scatter(1, index, -torch.inf).amax(dim=1)
+    columns = (labels, prediction, confidence, label_log_prob.abs(), brier, margin)  # abs: no negative zero
+    return torch.stack([column.to(logits.device, torch.float32) for column in columns], dim=1)
+
+
+def class_ids(labels: torch.Tensor, classes: int) -> torch.Tensor:
+    """Labels as int64 class ids. Their range is checked on the CPU only, so as not to wait for an accelerator."""
+    import torch
+
+    if labels.is_floating_point() or labels.is_complex():
+        raise ValueError(f"labels must be whole class ids, got {labels.dtype}: convert them with labels.long()")
+    labels = labels.to(torch.int64)
+    if labels.device.type == "cpu":
+        check_labels(labels, classes)
+    return labels
+
+
+def argmax(logits: torch.Tensor) -> torch.Tensor:
+    """The first largest entry of each row; on CPU by NumPy, which takes a quarter of the time."""
+    import torch
+
+    return torch.from_numpy(logits.numpy().argmax(axis=1)) if logits.device.type == "cpu" else logits.argmax(dim=1)
+
+
+# ---- Corruptions ----
+# The names of the corruption benchmark: 19 corruptions in five families, five severities.
+
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
+    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    "weather": ("snow", "frost", "fog", "brightness"),
+    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+    "extra": ("speckle_noise", "gaussian_blur", "spatter", "saturate"),
+}
+CORRUPTIONS: tuple[str, ...] = tuple(name for family in FAMILIES.values() for name in family)
+STANDARD_15: tuple[str, ...] = CORRUPTIONS[:15]
+MEANS = {"mean15": STANDARD_15, "mean19": CORRUPTIONS}
+SEVERITIES = (1, 2, 3, 4, 5)
+
+
+ImageScore = Literal["accuracy", "nll", "scaled_nll"]
+NOT_MEASURED = 255  # in `hits`: this image was not seen under this corruption
+# Columns in a file of samples: if each image was seen under one corruption, its name and what was found; otherwise one
+# column for each corruption, with a prefix, such as `hits_fog`.
+ONE = "corruption"
+HITS, NLL, SCALED_NLL = "hits_", "nll_", "scaled_nll_"
+
+
+@dataclass(frozen=True, eq=False)
+class CorruptionRows:
+    """
+    Results image by image, so that two models can be compared on the same corrupted images.
+
+    Args:
+        index (`np.ndarray` of shape `(images,)`, int64): Positions of the images in the test split, ascending.
+        names (`tuple[str, ...]`): The corruptions, one per column of the arrays below.
+        hits (`np.ndarray` of shape `(images, corruptions)`, uint8): At how many of the five severities the prediction
+            was right; `NOT_MEASURED` where the image was not seen under the corruption.
+        nll (`np.ndarray` of that shape, float32, *optional*): Mean negative log-likelihood over the severities; NaN
+            where not measured.
+        scaled_nll (`np.ndarray` of that shape, float32, *optional*): The same with the table's temperature.
+    """
+
+    index: np.ndarray
+    names: tuple[str, ...]
+    hits: np.ndarray
+    nll: np.ndarray | None = None
+    scaled_nll: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        shape = (len(self.index), len(self.names))
+        for name in ("hits", "nll", "scaled_nll"):
+            array = getattr(self, name)
+            if array is not None and array.shape != shape:
+                raise ValueError(f"{name} has the shape {array.shape} in place of {shape}: one row per image")
+        if unknown := sorted(set(self.names) - set(CORRUPTIONS)):
+            raise ValueError(f"there is no corruption {unknown[0]!r}")
+        if len(self.index) and (self.index[0] < 0 or (np.diff(self.index) <= 0).any()):
+            raise ValueError("index must hold positions in the test split, each once, in ascending order")
+        wrong = (self.hits > len(SEVERITIES)) & (self.hits != NOT_MEASURED)
+        if wrong.any():
+            raise ValueError(f"hits of {self.hits[wrong][0]}: there are {len(SEVERITIES)} severities")
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def scores(self, score: ImageScore, names: Sequence[str]) -> np.ndarray:
+        """`(images, len(names))`, the mean over the severities; NaN where not measured."""
+        if score == "accuracy":
+            return self.accuracy(names)
+        array = {"nll": self.nll, "scaled_nll": self.scaled_nll}[score]
+        if array is None:
+            raise ValueError(f"the rows hold no {score}: measure the model again, with a temperature for scaled_nll")
+        return array[:, [self.names.index(name) for name in names]].astype(np.float64)
+
+    def accuracy(self, names: Sequence[str]) -> np.ndarray:
+        """`(images, len(names))`: the share of severities that were right; NaN where not measured."""
+        hits = self.hits[:, [self.names.index(name) for name in names]]
+        return np.where(hits == NOT_MEASURED, np.nan, hits / len(SEVERITIES))
+
+    def to_columns(self, n: int) -> dict[str, np.ma.MaskedArray]:
+        """Columns of a table of all `n` test images, masked where nothing was measured."""
+        arrays = {HITS: self.hits, NLL: self.nll, SCALED_NLL: self.scaled_nll}
+        arrays = {prefix: array for prefix, array in arrays.items() if array is not None}
+        seen = self.hits != NOT_MEASURED
+        columns = {}
+        if len(self) and (seen.sum(axis=1) == 1).all():
+            which = seen.argmax(axis=1)
+            columns[ONE] = _spread(np.array(self.names)[which], self.index, n)
+            for prefix, array in arrays.items():
+                columns[f"{prefix}{ONE}"] = _spread(array[np.arange(len(self)), which], self.index, n)
+            return columns
+        for prefix, array in arrays.items():
+            for column, name in enumerate(self.names):
+                here = seen[:, column]
+                columns[f"{prefix}{name}"] = _spread(array[here, column], self.index[here], n)
+        return columns
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, np.ma.MaskedArray]) -> CorruptionRows | None:
+        """The inverse of [`to_columns`](CorruptionRows.to_columns); `None` if there are no such columns."""
+        if ONE in columns:
+            return cls._from_one(columns)
+        names = tuple(name for name in CORRUPTIONS if f"{HITS}{name}" in columns)
+        if not names:
+            return None
+        measured = np.stack([~np.ma.getmaskarray(columns[f"{HITS}{name}"]) for name in names], axis=1)
+        index = np.flatnonzero(measured.any(axis=1))
+
+        def stacked(prefix: str, kind: type, missing: float) -> np.ndarray | None:
+            if f"{prefix}{names[0]}" not in columns:
+                return None
+            parts = [np.ma.filled(columns[f"{prefix}{name}"].astype(kind), missing)[index] for name in names]
+            return np.stack(parts, axis=1)
+
+        hits = stacked(HITS, np.uint8, NOT_MEASURED)
+        return cls(index, names, hits, stacked(NLL, np.float32, np.nan), stacked(SCALED_NLL, np.float32, np.nan))
+
+    @classmethod
+    def _from_one(cls, columns: Mapping[str, np.ma.MaskedArray]) -> CorruptionRows:
+        if f"{HITS}{ONE}" not in columns:
+            raise ValueError(f"it has a column {ONE!r}, but no {HITS + ONE!r}")
+        index = np.flatnonzero(~np.ma.getmaskarray(columns[ONE]))
+        seen = [str(name) for name in columns[ONE].data[index]]
+        if unknown := sorted(set(seen) - set(CORRUPTIONS)):
+            raise ValueError(f"there is no corruption {unknown[0]!r}")
+        names = tuple(name for name in CORRUPTIONS if name in set(seen))
+        place = np.arange(len(index)), np.array([names.index(name) for name in seen], dtype=np.int64)
+
+        def placed(prefix: str, kind: type, missing: float) -> np.ndarray | None:
+            if f"{prefix}{ONE}" not in columns:
+                return None
+            array = np.full((len(index), len(names)), missing, dtype=kind)
+            array[place] = np.ma.filled(columns[f"{prefix}{ONE}"].astype(kind), missing)[index]
+            return array
+
+        hits = placed(HITS, np.uint8, NOT_MEASURED)
+        return cls(index, names, hits, placed(NLL, np.float32, np.nan), placed(SCALED_NLL, np.float32, np.nan))
+
+
+def _spread(values: np.ndarray, index: np.ndarray, n: int) -> np.ma.MaskedArray:
+    """`n` values, those at `index` given and the others masked."""
+    whole = np.ma.masked_all(n, dtype=values.dtype)
+    whole[index] = values
+    return whole

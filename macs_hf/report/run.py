@@ -16,31 +16,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .corruption_rows import HITS, NLL, ONE, SCALED_NLL, CorruptionRows
-from .evaluation import EvaluationReport
-from .rows import COLUMNS, ORIGIN, SampleRows
+from .report import EvaluationReport
+from .rows import COLUMNS, HITS, NLL, ONE, ORIGIN, SCALED_NLL, CorruptionRows, SampleRows
+from .run_folder import GALLERY, GALLERY_CAPTION, PAGE_FILE, PICTURES, REPORT_FILE, ROWS_FILE
 
 
 if TYPE_CHECKING:
     import pyarrow
 
-REPORT_FILE = "evaluation.json"
-ROWS_FILE = "samples.parquet"
-# The report with its pictures as one page, to read and to mail.
-PAGE_FILE = "report.html"
-# Pictures that may lie beside the report, and what they show.
-PICTURES = {
-    "reliability.png": "Reliability diagram: accuracy against confidence, without and with the temperature",
-    "risk_coverage.png": "Risk and coverage: the share of wrong answers if only the surest images are answered",
-    "corruptions.png": "Accuracy by corruption and severity",
-    "severity.png": "Accuracy and calibration by severity",
-    "classes.png": "Accuracy and confidence of each class, worst first",
-    "confusion.png": "How often each class was taken for each",
-    "groups.png": "Accuracy and confidence of each group, worst first",
-}
-# A picture of test images: it is neither shown nor pushed unless the user asks for it.
-GALLERY = "mistakes.png"
-GALLERY_CAPTION = "Test images that the model is wrong about, the most confident mistakes first"
+
+# The files of a run have their names here, too.
+__all__ = [
+    "GALLERY",
+    "GALLERY_CAPTION",
+    "PAGE_FILE",
+    "PICTURES",
+    "REPORT_FILE",
+    "ROWS_FILE",
+    "Run",
+    "load_run",
+    "save_run",
+]
+
 BEFORE = "before_"
 SCALED = ("confidence", "nll", "brier")  # columns that a temperature changes in another way than by a factor
 N_BINS = 15  # of the reported ECE

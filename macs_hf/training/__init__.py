@@ -1,10 +1,9 @@
 """`MaCSTrainer` and its arguments, exact resuming, stopping on signals, and what a terminal shows."""
 
 from .arguments import MaCSTrainingArguments
-from .calibration_callback import CalibrationCallback
+from .callbacks import CalibrationCallback, TerminalCallback
 from .checkpoints import checkpoint_to_continue
-from .preemption import TrainingStopped
-from .terminal import TerminalCallback
+from .signals import TrainingStopped
 from .trainer import MaCSTrainer
 
 

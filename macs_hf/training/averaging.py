@@ -11,16 +11,11 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import CallbackHandler
 
-from .arguments import MaCSTrainingArguments, check_ema_decay
+from .arguments import check_ema_decay, ema_decay_of
 
 
 # In a checkpoint whose model is the average: the weights that the optimiser continues from.
 RAW_WEIGHTS_FILE = "raw_weights.pt"
-
-
-def ema_decay_of(args: TrainingArguments) -> float | None:
-    """The decay that `args` ask for; plain `TrainingArguments` ask for none."""
-    return args.ema_decay if isinstance(args, MaCSTrainingArguments) else None
 
 
 def restore_raw_weights(model: nn.Module, checkpoint: str | Path) -> None:

@@ -1,21 +1,193 @@
-"""Checkpoints: find the newest whole one, and restore every tensor of it or say which not."""
+"""Checkpoints: which run they belong to, whether they are whole, and how a run continues from one exactly."""
 
-from collections.abc import Mapping
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from accelerate.utils import extract_model_from_parallel
 from safetensors import SafetensorError
-from torch import Tensor, nn
-from transformers import PreTrainedModel, TimmWrapperForImageClassification
+from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
-from ..disk.run_folder import claim_folder
-from ..models.timm_layout import save_in_timm_layout
+from ..exceptions import ArgumentError
+from ..hub import is_local
+from ..objective.objective import objective_of
+from ..publishing.push import download_checkpoint
 from ..randomness import global_rng_preserved
-from .checkpoint_record import flaw_of, was_finished
-from .run_identity import LENGTH
+from ..report.run_folder import claim_folder
+from .arguments import sharding_of
+
+
+# ---- Which run it is ----
+# What makes a run the same run: recorded in each of its checkpoints, and compared when one is resumed.
+
+
+# All of `TrainingArguments` that changes what is learned, beside the objective and the length of the schedule.
+RECIPE = (
+    *("seed", "data_seed", "per_device_train_batch_size", "gradient_accumulation_steps", "dataloader_drop_last"),
+    *("train_sampling_strategy", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
+    *("optim", "optim_args", "optim_target_modules", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
+    *("max_grad_norm", "bf16", "fp16", "ema_decay"),
+)
+# The same of accelerate's data loaders: how images are divided among processes.
+BATCHING = ("split_batches", "even_batches", "use_seedable_sampler")
+# How long it learns. More steps than before are another schedule of the same run.
+LENGTH = ("num_train_epochs", "max_steps")
+
+
+class Identity(NamedTuple):
+    """
+    Args:
+        run (`dict[str, Any]`): What has to be the same when a checkpoint is resumed.
+        length (`dict[str, Any]`): The epochs and steps that were asked for, which may change.
+    """
+
+    run: dict[str, Any]
+    length: dict[str, Any]
+
+
+def identity_of(args: TrainingArguments, train_dataset: Any, facts: Mapping[str, Any] | None = None) -> Identity:
+    """
+    Args:
+        args ([`~transformers.TrainingArguments`]): Of the run.
+        train_dataset (`Any`): Its size counts; of a stream, the number of workers that read it.
+        facts (`Mapping[str, Any]`, *optional*): What else counts, such as the names of the dataset and the model.
+    """
+    settings = args.to_dict()
+    # A stream is divided among its workers; a map-style dataset gives the same batches with any number of them.
+    data = (
+        {"training_samples": len(train_dataset)}
+        if isinstance(train_dataset, Sized)
+        else {"dataloader_num_workers": args.dataloader_num_workers}
+    )
+    run = (
+        dict(facts or {})
+        | _objective_settings(args)
+        | {name: settings.get(name) for name in RECIPE}
+        | {name: getattr(args.accelerator_config, name) for name in BATCHING}
+        | data
+        | {"processes": args.world_size, "sharding": sharding_of(args), "device": args.device.type}
+    )
+    return Identity(_as_in_json(run), _as_in_json({name: settings[name] for name in LENGTH}))
+
+
+def _objective_settings(args: TrainingArguments) -> dict[str, Any]:
+    settings = dataclasses.asdict(objective_of(args))
+    # Added later: without them, what an earlier version recorded is still the same run.
+    later = {"augment_fraction": 1.0, "class_weights": None}
+    return {name: value for name, value in settings.items() if name not in later or value != later[name]}
+
+
+def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """`name: value, now other value` for all that differs, those that only one of them has included."""
+    names = [name for name in {**earlier, **now} if earlier.get(name) != now.get(name)]
+    return ", ".join(f"{name}: {earlier.get(name)!r}, now {now.get(name)!r}" for name in names)
+
+
+def _as_in_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(values, default=str))
+
+
+# ---- The record ----
+# The record in a checkpoint: which run it belongs to, and what its files hold.
+#
+# `Trainer` writes `trainer_state.json` last; the record is written just before it. So a folder with a readable state
+# was saved to its end, and the record says whether anything has happened to it since.
+
+
+RECORD_FILE = "checkpoint.json"
+STATE_FILE = "trainer_state.json"
+# Not needed to resume, and never pushed: a checkpoint that comes from the Hub does not have it.
+ARGUMENTS_FILE = "training_args.bin"
+# Of a file that is larger than all of them together, only so many blocks of so many bytes are read, spread evenly.
+BLOCKS, BLOCK_BYTES = 256, 2**16
+
+
+def write_record(checkpoint: str | Path, identity: Identity) -> None:
+    """Record the files that are in a checkpoint now, and the run that they belong to."""
+    checkpoint = Path(checkpoint)
+    files = {}
+    for path in sorted(path for path in checkpoint.rglob("*") if path.is_file()):
+        name = path.relative_to(checkpoint).as_posix()
+        if name not in (RECORD_FILE, STATE_FILE, ARGUMENTS_FILE):
+            files[name] = {"bytes": path.stat().st_size, "sha256": digest(path)}
+    record = {"run": identity.run, "length": identity.length, "files": files}
+    (checkpoint / RECORD_FILE).write_text(json.dumps(record, indent=2) + "\n")
+
+
+def read_identity(checkpoint: str | Path) -> Identity:
+    record = _read_json(Path(checkpoint) / RECORD_FILE)
+    return Identity(record["run"], record["length"])
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, or of 16 MiB of a larger one: its first and last bytes, and blocks between them."""
+    size, sha = path.stat().st_size, hashlib.sha256()
+    with path.open("rb") as file:
+        if size <= BLOCKS * BLOCK_BYTES:
+            sha.update(file.read())
+        else:
+            for block in range(BLOCKS):
+                file.seek(block * (size - BLOCK_BYTES) // (BLOCKS - 1))
+                sha.update(file.read(BLOCK_BYTES))
+    return sha.hexdigest()
+
+
+def was_finished(checkpoint: str | Path) -> bool:
+    """Whether a checkpoint was saved to its end, whatever has become of it since."""
+    state = _read_json(Path(checkpoint) / STATE_FILE)
+    return isinstance(state, dict) and isinstance(state.get("global_step"), int)
+
+
+def flaw_of(checkpoint: str | Path) -> str | None:
+    """Why training cannot continue from a checkpoint as if it had never stopped; `None` if it can."""
+    checkpoint = Path(checkpoint)
+    if not was_finished(checkpoint):
+        return f"{STATE_FILE} is missing or damaged: it was cut off while it was saved"
+    named, step = checkpoint.name.removeprefix("checkpoint-"), _read_json(checkpoint / STATE_FILE)["global_step"]
+    if named.isdecimal() and int(named) != step:
+        return f"{STATE_FILE} is of step {step}, and the folder of step {named}"
+    if not (checkpoint / RECORD_FILE).is_file():
+        missing = [name for name in ("optimizer.pt", "scheduler.pt") if not (checkpoint / name).is_file()]
+        if missing:
+            return f"it holds a model without {' and '.join(missing)}, as save_only_model=True leaves it"
+        return f"it has no {RECORD_FILE}: it was saved by plain Trainer or by an earlier version, for an unknown run"
+    record = _read_json(checkpoint / RECORD_FILE)
+    if not _is_record(record):
+        return f"{RECORD_FILE} is damaged"
+    for name, recorded in record["files"].items():
+        path = checkpoint / name
+        if not path.is_file():
+            return f"{name} is missing"
+        size = path.stat().st_size
+        if size != recorded["bytes"]:
+            return f"{name} is damaged: it has {size:,} bytes in place of {recorded['bytes']:,}"
+        if digest(path) != recorded.get("sha256"):
+            return f"{name} has changed since it was saved"
+    return None
+
+
+def _is_record(record: Any) -> bool:
+    return (
+        isinstance(record, dict)
+        and all(isinstance(record.get(part), dict) for part in ("run", "length", "files"))
+        and all(isinstance(file, dict) and isinstance(file.get("bytes"), int) for file in record["files"].values())
+    )
+
+
+def _read_json(path: Path) -> Any:
+    """What a file holds; `None` if it cannot be read."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+# ---- Finding and restoring ----
+# Checkpoints: find the newest whole one, and restore every tensor of it or say which not.
 
 
 logger = logging.get_logger(__name__)
@@ -118,15 +290,6 @@ def restore_weights(model: PreTrainedModel, checkpoint: str | Path) -> None:
     model.load_state_dict(loaded.state_dict())
 
 
-def save_timm_weights(
-    model: nn.Module, folder: Path, processor: Any, state_dict: Mapping[str, Tensor] | None = None
-) -> None:
-    """Save a wrapped timm model again in timm's own layout, since timm cannot read the keys of one from a config."""
-    model = extract_model_from_parallel(model, keep_torch_compile=False)
-    if isinstance(model, TimmWrapperForImageClassification):
-        save_in_timm_layout(model, folder, getattr(processor, "data_config", None), state_dict)
-
-
 def claim_output_dir(
     output_dir: str | Path, identity: dict[str, Any], resume_from_checkpoint: str | None = None
 ) -> str | None:
@@ -153,3 +316,89 @@ def claim_output_dir(
     elif checkpoints(output_dir):
         logger.warning("No checkpoint was saved to its end: starting at the beginning.")
     return str(found) if found else None
+
+
+# ---- Resuming ----
+# Resuming: from which checkpoint, and whether the run continues from it exactly as if it had never stopped.
+
+
+SPACE = "perturbed_in"  # where the perturbation acted, in a checkpoint's record: `pixel` or `normalized`
+
+
+def checkpoint_to_resume(
+    resume_from_checkpoint: str | Path | bool | None, args: TrainingArguments, identity: Identity
+) -> str | None:
+    """
+    The folder to resume from; `None` to start anew.
+
+    Args:
+        resume_from_checkpoint (`str`, `Path`, `bool`, *optional*): A checkpoint folder; a Hub id, whose
+            `last-checkpoint` is then downloaded; or `True` (`"true"`) for the newest whole checkpoint in `output_dir`.
+        args ([`~transformers.TrainingArguments`]), identity ([`Identity`]): Of the run that is to continue.
+
+    Raises:
+        `ValueError`: If training would not go on as if it had never stopped.
+    """
+    if resume_from_checkpoint is None or resume_from_checkpoint is False:
+        return None
+    if str(resume_from_checkpoint).lower() == "true":
+        checkpoint = checkpoint_to_continue(args.output_dir)
+        if checkpoint is None:
+            raise ValueError(f"No valid checkpoint found in output directory {args.output_dir!r} to resume from.")
+    else:
+        checkpoint = _checkpoint_folder(str(resume_from_checkpoint))
+        flaw = flaw_of(checkpoint)
+        if flaw is not None:
+            raise ValueError(refusal(checkpoint, flaw))
+    _check_run(checkpoint, args, identity)
+    _check_best_model(checkpoint, args)
+    return str(checkpoint)
+
+
+def _checkpoint_folder(name: str) -> Path:
+    if not name.strip():
+        raise ArgumentError("resume_from_checkpoint", "is empty. Name a checkpoint folder, or leave it out.", name)
+    if Path(name).is_dir():
+        return Path(name)
+    if is_local(name) or name.count("/") != 1:
+        raise ValueError(  # in the words of `Trainer`
+            f"Can't find a valid checkpoint at resume_from_checkpoint={name!r}: it is neither a folder nor a Hub id. "
+            "Name a checkpoint folder, or pass true for the newest one in output_dir."
+        )
+    return Path(download_checkpoint(name))
+
+
+def _check_run(checkpoint: Path, args: TrainingArguments, identity: Identity) -> None:
+    if args.ignore_data_skip:
+        raise ArgumentError(
+            "ignore_data_skip",
+            "would see the first images of the epoch again, so that nothing is resumed exactly. Leave it out.",
+            True,
+        )
+    earlier = read_identity(checkpoint)
+    earlier.run.pop(SPACE, None)  # found out from the first batch, which a resumed run does not see again
+    if earlier.run != identity.run:
+        raise ValueError(refusal(checkpoint, f"it is of another run ({differences(earlier.run, identity.run)})"))
+    # On a disk that the processes do not share, the record does not know of the files of all of them.
+    generators = "rng_state.pth" if args.world_size == 1 else f"rng_state_{args.process_index}.pth"
+    if not (checkpoint / generators).is_file():
+        raise ValueError(refusal(checkpoint, f"{generators} is missing"))
+    if earlier.length != identity.length:
+        logger.warning(
+            f"Another schedule than {checkpoint} was saved with ({differences(earlier.length, identity.length)}): the "
+            "learning rate goes on as if the new length had been asked for from the start, and the result is that of "
+            "neither length alone."
+        )
+
+
+def _check_best_model(checkpoint: Path, args: TrainingArguments) -> None:
+    """The best model so far may be an earlier checkpoint; `Trainer` would go on without it."""
+    best = json.loads((checkpoint / STATE_FILE).read_bytes()).get("best_model_checkpoint")
+    if not args.load_best_model_at_end or best is None:
+        return
+    flaw = flaw_of(best) if Path(best).is_dir() else "it is not there any more"
+    if flaw is not None:
+        raise ValueError(
+            f"The best model so far was saved in {best!r}, and {flaw}, so that the run could end with another one. "
+            "Put it back, or pass load_best_model_at_end=False."
+        )

@@ -1,129 +1,301 @@
 """`MaCSTrainer`: a `transformers.Trainer` that trains with Margin and Consistency Supervision."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
+import torch
 import torch.nn.functional as F
-from accelerate.utils import broadcast_object_list
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list, extract_model_from_parallel
 from huggingface_hub import CommitInfo
+from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.distributed.fsdp import StateDictType
 from torch.utils.data import DataLoader
-from transformers import Trainer
-from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOutput
-from transformers.utils import logging
+from transformers import (
+    EvalPrediction,
+    PreTrainedModel,
+    TimmWrapperForImageClassification,
+    Trainer,
+)
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
+from transformers.modeling_outputs import ImageClassifierOutput
+from transformers.trainer_utils import EvalLoopOutput, HubStrategy, SaveStrategy, TrainOutput
+from transformers.utils import SAFE_WEIGHTS_NAME, logging
+from transformers.utils.hub import PushInProgress
 
 from ..calibration import TemperatureFit, calibrate_logits, fit_temperature_report, fold_temperature, store_guarantees
 from ..calibration.folding import calibration_record
-from ..data.keyed_draws import KeyedDataset, keyed
-from ..disk.atomic_writes import atomic_folder
-from ..models.saving import WEIGHT_FILES
-from ..objective.losses import checked_labels
-from ..objective.objective import Objective, objective_of
+from ..data.sources import check_numbered
+from ..evaluation.evaluate import MeasuredModel, takes_pixel_values, tqdm_bar
+from ..exceptions import check_labels
+from ..metrics import summarize
+from ..models.loading import check_single_label, found_pixel_stats, processor_of, resized_processor
+from ..models.timm_layout import WEIGHT_FILES, save_in_timm_layout
+from ..objective.losses import MaCSLoss, checked_labels
+from ..objective.objective import Objective, describe, expected_cost, objective_of
+from ..objective.perturbations import OwnPerturbation, check_perturbation, name_of
 from ..objective.supervision import logits_of, supervise
-from ..pixels import PixelStats
-from ..publishing.access import refuse_hub_token
-from ..randomness import global_rng_preserved, mix_seed
-from ..report.config_fields import forget_calibration
-from ..report.rows import SampleRows
-from ..sharding import share_statistics
-from . import checks
+from ..pixels import PixelStats, Preparation, preparation
+from ..publishing.access import open_repo, refuse_hub_token
+from ..publishing.card import CardSettings, write_card
+from ..publishing.push import LAST_CHECKPOINT, STAGED, push_checkpoint, push_folder
+from ..randomness import KeyedDataset, global_rng_preserved, keyed, mix_seed
+from ..report.report import TEMPERATURE_FIELD, EvaluationReport, forget_calibration
+from ..report.rows import SampleRows, sample_rows
+from ..report.run_folder import atomic_folder
+from ..sharding import divided_by_blocks, full_precision, local_parameters, sharded_modules, share_statistics
+from .arguments import class_weights, ema_decay_of
 from .averaging import WeightAverage, averaging
-from .checkpoints import is_checkpoint, restore_weights, save_timm_weights
-from .fsdp_blocks import divided_by_blocks
-from .full_precision import full_precision
-from .inputs import Inputs
-from .loss_log import LossLog
-from .preemption import SignalStop, shield_workers, stopping_on_signals
-from .pushing import open_trainer_repo, push_in_background, push_model, write_trainer_card
-from .resuming import checkpoint_to_resume, finish_checkpoint
-from .row_metrics import rows_at, summary_of_rows, with_loss_of_rows
-from .temporary_attributes import temporarily
+from .callbacks import TerminalCallback
+from .checkpoints import (
+    SPACE,
+    Identity,
+    checkpoint_to_resume,
+    identity_of,
+    is_checkpoint,
+    last_complete_checkpoint,
+    read_identity,
+    restore_weights,
+    write_record,
+)
+from .signals import SignalStop, shield_workers, stopping_on_signals
 
 
 logger = logging.get_logger(__name__)
+
+BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+# Of one channel of photos, as ImageNet's statistics have it: from units of pixels to those of normalised images.
+TYPICAL_STD = 0.225
+# Values a little beyond the processor's range, as noise adds them, and a few far beyond it, as random erasing does.
+SLACK, TOLERATED_SHARE = 0.05, 0.01
+
+Size = tuple[int, int]
 
 
 class MaCSTrainer(Trainer):
     """
     Drop-in replacement for [`~transformers.Trainer`], for classifiers that take `pixel_values` and return `.logits`.
-    It takes the same arguments, and two more.
+    Other modules are given the images as their first argument. It takes the same arguments, and three more.
 
     Args:
         args ([`MaCSTrainingArguments`] or [`~transformers.TrainingArguments`], *optional*):
-            With plain `TrainingArguments` the paper's objective applies.
+            With plain `TrainingArguments` the method `recommended` applies.
+        compute_loss_func (`Callable`, *optional*):
+            As in `Trainer`, in place of the cross-entropy term: `f(outputs, labels, num_items_in_batch=...)` returns
+            the mean loss of a batch. The margin and consistency terms are added to it.
         pixel_stats ([`PixelStats`], *optional*):
-            How images were normalised, if the perturbation acts on pixels and `processing_class` does not say.
+            How images were normalised. If it is not given, it is looked for in `processing_class`, in the config of a
+            timm model and in the files beside the model, and used if the first batch may have been made with it.
+            Otherwise noise and blur in units of pixels act on normalised images instead, with a warning.
+        perturbation (`Callable`, *optional*):
+            A perturbation T of your own, in place of the one that `args` name: `f(pixels, generator)` gets RGB pixels
+            in [0, 1] and a `torch.Generator`, from which it has to draw all its random numbers, and returns pixels.
         run_facts (`Mapping[str, Any]`, *optional*):
             What makes this the same run when it is resumed, beside objective, recipe and batches: say, the dataset.
     """
 
     # compute_loss returns the mean over the micro-batch, so Trainer has to divide by the accumulation steps.
     loss_is_scaled_for_ga = False
+    # Whether a line at the start of training says what is minimised; a command's header says it already.
+    introduces_itself = True
 
     def __init__(
-        self, *args: Any, pixel_stats: PixelStats | None = None, run_facts: Mapping | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        pixel_stats: PixelStats | None = None,
+        perturbation: OwnPerturbation | None = None,
+        run_facts: Mapping | None = None,
+        **kwargs: Any,
     ) -> None:
-        self.pixel_stats, self.run_facts = pixel_stats, run_facts
+        self.pixel_stats, self.perturbation, self.run_facts = pixel_stats, perturbation, run_facts
+        self.perturbed_in: str | None = None  # pixel or normalized; known from the first batch on
+        self.trained_size: Size | None = None  # height and width of the last images that the model saw
+        self.evaluated_size: Size | None = None
         self.current_gradient_accumulation_steps = 1  # Trainer's own, before the first step
         self._objective: Objective | None = None
         self._keyed_dataset: KeyedDataset | None = None
-        self._loss_log, self._micro_step, self.inputs = LossLog(), (-1, 0), Inputs()
+        self._loss_log, self._micro_step = LossLog(), (-1, 0)
         self._average, self._stop = WeightAverage(), SignalStop()
+        self._warned_of_override = type(self).compute_loss is MaCSTrainer.compute_loss
+        self._warned_of_size: Size | None = None
         super().__init__(*args, **kwargs)
         # The model never sees labels; this also saves a count of them, gathered over processes, at each step.
         self.model_accepts_loss_kwargs = False
         if self.args.label_names is None:
             # Trainer reads them off the model's signature, which a wrapper may hide.
             self.label_names = ["labels"]
+        self._check_run()
+        self._takes_pixel_values = takes_pixel_values(self.model)
+        self._stats_were_given = self.pixel_stats is not None
+        self.pixel_stats = self.pixel_stats or found_pixel_stats(self.model, self.processing_class)
+        objective = objective_of(self.args)
+        self._check_perturbation(objective)
+        if self.perturbation is not None and objective.uses_perturbation:
+            self.run_facts = {**(self.run_facts or {}), "perturbation_function": name_of(self.perturbation)}
+        if self.train_dataset is not None:
+            self._with_class_weights(objective)
 
-    def _validate_args(self) -> None:
-        super()._validate_args()
+    # ---- Checks ----
+
+    def _check_run(self) -> None:
+        """Refuse what can be known to be wrong from what a trainer is given."""
         refuse_hub_token(self.args)
-        checks.check_run(self)
-        self.pixel_stats = self.pixel_stats or PixelStats.from_processor(self.processing_class)
-        checks.check_pixel_stats(objective_of(self.args), self.pixel_stats)
+        if isinstance(self.train_dataset, datasets.DatasetDict):
+            raise ValueError(
+                f"train_dataset is a DatasetDict of the splits {sorted(self.train_dataset)}. Pass one of them, such "
+                "as data['train']."
+            )
+        if self.train_dataset is not None and self.args.n_gpu > 1:
+            raise ValueError(
+                f"{self.args.n_gpu} GPUs are visible to one process, which torch.nn.DataParallel would split each "
+                "batch over, views apart from one another. Start one process per GPU with `accelerate launch`, or set "
+                "CUDA_VISIBLE_DEVICES to one GPU."
+            )
+        started = int(os.environ.get("WORLD_SIZE", 1))
+        if started > 1 and self.args.world_size == 1:
+            raise ValueError(
+                f"This is one of {started} processes, but they do not know of each other and would all train alone. "
+                "Without a GPU pass use_cpu=True; with one, start them with `accelerate launch`."
+            )
+        self._check_model()
+        self._check_sharding()
+
+    def _check_model(self) -> None:
+        check_single_label(self.model)
+        ema_decay = ema_decay_of(self.args)
+        if ema_decay is not None and not self._is_whole_model:
+            raise ValueError(
+                f"ema_decay={ema_decay} needs a transformers model that is whole in each process. Leave it out under "
+                "FSDP or DeepSpeed, with adapters, and for other modules."
+            )
+        half = {parameter.dtype for parameter in self.model.parameters()} & {torch.float16, torch.bfloat16}
+        if ema_decay is not None and half:
+            raise ValueError(
+                f"ema_decay={ema_decay} would average {half.pop()} weights, where small changes are rounded away. "
+                "Load the model with dtype=torch.float32, and pass bf16=True for speed."
+            )
+
+    def _check_sharding(self) -> None:
+        if self.is_deepspeed_enabled and is_deepspeed_zero3_enabled():
+            config = self.accelerator.state.deepspeed_plugin.hf_ds_config
+            if not config.get_value("zero_optimization.stage3_gather_16bit_weights_on_model_save"):
+                raise ValueError(
+                    "DeepSpeed's stage 3 saves no whole model by itself, which is what can be loaded and pushed. Set "
+                    "zero3_save_16bit_model to true (stage3_gather_16bit_weights_on_model_save in a file of "
+                    "DeepSpeed's)."
+                )
+        if not self.is_fsdp_enabled:
+            return
+        kind = self.accelerator.state.fsdp_plugin.state_dict_type
+        if kind != StateDictType.FULL_STATE_DICT:
+            raise ValueError(
+                f"fsdp_state_dict_type {kind.name} saves no whole model, which is what can be loaded and pushed. Set "
+                "it to FULL_STATE_DICT."
+            )
+        in_16_bits = self.accelerator.mixed_precision in ("bf16", "fp16")
+        if self.accelerator.is_fsdp2 and in_16_bits and any(isinstance(m, BATCH_NORM) for m in self.model.modules()):
+            raise ValueError(
+                f"FSDP2 would compute BatchNorm with weights in {self.accelerator.mixed_precision} and statistics in "
+                "float32, which torch does not do. Pass bf16=False and fp16=False, or train without FSDP."
+            )
+
+    def _check_perturbation(
+        self, objective: Objective, found: str = "how images were normalised is not known"
+    ) -> None:
+        """Refuse what only pixels can be given; noise and blur can be moved to normalised images instead."""
+        on_pixels_only = self.perturbation is not None or objective.perturbation == "jpeg"
+        unknown = self.pixel_stats is None or self.perturbed_in == "normalized"
+        if objective.uses_perturbation and on_pixels_only and unknown:
+            name = repr(objective.perturbation) if self.perturbation is None else name_of(self.perturbation)
+            raise ValueError(
+                f"perturbation={name} acts on pixels, but {found}. Pass the image processor as processing_class, or "
+                "pixel_stats=PixelStats(mean, std) with the values that images were normalised with."
+            )
+
+    def _check_label_columns(self) -> None:
+        """Refuse wrong labels of a `datasets.Dataset` before the first step; others are seen batch by batch."""
+        dataset, num_labels = self.train_dataset, self._num_labels
+        if not isinstance(dataset, datasets.Dataset):
+            return
+        for name in {"label", *self.label_names} & set(dataset.column_names):
+            check_numbered(dataset, name, "the training set")
+            labels = torch.as_tensor(dataset.with_format("torch", columns=[name])[:][name])
+            if num_labels is not None and not labels.is_floating_point():
+                advice = "Load the model with num_labels of the dataset, or map the labels to 0 .. num_labels - 1."
+                check_labels(labels.flatten(), num_labels, f"column {name!r} of the training set", advice)
+
+    @property
+    def _num_labels(self) -> int | None:
+        """The number of classes in the model's config; `None` for a module that has none."""
+        return getattr(getattr(self.model, "config", None), "num_labels", None)
+
+    @property
+    def _is_whole_model(self) -> bool:
+        """Whether each process holds the whole model and saves it with `save_pretrained` (no adapters, no shards)."""
+        spread = self.is_deepspeed_enabled or self.is_fsdp_enabled
+        return isinstance(self.model, PreTrainedModel) and not spread
 
     # ---- Data ----
 
-    def _get_dataloader(self, dataset: Any, *args: Any, is_training: bool = False, **kwargs: Any) -> DataLoader:
-        """Random transforms of training images depend on (seed, epoch, index) only; evaluation uses every sample."""
-        if is_training:
-            if isinstance(dataset, datasets.Dataset):
-                dataset = self._remove_unused_columns(dataset, description="Training")
-            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-            self._keyed_dataset = keyed(dataset, seed)
-            dataset = dataset if self._keyed_dataset is None else self._keyed_dataset
-        with temporarily(self.args, dataloader_drop_last=self.args.dataloader_drop_last and is_training):
-            loader = super()._get_dataloader(dataset, *args, is_training=is_training, **kwargs)
-        return shield_workers(loader, self.args)
+    def get_train_dataloader(self) -> DataLoader:
+        """As in `Trainer`; random transforms of the images depend on (seed, epoch, index) only."""
+        dataset, seed = self.train_dataset, self.args.seed if self.args.data_seed is None else self.args.data_seed
+        if isinstance(dataset, datasets.Dataset):
+            dataset = self._remove_unused_columns(dataset, description="Training")
+        self._keyed_dataset = keyed(dataset, seed)
+        with temporarily(self, train_dataset=dataset if self._keyed_dataset is None else self._keyed_dataset):
+            return shield_workers(super().get_train_dataloader(), self.args)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
-        if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:
+        """As in `Trainer`, of every sample."""
+        if not (eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset):
+            # With persistent workers, Trainer would use the loader of its own `eval_dataset` again.
+            return self.get_test_dataloader(eval_dataset)
+        with temporarily(self.args, dataloader_drop_last=False):
             return super().get_eval_dataloader(eval_dataset)
-        # With persistent workers, Trainer would use the loader of its own `eval_dataset` again.
-        return self.get_test_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
+        """As in `Trainer`, of every sample."""
+        with temporarily(self.args, dataloader_drop_last=False):
+            return super().get_test_dataloader(test_dataset)
 
     # ---- Training ----
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """As in `Trainer`, or refused if it would not be exact; a Hub id has its `last-checkpoint` resumed from."""
-        # Also checks values that a search may have set.
-        logger.info(f"Training with {objective_of(self.args)}")
-        checks.check_label_columns(self.train_dataset, self.label_names, checks.num_labels_of(self.model))
-        checkpoint = checkpoint_to_resume(self, resume_from_checkpoint)
+        objective = objective_of(self.args)  # also checks values that a search may have set
+        self._objective, self.perturbed_in = None, None
+        if self.introduces_itself and self.is_world_process_zero():
+            name = None if self.perturbation is None else name_of(self.perturbation)
+            cost = expected_cost(objective)
+            price = f"; a step takes about {cost:.1f} times as long as with cross-entropy alone" if cost > 1 else ""
+            logger.warning(f"MaCS: {describe(objective, name)}{price}.")
+        self._check_label_columns()
+        checkpoint = checkpoint_to_resume(resume_from_checkpoint, self.args, self._identity())
+        if checkpoint is not None:
+            self.perturbed_in = read_identity(checkpoint).run.get(SPACE)
         with averaging(self.callback_handler, checkpoint) as self._average, stopping_on_signals(self) as self._stop:
             return super().train(checkpoint, *args, **kwargs)
+
+    def _identity(self) -> Identity:
+        return identity_of(self.args, self.train_dataset, self.run_facts)
 
     def _run_epoch(self, *, epoch: int, **kwargs: Any) -> None:
         if self.state.global_step >= self.state.max_steps:
             # A finished run was resumed; Trainer would take one more step before it notices.
             self.control.should_training_stop = True
             return
-        self._objective = objective_of(self.args)
         if self._keyed_dataset is not None:
             self._keyed_dataset.set_epoch(epoch)  # accelerate does not, in a distributed run
         super()._run_epoch(epoch=epoch, **kwargs)
@@ -137,12 +309,12 @@ class MaCSTrainer(Trainer):
             return super()._prepare_for_training(*args, **kwargs)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        if not checks.is_whole_model(self):
+        if not self._is_whole_model:
             return super()._load_from_checkpoint(resume_from_checkpoint, model)
         restore_weights(self.model, resume_from_checkpoint)
 
     def _load_best_model(self) -> None:
-        if not checks.is_whole_model(self):
+        if not self._is_whole_model:
             return super()._load_best_model()
         restore_weights(self.model, self.state.best_model_checkpoint)
         self._average.discard()  # the checkpoint's model is the average of its own step
@@ -153,29 +325,94 @@ class MaCSTrainer(Trainer):
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **kwargs: Any
     ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
         """In training, the objective; in evaluation the clean cross-entropy, which means the same for every method."""
-        num_labels = checks.num_labels_of(self.model)
-        images, labels = checks.images_and_labels(inputs, num_labels, wait=self._loss_log.is_empty)  # once per log
-        self.inputs.see(images, model, self.processing_class)
+        images, labels = self._images_and_labels(inputs)
+        forward = (lambda views: model(pixel_values=views)) if self._takes_pixel_values else model
         if model.training:
+            if self.trained_size is None:
+                self._warn_of_unlike_images(images)
+            self.trained_size = tuple(images.shape[-2:])
             parts = supervise(
-                lambda views: model(pixel_values=views),
+                forward,
                 images,
                 labels,
-                self._objective or objective_of(self.args),
+                self._objective or self._settle_objective(images),
                 pixel_stats=self.pixel_stats,
                 augmix_images=inputs.get("augmix_pixel_values"),
-                num_labels=num_labels,
+                num_labels=self._num_labels,
+                perturbation=self.perturbation,
+                cross_entropy=None if self.compute_loss_func is None else self._loss_of_user,
                 seed=self._next_batch_seed(),
             )
             # Each micro-batch weighs as much as in Trainer's own `loss`, so that the logged parts add up to it.
             self._loss_log.add(parts, 1 / self.current_gradient_accumulation_steps)
             loss, logits = parts.loss, parts.logits
         else:
+            self._note_evaluated(images)
             # A bfloat16 checkpoint gives bfloat16 logits outside of autocast.
-            logits = logits_of(model(pixel_values=images)).float()
-            loss = F.cross_entropy(logits, checked_labels(labels, logits.shape[-1]))
+            logits = logits_of(forward(images)).float()
+            labels = checked_labels(labels, logits.shape[-1])
+            loss = (self._loss_of_user if self.compute_loss_func is not None else F.cross_entropy)(logits, labels)
         # Whatever is returned here besides the loss becomes the predictions.
         return (loss, {"logits": logits}) if return_outputs else loss
+
+    def _images_and_labels(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """
+        The two parts of a batch that every method needs; class numbers of any integer type become int64. The loss
+        checks labels that are on the CPU; an accelerator is waited for once per log entry.
+        """
+        if "labels" not in inputs or "pixel_values" not in inputs:
+            raise ValueError(
+                f"A batch must have `pixel_values` and `labels`, but has {sorted(inputs)}. Let the dataset or the "
+                "collator give them these names (and keep remove_unused_columns=False with on-the-fly transforms)."
+            )
+        labels = inputs["labels"] if inputs["labels"].is_floating_point() else inputs["labels"].long()
+        if labels.device.type != "cpu" and self._num_labels is not None and self._loss_log.is_empty:
+            checked_labels(labels.cpu(), self._num_labels)
+        return inputs["pixel_values"], labels
+
+    def _settle_objective(self, images: Tensor) -> Objective:
+        """What this run minimises, decided when all processes see their first batch: in which space T acts."""
+        objective = self._with_class_weights(objective_of(self.args))
+        on_pixels = objective.uses_perturbation and (objective.needs_pixel_stats or self.perturbation is not None)
+        if on_pixels and self.perturbed_in is None:
+            stats = self.pixel_stats
+            fits = stats is not None and (self._stats_were_given or fits_range(images, stats.mean, stats.std))
+            fits = bool(self.accelerator.gather(torch.tensor([fits], device=images.device)).all())
+            self.perturbed_in = "pixel" if fits else "normalized"
+            if not fits:
+                self._warn_of_normalized_space(objective)
+        if on_pixels and self.perturbed_in == "normalized":
+            objective = replace(
+                objective, perturbation_space="normalized", noise_std=objective.noise_std / TYPICAL_STD
+            )
+        if self.perturbation is not None and objective.uses_perturbation:
+            with global_rng_preserved():
+                check_perturbation(self.perturbation, self.pixel_stats.to_pixels(images.detach()))
+        self._objective = objective
+        return objective
+
+    def _warn_of_normalized_space(self, objective: Objective) -> None:
+        found = "how images were normalised is not known"
+        if self.pixel_stats is not None:
+            stats = self.pixel_stats
+            found = f"the first batch does not fit mean={stats.mean} and std={stats.std}, which were found"
+        self._check_perturbation(objective, found)
+        if self.is_world_process_zero():
+            logger.warning(
+                f"Noise and blur act on normalised images, with noise_std={objective.noise_std / TYPICAL_STD:.3g} in "
+                f"place of {objective.noise_std:g} in units of pixels, since {found}. Pass processing_class or "
+                "pixel_stats=PixelStats(mean, std) for units of pixels."
+            )
+
+    def _with_class_weights(self, objective: Objective) -> Objective:
+        if objective.class_weights is None:
+            return objective
+        weights = class_weights(objective.class_weights, self.train_dataset, self.label_names, self._num_labels)
+        return replace(objective, class_weights=weights)
+
+    def _loss_of_user(self, logits: Tensor, labels: Tensor) -> Tensor:
+        # Trainer divides by the accumulation steps, so this has to be the mean over the batch, however it is computed.
+        return self.compute_loss_func(ImageClassifierOutput(logits=logits), labels, num_items_in_batch=len(labels))
 
     def _next_batch_seed(self) -> int:
         """Keyed by (seed, step, micro step, process): each process draws its own noise, and resuming repeats it."""
@@ -183,11 +420,66 @@ class MaCSTrainer(Trainer):
         self._micro_step = (step, micro + 1) if step == self.state.global_step else (self.state.global_step, 0)
         return mix_seed(self.args.seed, *self._micro_step, self.args.process_index)
 
+    # ---- Images ----
+    # A saved model is used with its image processor, so its accuracy and its temperature hold only if the images that
+    # it was given are like those that the processor makes.
+
+    def _note_evaluated(self, images: Tensor) -> None:
+        self.evaluated_size = tuple(images.shape[-2:])
+
+    def _warn_of_unlike_images(self, images: Tensor) -> None:
+        """Compare the first training batch with what the processor makes."""
+        made = _prepared(processor_of(self.model, self.processing_class))
+        if made is None or not self.is_world_process_zero():  # the others see images of the same kind
+            return
+        size = tuple(images.shape[-2:])
+        if made.size not in (None, size):
+            logger.warning(
+                f"Training images have {_pixels(size)}, but the image processor makes {_pixels(made.size)}, at which "
+                "the model would be used. The processor is saved with the size of the images that the model is "
+                "evaluated with, or else trained with; to choose it yourself, pass a processing_class of that size."
+            )
+        if images.is_floating_point() and not fits_range(images, made.mean, made.std):
+            low, high = images.min().item(), images.max().item()
+            ends = _ends(made.mean, made.std)
+            logger.warning(
+                f"Training images have values from {low:.3g} to {high:.3g}, but the image processor makes values from "
+                f"{min(ends):.3g} to {max(ends):.3g}, with which the model would be used. Normalise training images "
+                "as it does, with its image_mean and image_std, or pass the processing_class that they were prepared "
+                "with."
+            )
+
+    def _processor_to_save(self) -> Any:
+        """The processor at the size that the model was evaluated with, or trained with if it was not evaluated."""
+        size, used = self.evaluated_size or self.trained_size, processor_of(self.model, self.processing_class)
+        made = None if size is None else _prepared(used)
+        if made is None or made.size in (None, size):
+            return self.processing_class
+        processor = self.processing_class
+        try:
+            if size[0] != size[1]:
+                raise ValueError(f"{type(used).__name__} can be resized to squares only.")
+            processor = resized_processor(used, size[0])
+            message = f"The processor is saved for images of {_pixels(size)}, in place of {_pixels(made.size)}."
+        except ValueError as error:
+            message = f"The saved processor still makes {_pixels(made.size)}, not {_pixels(size)}: {error}"
+        if self._warned_of_size != size and self.is_world_process_zero():  # once, not at each checkpoint
+            logger.warning(message)
+        self._warned_of_size = size
+        return processor
+
     # ---- Logging ----
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         # Only for Trainer's own entries about training, which all processes make together.
         if "loss" in logs or "train_loss" in logs:
+            if self._loss_log.is_empty and "loss" in logs and not self._warned_of_override:
+                self._warned_of_override = True
+                logger.warning(
+                    f"{type(self).__name__}.compute_loss does not call MaCSTrainer.compute_loss, so the margin and "
+                    "consistency terms are not trained with. To change the cross-entropy term only, pass "
+                    "compute_loss_func."
+                )
             means = self._loss_log.finite_means(self.accelerator, self.state.global_step, self.args.output_dir)
             logs.update({name: mean for name, mean in means.items() if name != "loss" and "loss" in logs})
             self._loss_log.clear()
@@ -205,29 +497,51 @@ class MaCSTrainer(Trainer):
             self._check_finite()
         if self.compute_metrics or self.preprocess_logits_for_metrics or self.args.batch_eval_metrics:
             return super().evaluate(*args, **kwargs)
-        with temporarily(self, compute_metrics=summary_of_rows, preprocess_logits_for_metrics=rows_at()):
+        with temporarily(self, compute_metrics=summary_of_rows, preprocess_logits_for_metrics=rows_of):
             return super().evaluate(*args, **kwargs)
 
     def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
         """As in `Trainer`, of the averaged weights if there are any; training goes on as if it had not been."""
-        checks.check_sharded(self)
+        if self.accelerator.is_fsdp2 and not sharded_modules(self.model):
+            # accelerate divides a model together with its optimiser only.
+            raise ValueError(
+                "FSDP2 divides a model when it is trained, so it cannot be evaluated before. Train first, or evaluate "
+                "without FSDP."
+            )
         # Each evaluation loader draws from the global generator, which dropout and drop-path share on a CPU.
         with global_rng_preserved(), self._average.applied():
             share_statistics(self.model)
             output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
-        return with_loss_of_rows(output, metric_key_prefix, self)
+        nll = output.metrics.get(f"{metric_key_prefix}_nll")
+        if self.args.world_size > 1 and self.compute_metrics is summary_of_rows and nll is not None:
+            # Trainer's loss counts the samples that fill up each process's last batch; rows do not.
+            output.metrics[f"{metric_key_prefix}_loss"] = nll
+        return output
+
+    def measured_model(self) -> MeasuredModel:
+        """The model, to be measured on other data than it was trained on; of the averaged weights if there are any."""
+        screens = [part.screen for part in self.callback_handler.callbacks if isinstance(part, TerminalCallback)]
+        quiet = self.args.disable_tqdm or not self.is_world_process_zero()
+        recorded = {} if self.perturbation is None else {"perturbation_function": name_of(self.perturbation)}
+        return MeasuredModel(
+            self.model,
+            self.processing_class,
+            self.pixel_stats,
+            self.accelerator,
+            self.args.eval_batch_size,
+            collate_fn=self._get_collator_with_removed_columns(self.data_collator),
+            num_workers=self.args.dataloader_num_workers,
+            prepared=self._average.applied,
+            progress=screens[0].phase if screens else partial(tqdm_bar, disable=quiet),
+            on_images=self._note_evaluated,
+            train_dataset=self.train_dataset,
+            chosen_by_validation=self.args.load_best_model_at_end,
+            recorded=recorded,
+        )
 
     def predict_rows(self, dataset: Any, temperatures: Sequence[float] = (1.0,)) -> list[SampleRows]:
         """For each temperature, one row per sample: label, prediction, confidence, nll, brier score and margin."""
-        rows = self.predict_labelled(dataset, rows_at(temperatures)).predictions
-        return [SampleRows.from_array(part) for part in np.split(rows, len(temperatures), axis=1)]
-
-    def predict_labelled(self, dataset: Any, preprocess: Callable | None) -> PredictionOutput:
-        """Predictions that no metric of the user's sees, each batch reduced on the device by `preprocess`."""
-        with full_precision(self), temporarily(self, compute_metrics=None, preprocess_logits_for_metrics=preprocess):
-            prediction = self.predict(dataset)
-        checks.check_labelled(prediction)
-        return prediction
+        return self.measured_model().rows(dataset, temperatures)
 
     # ---- Calibration ----
 
@@ -237,9 +551,7 @@ class MaCSTrainer(Trainer):
 
     def predict_logits(self, dataset: Any) -> tuple[np.ndarray, np.ndarray]:
         """Logits and labels of samples that neither train the model nor test it."""
-        checks.check_held_out(dataset, self.train_dataset)
-        prediction = self.predict_labelled(dataset, None)
-        return prediction.predictions, prediction.label_ids
+        return self.measured_model().logits(dataset)
 
     def calibrate(self, dataset: Any) -> TemperatureFit:
         """Fold a temperature into the head and store promises in the config, both from held-out data."""
@@ -250,9 +562,14 @@ class MaCSTrainer(Trainer):
 
     def fold_temperature(self, temperature: float, dataset: Any) -> None:
         """Divide the logits by `temperature` for good, checked on a few samples of `dataset`."""
-        checks.check_foldable(self)
+        spread = is_deepspeed_zero3_enabled() if self.is_deepspeed_enabled else self.is_fsdp_enabled
+        if spread and not self.accelerator.is_fsdp2:
+            raise ValueError(
+                "Weights that DeepSpeed's stage 3 or FSDP version 1 has spread over processes cannot be folded. Save "
+                "the model, then run `macs-hf calibrate` on the saved folder, or train with fsdp_version 2."
+            )
         images = next(iter(self.get_test_dataloader(dataset)))["pixel_values"][:4].cpu()
-        with full_precision(self):
+        with full_precision(self.model):
             fold_temperature(self.model, temperature, *broadcast_object_list([images]))  # the same in all processes
 
     # ---- Saving ----
@@ -264,36 +581,317 @@ class MaCSTrainer(Trainer):
             super()._save_checkpoint(model, trial)
 
     def _save_rng_state(self, output_dir: str) -> None:
-        super()._save_rng_state(output_dir)  # the last file that each process writes
-        finish_checkpoint(self, output_dir)
+        super()._save_rng_state(output_dir)  # the last file that each process writes; only the state is written later
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            identity = self._identity()
+            write_record(output_dir, identity._replace(run=identity.run | {SPACE: self.perturbed_in}))
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        if not self.args.should_save:  # since 5.23, Trainer calls this in all processes; some models need all to save
-            return super()._save(output_dir, state_dict) if self.is_distributed_loading_by_transformers else None
-        folder = Path(output_dir or self.args.output_dir)
-        if folder == Path(self.args.output_dir):
-            with atomic_folder(folder, replaces=WEIGHT_FILES) as draft:
-                return self._save(str(draft), state_dict)
-        processor = self.inputs.processor_to_save(self.model, self.processing_class)
-        with self._average.applied(), temporarily(self, processing_class=processor):
-            super()._save(str(folder), state_dict and dict(state_dict))  # it empties the one that it is given
-            save_timm_weights(self.model, folder, processor, state_dict)
-        if is_checkpoint(folder) and not self.args.save_only_model:
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As in `Trainer`: of the averaged weights if there are any, and a timm model in timm's own layout."""
+        folder, writes = Path(output_dir or self.args.output_dir), self.args.should_save
+        replaces_model = writes and folder == Path(self.args.output_dir)
+        processor = self._processor_to_save()
+        with (
+            atomic_folder(folder, replaces=WEIGHT_FILES) if replaces_model else nullcontext(folder) as draft,
+            self._average.applied(),
+            temporarily(self, processing_class=processor),
+        ):
+            super().save_model(str(draft), _internal_call=True)
+            model = extract_model_from_parallel(self.model, keep_torch_compile=False)
+            if writes and isinstance(model, TimmWrapperForImageClassification):
+                # Of weights that are divided, only the file has all.
+                saved = load_file(draft / SAFE_WEIGHTS_NAME)
+                save_in_timm_layout(model, draft, getattr(processor, "data_config", None), saved)
+        if writes and is_checkpoint(folder) and not self.args.save_only_model:
             self._average.save_raw_weights(folder)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
     # ---- The Hub ----
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         """Find out who pushes and whether they may, and make the repository and its branch."""
-        open_trainer_repo(self, token, private)
+        self._check_run()  # before anything is made
+        if self.is_world_process_zero():
+            for folder in Path(self.args.output_dir).glob(f"{STAGED}*"):
+                shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed: it keeps deleted checkpoints
+            self.hub_model_id = open_repo(self.args, token, private)
+            self.push_in_progress = None
 
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write `README.md` from `report`; the arguments are those of [`write_trainer_card`]."""
-        write_trainer_card(self, *args, **kwargs)
+    def create_model_card(
+        self,
+        language: str | None = None,
+        license: str | None = None,
+        tags: str | list[str] | None = None,
+        model_name: str | None = None,
+        finetuned_from: str | None = None,
+        tasks: str | list[str] | None = None,
+        dataset_tags: str | list[str] | None = None,
+        dataset: str | list[str] | None = None,
+        dataset_args: str | list[str] | None = None,
+        report: EvaluationReport | None = None,
+        gallery: bool | None = None,
+        draft: str | Path | None = None,
+    ) -> None:
+        """
+        Write `README.md` from `report`, with the parameters of `Trainer`; `tasks`, `dataset` and `dataset_args` are
+        accepted because it has them, but the task and the dataset are those of the report. `gallery` says whether the
+        card shows the test images of `mistakes.png`. The card goes to `draft`, if given, a folder whose files will be
+        moved to the output folder.
+        """
+        if not self.is_world_process_zero():
+            return
+        folder = Path(self.args.output_dir)
+        tags = [tags] if isinstance(tags, str) else tags
+        if found := self._model_tags:
+            earlier = CardSettings.load(folder)
+            kept = [tag for tag in tags or (earlier.tags if earlier else ()) if not tag.startswith("trackio:")]
+            tags = list(dict.fromkeys([*kept, *found]))
+        name = model_name or (self.hub_model_id or folder.absolute().name).rpartition("/")[2]
+        write_card(
+            draft or folder,
+            self.hub_model_id or name,
+            report,
+            earlier=folder,
+            name=name,
+            license=license,
+            language=language,
+            tags=tags,
+            base_model=finetuned_from or getattr(getattr(self.model, "config", None), "_name_or_path", None) or None,
+            datasets=[dataset_tags] if isinstance(dataset_tags, str) else dataset_tags,
+            gallery=gallery,
+            # Of the model as it is now; it may not be saved yet.
+            temperature=getattr(calibration_record(self.model), TEMPERATURE_FIELD, None),
+        )
 
-    def push_to_hub(self, *args: Any, **kwargs: Any) -> "CommitInfo | Future[CommitInfo] | None":
-        """Save the model and push it with report and card in one commit; the arguments are those of [`push_model`]."""
-        return push_model(self, *args, **kwargs)
+    def push_to_hub(
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        saved: bool = False,
+        **card: Any,
+    ) -> "CommitInfo | Future[CommitInfo] | None":
+        """
+        Save the model, then push it with its processor, its report, pictures and card, in one commit.
+
+        Fold the temperature, write the report (`write_report`) and pass it as `report` too. If the push fails, nothing
+        is lost: [`~macs_hf.publishing.PushError`] says how to push again. All processes have to call it; one pushes.
+
+        Args:
+            commit_message, blocking, token, revision, private: As in `Trainer.push_to_hub`.
+            saved (`bool`, *optional*, defaults to `False`): Whether the model and its card are in the output folder
+                already.
+            card: Passed to [`~MaCSTrainer.create_model_card`], such as `license` and `report`.
+        """
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        if self.hub_model_id is None:
+            self.init_hf_repo(token, private)
+        if not saved:
+            self.save_model(_internal_call=True)
+        if not self.is_world_process_zero():
+            return None
+        if self.push_in_progress is not None:
+            self.push_in_progress.wait_until_done()
+        settings = CardSettings.load(self.args.output_dir)
+        # Trackio names its page only when a push begins, after the card was written.
+        if not saved or (settings is not None and not set(self._model_tags) <= set(settings.tags)):
+            self.create_model_card(**card)
+        return push_folder(
+            self.args.output_dir,
+            self.hub_model_id,
+            private=self.args.hub_private_repo if private is None else private,
+            revision=revision or self.args.hub_revision,
+            commit_message=commit_message,
+            token=token,
+            blocking=blocking,
+            with_report=card.get("report") is not None,
+        )
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        push_in_background(self, checkpoint_folder, stopping=bool(self._stop.stopping))
+        """
+        Push a checkpoint while training goes on, if `hub_strategy` asks for it and no other is still on its way. One
+        that was saved because the run stops is only pushed to be resumed from.
+        """
+        args, state = self.args, self.state
+        wanted = (
+            args.hub_strategy == HubStrategy.CHECKPOINT
+            if self._stop.stopping
+            else args.hub_strategy != HubStrategy.END
+        )
+        if not (wanted and self.is_world_process_zero()):
+            return
+        running = self.push_in_progress is not None and not self.push_in_progress.is_done()
+        if running and not args.hub_always_push:
+            return
+        self.callback_handler.on_push_begin(args, state, self.control)
+        where = {HubStrategy.CHECKPOINT: LAST_CHECKPOINT, HubStrategy.ALL_CHECKPOINTS: Path(checkpoint_folder).name}
+        steps = args.save_strategy == SaveStrategy.STEPS
+        at = f"step {state.global_step}" if steps else f"epoch {int(state.epoch)}"
+        try:
+            job = push_checkpoint(
+                checkpoint_folder,
+                self.hub_model_id,
+                commit_message=f"Training in progress, {at}",
+                revision=args.hub_revision,
+                path_in_repo=where.get(args.hub_strategy),
+                tags=self._model_tags,
+                after=self.push_in_progress.jobs[-1] if running else None,
+            )
+        except OSError as error:  # such as a full disk: no reason to end the training
+            logger.warning(f"{checkpoint_folder} is not pushed: {error}.")
+            return
+        if running:
+            self.push_in_progress.jobs.append(job)
+        else:
+            self.push_in_progress = PushInProgress([job])
+
+    @property
+    def _model_tags(self) -> tuple[str, ...]:
+        """What was added with `model.add_model_tags`; trackers put the page with the training's curves there."""
+        return tuple(getattr(self.model, "model_tags", None) or ())  # a plain module has none
+
+
+# ---- The parts of the loss ----
+# The parts of the loss between two log entries, summed on the device so that no step waits for it.
+
+
+# What is logged, where the objective has it. A loss that is not finite shows in the sum.
+LOGGED_PARTS = (
+    "loss",
+    "cross_entropy_loss",
+    "margin_loss",
+    "consistency_loss",
+    "jensen_shannon_loss",
+    "mbls_loss",
+    "logit_margin",
+)
+
+
+def all_finite(tensors: Iterable[Tensor], accelerator: Accelerator) -> bool:
+    """Whether every number is finite, in all processes; waits for the device once."""
+    flags = [tensor.detach().isfinite().all() for tensor in tensors]
+    if not flags:
+        return True
+    return bool(accelerator.gather(torch.stack(flags).all()).all())
+
+
+class LossLog:
+    """Weighted means of the parts of the loss, and a watch over whether they are finite."""
+
+    def __init__(self) -> None:
+        self.last_finite_step = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin the next log entry."""
+        self._names: list[str] = []
+        self._sums: Tensor | None = None
+        self._weight = 0.0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no batch was added since the last log entry."""
+        return self._sums is None
+
+    def add(self, parts: MaCSLoss, weight: float) -> None:
+        values = {name: value.detach() for name in LOGGED_PARTS if (value := getattr(parts, name)) is not None}
+        added = torch.stack(list(values.values())) * weight
+        self._names = list(values)
+        self._sums = added if self._sums is None else self._sums + added
+        self._weight += weight
+
+    def finite_means(
+        self, accelerator: Accelerator, step: int, output_dir: str, model: nn.Module | None = None
+    ) -> dict[str, float]:
+        """
+        Means over all that was added, on all processes; the one place that waits for the device.
+
+        Raises:
+            `FloatingPointError`: If the loss was not finite all along, or the weights of `model` are not now. It
+                names the last good checkpoint in `output_dir`.
+        """
+        means = {}
+        if self._sums is not None:
+            reduced = accelerator.reduce(self._sums / self._weight, "mean").tolist()
+            means = dict(zip(self._names, reduced, strict=True))
+        weights = () if model is None else local_parameters(model)
+        if not math.isfinite(means.get("loss", 0.0)) or not all_finite(weights, accelerator):
+            raise _divergence(output_dir, self.last_finite_step, step)
+        self.last_finite_step = step
+        return means
+
+
+def _divergence(output_dir: str, last_finite_step: int, step: int) -> FloatingPointError:
+    checkpoint = last_complete_checkpoint(output_dir, up_to_step=last_finite_step)
+    anew = f" from model={str(checkpoint)!r}" if checkpoint else ""
+    return FloatingPointError(
+        f"The loss became nan or infinite between steps {last_finite_step} and {step}. Last good checkpoint: "
+        f"{checkpoint or 'none was saved'}. Lower learning_rate, set max_grad_norm, or use bf16 in place of fp16, "
+        f"then start a new run{anew}."
+    )
+
+
+# ---- Images and labels ----
+
+
+def fits_range(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> bool:
+    """
+    Whether `images` may be pixels in [0, 1] that were normalised with `mean` and `std`: hardly any value lies outside
+    of their range, and they are not pixels as they were before. What cannot be compared, such as another number of
+    channels, fits.
+    """
+    if images.ndim != 4 or len(mean) not in (1, images.shape[1]):
+        return True
+    mean_, std_ = (images.new_tensor(part).float().view(-1, 1, 1) for part in (mean, std))
+    pixels = images.detach().float() * std_ + mean_  # in [0, 1] if they were prepared alike
+    outside = ((pixels < -SLACK) | (pixels > 1 + SLACK)).float().mean().item()
+    low, high = images.min().item(), images.max().item()
+    not_normalised = low >= 0 and high <= 1 and min(_ends(mean, std)) < -0.5
+    return outside <= TOLERATED_SHARE and not not_normalised
+
+
+def _ends(mean: Sequence[float], std: Sequence[float]) -> list[float]:
+    """What black and white pixels become, in each channel."""
+    return [(end - m) / s for end in (0, 1) for m, s in zip(mean, std, strict=True)]
+
+
+def _prepared(processor: Any) -> Preparation | None:
+    """What the processor does; `None` if there is none, or one that does not make scaled RGB."""
+    try:
+        return None if processor is None else preparation(processor)
+    except ValueError:
+        return None
+
+
+def _pixels(size: Size) -> str:
+    return f"{size[0]} x {size[1]} pixels"
+
+
+# ---- Beside the class ----
+
+
+def rows_of(logits: Tensor, labels: Tensor | None) -> Tensor:
+    """A `preprocess_logits_for_metrics`: columns of [`SampleRows`], so that no process ever holds all logits."""
+    return logits if labels is None else sample_rows(logits, labels)
+
+
+def summary_of_rows(prediction: EvalPrediction) -> dict[str, float]:
+    """A `compute_metrics` of such rows: accuracy, nll, ece, brier and the mean logit margin."""
+    return summarize(SampleRows.from_array(prediction.predictions))
+
+
+@contextmanager
+def temporarily(target: Any, **attributes: Any) -> Iterator[None]:
+    """Give attributes of `target` other values inside the block; afterwards they are what they were."""
+    before = {name: getattr(target, name) for name in attributes}
+    try:
+        for name, value in attributes.items():
+            setattr(target, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(target, name, value)

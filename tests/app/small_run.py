@@ -12,7 +12,7 @@ from transformers import set_seed
 
 from macs_hf.calibration import fold_temperature
 from macs_hf.models.loading import load_classifier
-from macs_hf.models.saving import save_classifier
+from macs_hf.models.timm_layout import save_classifier
 
 
 CLASSES = ["ant", "bee", "cat"]

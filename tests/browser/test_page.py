@@ -60,9 +60,9 @@ def test_audit_from_the_form_to_the_download(visit: Visit, tmp_path: Path) -> No
     said = finished(page)
     assert "Overconfident" in said and "It is right on" in said and "of corrupted ones" in said
     report = page.locator("#report").inner_text()
-    for title in ("Measured", "Risk and coverage", "Classes", "Mistakes it was sure of", "What breaks it"):
+    for title in ("Risk and coverage", "Classes", "Mistakes it was sure of", "orruption"):
         assert title in report
-    assert "to" in page.locator("#report table").first.inner_text()  # intervals
+    assert "[" in page.locator("#report table").first.inner_text()  # intervals
     broken = "[...document.querySelectorAll('#report img')].filter(image => !image.naturalWidth).length"
     assert page.evaluate(broken) == 0
     page.locator("#prepare").click()
@@ -87,8 +87,7 @@ def test_try_an_image_with_the_sliders(visit: Visit, tmp_path: Path) -> None:
     answer.get_by_text("With a probability of 80").wait_for()
     page.locator("#corruption input").click()
     page.get_by_role("option", name="noise: gaussian noise").click()
-    answer.locator("svg.curve").wait_for()
-    assert answer.locator("svg.curve circle").count() == 6
+    page.locator("#curve canvas, #curve svg.marks").first.wait_for()
     page.locator("#severity input[type=range]").fill("4")
     answer.get_by_text("gaussian noise, severity 4").wait_for()
     answer.get_by_text("does not hold for corrupted images").first.wait_for()

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from loopback_hub.server import HubServer
 
-from macs_hf.publishing.push import push_folder
-from macs_hf.publishing.space import PORT, push_space
+from macs_hf.publishing.push import PORT, push_folder, push_space
 
 from ..app.small_run import picture, save_data, save_model
 from .conftest import SECONDS, free_port, wait_for

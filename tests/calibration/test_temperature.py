@@ -1,6 +1,5 @@
 """The fitted temperature against closed forms, the conditions of the optimum, and when it must stay 1."""
 
-import doctest
 import logging
 import math
 
@@ -10,10 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import macs_hf.calibration.inputs
 import macs_hf.calibration.temperature
 from macs_hf.calibration.temperature import (
-    TemperatureFit,
     fit_temperature,
     fit_temperature_report,
     temperature_helped,
@@ -37,12 +34,6 @@ def test_the_optimum_is_found_where_it_is_known(probabilities: list[float], temp
     assert fit.num_samples == 200
     # At the optimum the mean loss is the entropy of the labels.
     assert fit.nll_after == pytest.approx(-sum(p * math.log(p) for p in probabilities), rel=1e-12)
-
-
-def test_several_groups_of_logits_share_one_optimum() -> None:
-    groups = [replicated(p, 3.2, 400) for p in ([0.7, 0.2, 0.1], [0.05, 0.9, 0.05], [0.25, 0.25, 0.5])]
-    logits, labels = (np.concatenate(parts) for parts in zip(*groups, strict=True))
-    assert fit_temperature(logits, labels) == pytest.approx(3.2, rel=1e-8)
 
 
 @settings(max_examples=60, deadline=None)
@@ -104,56 +95,48 @@ def test_tensors_arrays_lists_and_low_precision_agree() -> None:
 def test_chunks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = replicated([0.6, 0.3, 0.1], 1.5, 1000)
     whole = fit_temperature_report(logits, labels)
-    monkeypatch.setattr(macs_hf.calibration.inputs, "VALUES_PER_CHUNK", 70)
+    monkeypatch.setattr(macs_hf.calibration.temperature, "VALUES_PER_CHUNK", 70)
     assert fit_temperature_report(logits, labels).temperature == pytest.approx(whole.temperature, rel=1e-12)
 
 
 @pytest.mark.parametrize(
     ("logits", "labels", "reason"),
     [
-        ([[1.0, 0.0]] * 99, [0] * 66 + [1] * 33, "99 samples are fewer than the 100"),
-        ([[1.0, 0.0]] * 200, [0] * 200, "not above the lower bound 0.05"),  # always right: T would go to 0
-        ([[1.0, 1.0]] * 200, [0, 1] * 100, "not above the lower bound 0.05"),  # T has no effect
-        ([[1.0]] * 200, [0] * 200, "not above the lower bound 0.05"),  # one class
-        ([[1.0, 0.0]] * 200, [1] * 150 + [0] * 50, "not below the upper bound 20.0"),  # worse than a coin
-        (*replicated([0.6, 0.4], 20.5, 200), "not below the upper bound 20.0"),
-        (*replicated([0.6, 0.4], 0.045, 200), "not above the lower bound 0.05"),
+        ([[1.0, 0.0]] * 99, [0] * 66 + [1] * 33, "99 samples"),
+        ([[1.0, 0.0]] * 200, [0] * 200, "bound 0.05"),  # always right: T would go to 0
+        ([[1.0, 1.0]] * 200, [0, 1] * 100, "bound 0.05"),  # T has no effect
+        ([[1.0]] * 200, [0] * 200, "bound 0.05"),  # one class
+        ([[1.0, 0.0]] * 200, [1] * 150 + [0] * 50, "bound 20.0"),  # worse than a coin
+        (*replicated([0.6, 0.4], 20.5, 200), "bound 20.0"),
+        (*replicated([0.6, 0.4], 0.045, 200), "bound 0.05"),
     ],
 )
 def test_the_temperature_stays_one_and_says_why(logits, labels, reason: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="macs_hf.calibration"):
         fit = fit_temperature_report(logits, labels)
-    assert isinstance(fit, TemperatureFit)
-    assert fit.temperature == 1.0
-    assert reason in fit.reason
-    assert fit.nll_after == fit.nll_before
-    assert reason in caplog.text
+    assert fit.temperature == 1.0 and fit.nll_after == fit.nll_before
+    assert fit.standard_error is None and fit.confidence_shift is None
+    assert reason in fit.reason and fit.reason in caplog.text
 
 
 @pytest.mark.parametrize(
     ("logits", "labels", "error", "message"),
     [
-        ([[1.0, 0.0]] * 3, [0, 1], ValueError, r"\(3, 2\) and \(2,\)"),
-        ([1.0, 0.0], [0, 1], ValueError, r"\(2,\) and \(2,\)"),
-        (np.zeros((0, 3)), np.zeros(0, dtype=int), ValueError, "not empty"),
-        ([[1.0, 0.0], [math.nan, 0.0]], [0, 1], ValueError, "row 1 .*not finite"),
-        ([[math.inf, 0.0], [1.0, 0.0]], [0, 1], ValueError, "row 0 .*not finite"),
+        ([[1.0, 0.0]] * 3, [0, 1], ValueError, "labels"),
+        ([1.0, 0.0], [0, 1], ValueError, "logits"),
+        (np.zeros((0, 3)), np.zeros(0, dtype=int), ValueError, "logits"),
+        ([[1.0, 0.0], [math.nan, 0.0]], [0, 1], ValueError, "row 1 "),
+        ([[math.inf, 0.0], [1.0, 0.0]], [0, 1], ValueError, "row 0 "),
         ([[1.0, 0.0]] * 2, [0, 2], ValueError, "Label 2 of row 1"),
         ([[1.0, 0.0]] * 2, [-100, 0], ValueError, "Label -100 of row 0"),
-        ([[1.0, 0.0]] * 2, [0.0, 1.0], TypeError, "integer class indices"),
-        ([[1.0, 0.0]] * 2, [True, False], TypeError, "integer class indices"),
-        ([[1.0, 0.0]] * 2, [[0.5, 0.5]] * 2, ValueError, r"\(2, 2\) and \(2, 2\)"),
+        ([[1.0, 0.0]] * 2, [0.0, 1.0], TypeError, "labels"),
+        ([[1.0, 0.0]] * 2, [True, False], TypeError, "labels"),
+        ([[1.0, 0.0]] * 2, [[0.5, 0.5]] * 2, ValueError, "labels"),
     ],
 )
 def test_wrong_inputs_are_refused(logits, labels, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         fit_temperature(logits, labels)
-
-
-def test_the_example_of_the_documentation() -> None:
-    outcome = doctest.testmod(macs_hf.calibration.temperature)
-    assert outcome.attempted > 0
-    assert outcome.failed == 0
 
 
 def test_real_logits(real_logits: tuple[np.ndarray, np.ndarray]) -> None:
@@ -201,15 +184,7 @@ def test_a_temperature_from_few_samples_is_called_uncertain(
     labels = [0] * (2 * n // 3) + [1] * (n // 3)
     with caplog.at_level(logging.WARNING, logger="macs_hf.calibration"):
         fit = fit_temperature_report([[2.0, 0.0]] * n, labels)
-    assert (fit.confidence_shift >= 0.01) == warned == ("is uncertain" in caplog.text)
-    if warned:
-        assert len(caplog.records) == 1
-        assert "moves the mean confidence by 2.7 points. About 2300 samples" in caplog.text
-
-
-def test_an_unfitted_temperature_has_no_standard_error() -> None:
-    fit = fit_temperature_report([[1.0, 0.0]] * 99, [0] * 66 + [1] * 33)
-    assert fit.standard_error is None and fit.confidence_shift is None
+    assert (fit.confidence_shift >= 0.01) == warned == ("About 2300 samples" in caplog.text)
 
 
 def rows_with(nll: list[float], labels: list[int] | None = None) -> SampleRows:
@@ -242,7 +217,6 @@ def test_overconfident_models_are_helped_and_calibrated_ones_are_not() -> None:
 
 
 def test_rows_of_other_samples_are_refused() -> None:
-    with pytest.raises(ValueError, match="same samples"):
-        temperature_helped(rows_with([1.0, 2.0], [0, 1]), rows_with([1.0, 2.0], [1, 0]))
-    with pytest.raises(ValueError, match="at least two"):
-        temperature_helped(rows_with([1.0]), rows_with([1.0]))
+    for before, after in ((rows_with([1.0, 2.0], [0, 1]), rows_with([1.0, 2.0], [1, 0])), (rows_with([1.0]),) * 2):
+        with pytest.raises(ValueError, match="before"):
+            temperature_helped(before, after)

@@ -44,13 +44,13 @@ def test_two_processes(program: list[str], tmp_path: Path) -> None:
     command += ["--config_file", str(CONFIGS / "cpu.yaml"), *program, *QUICK]
     done = subprocess.run(command, cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    folder = tmp_path / "runs" / "digits-tiny-macs"
+    folder = tmp_path / "runs" / "digits-tiny-recommended"
     # 64 images, 2 processes of 32: one step.
     assert json.loads((folder / "trainer_state.json").read_text())["global_step"] == 1
     report = json.loads((folder / "evaluation.json").read_text())
     assert report["n"] == 450 and report["training_arguments"]["processes"] == 2
     assert report["command"].startswith("accelerate launch --num_processes 2 -m macs_hf.cli.train --")
-    assert done.stdout.count(" is in runs/digits-tiny-macs") == 1
+    assert done.stdout.count(" is in runs/digits-tiny-recommended") == 1
     AutoModelForImageClassification.from_pretrained(folder)
 
 

@@ -67,10 +67,8 @@ def stopped(run: Run, capfd: pytest.CaptureFixture, number: signal.Signals) -> i
     """The exit code of a command that leaves a checkpoint and neither a model, nor a card, nor a report."""
     with pytest.raises(SystemExit) as left:
         run("--output_dir", "run", number=number)
-    assert capfd.readouterr().err.splitlines()[-1] == (
-        f"macs-hf train: Stopped by {number.name} after step 4. The same run, started again, continues from "
-        "run/checkpoint-4."
-    )
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert number.name in line and "run/checkpoint-4" in line
     # The checkpoint of the first epoch has made room.
     assert sorted(path.name for path in Path("run").iterdir()) == ["checkpoint-4", "run.json"]
     return left.value.code
@@ -88,7 +86,7 @@ def test_ctrl_c_stops_a_command(run: Run, capfd: pytest.CaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize(("saving", "origin"), [("epoch", "run/checkpoint-6"), ("no", "the beginning, since no")])
+@pytest.mark.parametrize(("saving", "origin"), [("epoch", "run/checkpoint-6"), ("no", "the beginning")])
 def test_a_signal_after_training_says_where_the_same_command_goes_on(
     saving: str,
     origin: str,
@@ -102,7 +100,7 @@ def test_a_signal_after_training_says_where_the_same_command_goes_on(
         run("--output_dir", "run", "--save_strategy", saving)
     assert left.value.code == 128 + number
     line = capfd.readouterr().err.splitlines()[-1]
-    assert line.startswith(f"macs-hf train: Stopped by {number.name}. The same command continues from {origin}")
+    assert number.name in line and origin in line
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
@@ -112,18 +110,14 @@ def finished(run: Run) -> Path:
     return Path("run")
 
 
-def test_an_incomplete_checkpoint_is_refused_with_the_flag_that_takes_its_weights(
+def test_an_incomplete_checkpoint_is_refused_and_its_weights_can_be_taken(
     run: Run, finished: Path, capsys: pytest.CaptureFixture
 ) -> None:
     (finished / "checkpoint-6" / "optimizer.pt").unlink()
     line = refused(run, capsys, "--output_dir", "other", "--resume_from_checkpoint", "run/checkpoint-6")
-    assert line.endswith(
-        "Training cannot continue from 'run/checkpoint-6' as if it had not stopped: optimizer.pt is missing. To start "
-        "a new run from its weights, load --model 'run/checkpoint-6' and choose another --output_dir, without "
-        "--resume_from_checkpoint."
-    )
+    assert "optimizer.pt" in line and "'run/checkpoint-6'" in line
     shutil.rmtree(finished / "checkpoint-3")
-    assert "optimizer.pt is missing" in refused(run, capsys, "--output_dir", "run")
+    assert "optimizer.pt" in refused(run, capsys, "--output_dir", "run")
     assert run("--model", "run/checkpoint-6", "--output_dir", "anew").state.global_step == 6
 
 
@@ -133,24 +127,22 @@ def test_a_command_goes_on_from_the_newest_whole_checkpoint(
     (finished / "checkpoint-6" / "rng_state.pth").write_bytes(b"")
     run("--output_dir", "run", "--save_total_limit", "5")
     error = capsys.readouterr().err
-    assert "macs-hf train: run/checkpoint-6 is skipped: rng_state.pth is damaged: it has 0 bytes" in error
-    assert "macs-hf train: Continuing from run/checkpoint-3." in error
+    skipped, continued = (next(line for line in error.splitlines() if name in line) for name in ("-6", "-3"))
+    assert "rng_state.pth" in skipped and "Continuing" in continued
 
 
 def test_checkpoints_of_the_model_alone_are_refused(run: Run, capsys: pytest.CaptureFixture) -> None:
     words = ("--output_dir", "run", "--save_only_model", "true")
     run(*words)
-    line = refused(run, capsys, *words)
-    assert "without optimizer.pt and scheduler.pt, as --save_only_model leaves it" in line
-    assert "load --model 'run/checkpoint-6'" in line
+    assert "save_only_model" in refused(run, capsys, *words)
 
 
 def test_a_checkpoint_of_another_command_is_refused(run: Run, finished: Path, capsys: pytest.CaptureFixture) -> None:
     words = ("--output_dir", "other", "--resume_from_checkpoint", "run/checkpoint-3")
     line = refused(run, capsys, *words, "--method", "ce")
-    assert "it is of another run (method: 'macs', now 'ce', --lambda_margin: 0.1, now 0.0, " in line
+    assert "method: 'recommended', now 'ce'" in line and "lambda_margin: 0.1, now 0.0" in line
     longer = run(*words, "--num_train_epochs", "3")
     assert longer.state.global_step == 9
-    assert "(--num_train_epochs: 2.0, now 3" in capsys.readouterr().err
+    assert "num_train_epochs: 2.0, now 3" in capsys.readouterr().err
     record = json.loads(Path("other", "checkpoint-9", "checkpoint.json").read_text())
-    assert (record["run"]["dataset"], record["run"]["method"]) == ("digits", "macs")
+    assert (record["run"]["dataset"], record["run"]["method"]) == ("digits", "recommended")

@@ -1,23 +1,40 @@
-"""The arguments of `macs-hf train`: defaults, methods, files of settings, help."""
+"""The arguments of `macs-hf train`: defaults, methods, files of settings, checks before a run, help."""
 
 import json
+import math
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tiny import arguments
 
 from macs_hf import METHODS, Objective, objective_of
 from macs_hf.cli import train
-from macs_hf.cli.train_arguments import ARGUMENTS, FINE_TUNING_LEARNING_RATE, SCRATCH_LEARNING_RATE, parse
-from macs_hf.cli.train_help import COMMON
+from macs_hf.cli.train_arguments import (
+    ARGUMENTS,
+    COMMON,
+    FINE_TUNING_LEARNING_RATE,
+    METRICS,
+    SCRATCH_LEARNING_RATE,
+    check_training_arguments,
+    parse,
+    read_settings,
+)
+from macs_hf.exceptions import ArgumentError
+from macs_hf.metrics import summarize
+from macs_hf.report.rows import SampleRows
 
 
 def test_defaults_need_no_arguments() -> None:
     settings, args = parse([])
-    assert (settings.dataset, settings.model, settings.method) == ("digits", "tiny", "macs")
-    assert args.output_dir == str(Path("runs", "digits-tiny-macs"))
+    assert (settings.dataset, settings.model, args.method) == ("digits", "tiny", "recommended")
+    assert args.output_dir == str(Path("runs", "digits-tiny-recommended"))
     assert (args.lr_scheduler_type, args.warmup_steps, args.seed) == ("cosine", 0.1, 0)
-    assert objective_of(args) == Objective()  # the paper's
+    assert objective_of(args) == Objective(**METHODS["recommended"])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -48,29 +65,184 @@ def test_settings_from_a_file_and_flags_that_win(suffix: str, tmp_path: Path) ->
     else:
         path.write_text("method: mbls\nmbls_margin: 6\nlearning_rate: 3e-4\nmax_train_samples: 50\nbf16: false\n")
     settings, args = parse([str(path), "--learning_rate", "0.01", "--seed", "7"])
-    assert (settings.method, settings.max_train_samples) == ("mbls", 50)
+    assert (args.method, settings.max_train_samples) == ("mbls", 50)
     assert (args.lambda_mbls, args.mbls_margin, args.lambda_margin) == (0.1, 6, 0.0)
     assert (args.learning_rate, args.seed) == (0.01, 7)
     assert parse([str(path)])[1].learning_rate == 3e-4
     assert parse([str(path), "--method", "focal"])[1].focal_gamma == 2.0
 
 
-def test_mistyped_settings(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(ValueError, match=r"method='mcas' is not one of ce, label_smoothing, .*macs_augmix"):
-        parse(["--method", "mcas"])
-    path = tmp_path / "settings.yaml"
-    path.write_text("method: macs\nlambda_margn: 0.2\n")
-    with pytest.raises(ValueError, match=r"Unknown settings \['lambda_margn'\]"):
-        parse([str(path)])
-    with pytest.raises(ValueError, match=r"Unknown arguments: --lambda_margn 0.2. Did you mean --lambda_margin\?"):
-        parse(["--lambda_margn", "0.2"])
-    with pytest.raises(ValueError, match=r"Unknown arguments: --resume. Did you mean --resume_from_checkpoint\?"):
-        parse(["--resume"])
+def settings_file(folder: Path, text: str, suffix: str = "yaml") -> str:
+    path = folder / f"settings.{suffix}"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("learning_rate: 1e-3", "learning_rate", 1e-3),  # text to YAML
+        ("learning_rate: '2e-4'", "learning_rate", 2e-4),
+        ("num_train_epochs: 3", "num_train_epochs", 3.0),
+        ("max_steps: '10'", "max_steps", 10),
+        ("gradient_checkpointing: 'yes'", "gradient_checkpointing", True),
+        ("lr_scheduler_type: linear", "lr_scheduler_type", "linear"),
+        ("eval_strategy: 'no'", "eval_strategy", "no"),
+        ("run_name: -7", "run_name", "-7"),
+        ("run_name: two words", "run_name", "two words"),
+        ("data_seed: null", "data_seed", None),
+        ("label_names: [labels]", "label_names", ["labels"]),
+        ("lr_scheduler_kwargs: {min_lr: 0.1, cycles: 2}", "lr_scheduler_kwargs", {"min_lr": 0.1, "cycles": 2}),
+        ("# only a comment", "seed", 0),
+    ],
+)
+def test_settings_mean_what_the_flags_mean(text: str, name: str, value: Any, tmp_path: Path) -> None:
+    found = getattr(parse([settings_file(tmp_path, text)])[1], name)
+    assert found == value and isinstance(found, type(value))
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (["--method", "mcas"], "method='mcas'"),
+        (["--lambda_margin", "-1"], "lambda_margin=-1.0"),
+        (["--lambda_margn", "0.2"], "--lambda_margin"),
+        (["--resume"], "--resume_from_checkpoint"),
+        (["settings.yaml"], "--lambda_margin"),
+    ],
+)
+def test_mistypes(argv: list[str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings_file(tmp_path, "lambda_margn: 0.2\n")
+    with pytest.raises(ValueError, match=re.escape(named)):
+        parse(argv)
+
+
+def test_the_usage_is_a_line(capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit):
         parse(["--learning_rate", "fast"])
-    assert len(capsys.readouterr().err.splitlines()) == 2  # the usage is a line, not hundreds
-    with pytest.raises(ValueError, match=r"lambda_margin=-1.0 must be a finite number >= 0"):
-        parse(["--lambda_margin", "-1"])
+    assert len(capsys.readouterr().err.splitlines()) == 2  # not hundreds
+
+
+PIECES = [
+    "seed",
+    "method",
+    ":",
+    ": ",
+    "\n",
+    "- ",
+    "[",
+    "]",
+    "{",
+    "}",
+    "&a ",
+    "*a",
+    "!!int ",
+    "!!python/name:os.system",
+]
+PIECES += ["'", '"', "|", ">", "#", "~", "1", "0x1", "1e3", ".inf", "true", "no", "\t", "---\n", "...\n", "<<", "? "]
+
+
+@given(st.binary() | st.text() | st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+@example("[" * 5000)
+@example("a: &a [*a]")
+@example("? [seed]\n: 1")
+@example("seed: !!timestamp x")
+@example("seed: !!int x")
+@example("seed: !!binary x")
+@example("!!map [1]")
+@example("<<: [1]")
+@example("seed: " + "9" * 5000)
+@example("\x00")
+def test_any_file_is_read_or_refused_by_its_name(folder: Path, content: str | bytes) -> None:
+    path = folder / "settings.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+    try:
+        words, values = read_settings(path)
+    except ValueError as error:
+        assert str(path) in str(error)
+    else:
+        assert all(word.startswith("--") for word in words) and isinstance(values, dict)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("settings")
+
+
+# ---- Checks ----
+
+TRACKERS = {"tensorboard": True, "wandb": False}
+IMPOSSIBLE = {
+    "num_train_epochs": (-1, 0, math.nan, math.inf),
+    "max_steps": (0, -5),
+    "per_device_train_batch_size": (0, -4),
+    "per_device_eval_batch_size": (0,),
+    "gradient_accumulation_steps": (0,),
+    "eval_accumulation_steps": (0,),
+    "dataloader_num_workers": (-1,),
+    "learning_rate": (-1.0, math.nan, math.inf),
+    "weight_decay": (-0.1,),
+    "max_grad_norm": (-1.0,),
+    "adam_epsilon": (math.nan,),
+    "adam_beta1": (1.0,),
+    "adam_beta2": (-0.5,),
+    "logging_steps": (-5,),
+    "eval_steps": (-1,),
+    "save_steps": (math.nan,),
+    "eval_delay": (-2,),
+    "seed": (-1,),
+    "data_seed": (2**32,),
+    "metric_for_best_model": ("eval_nope", ""),
+    "report_to": (["no"], ["tensorboard", "wandb"]),
+}
+POSSIBLE = {
+    "num_train_epochs": (0.5,),
+    "learning_rate": (0.0,),
+    "warmup_steps": (0.1,),
+    "eval_steps": (0.1, None),
+    "max_steps": (1,),
+    "data_seed": (None,),
+    "seed": (2**32 - 1,),
+    "metric_for_best_model": ("eval_ece", None),
+    "report_to": ([], ["tensorboard"]),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in IMPOSSIBLE for value in IMPOSSIBLE[name]])
+def test_values_that_cannot_be(name: str, value: Any, tmp_path: Path) -> None:
+    args = arguments(tmp_path, max_steps=-1)
+    setattr(args, name, value)
+    with pytest.raises(ArgumentError) as caught:
+        check_training_arguments(args, TRACKERS)
+    assert caught.value.argument == name
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in POSSIBLE for value in POSSIBLE[name]])
+def test_values_that_can_be(name: str, value: Any, tmp_path: Path) -> None:
+    args = arguments(tmp_path, max_steps=-1)
+    setattr(args, name, value)
+    check_training_arguments(args, TRACKERS)
+
+
+def test_steps_make_epochs_irrelevant(tmp_path: Path) -> None:
+    check_training_arguments(arguments(tmp_path, max_steps=3, num_train_epochs=-1), TRACKERS)
+
+
+def test_the_trackers_that_transformers_knows(tmp_path: Path) -> None:
+    args = arguments(tmp_path)
+    for tracker, named in (("nowhere", "mlflow"), ("clearml", "clearml")):
+        args.report_to = [tracker]
+        with pytest.raises(ArgumentError, match=named):
+            check_training_arguments(args)
+
+
+def test_the_metrics_are_those_that_are_measured() -> None:
+    rows = SampleRows.from_array(np.array([[0, 0, 0.9, 0.1, 0.02, 2.0], [1, 0, 0.6, 0.9, 0.7, -0.4]]))
+    assert set(METRICS) == {"loss", *summarize(rows)}
+
+
+# ---- Help ----
 
 
 def test_help_has_the_common_arguments_and_the_defaults_of_the_command(capsys: pytest.CaptureFixture) -> None:
@@ -83,7 +255,7 @@ def test_help_has_the_common_arguments_and_the_defaults_of_the_command(capsys: p
     assert "--lambda_margin Weight of the squared hinge on the logit margin (default: 0.1, set by the method)" in words
     by_model = "(default: 0.0001: 0.005 for tiny, small and medium, 0.0001 for other models)"
     assert f"--learning_rate The largest learning rate; it warms up and decays {by_model}" in words
-    assert "(default: runs/DATASET-MODEL-METHOD, here runs/digits-resnet50-macs)" in words
+    assert "(default: runs/DATASET-MODEL-METHOD, here runs/digits-resnet50-recommended)" in words
     assert "--image_size Height and width of the input, in pixels (default: what the model was trained with;" in words
 
 

@@ -15,7 +15,7 @@ from transformers import AutoModelForImageClassification, pipeline
 
 from macs_hf import METHODS, MaCSTrainer
 from macs_hf.cli import train
-from macs_hf.evaluation.checkpoint import write_report
+from macs_hf.evaluation import write_report
 
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +73,7 @@ def test_a_run_on_digits_leaves_a_model_a_report_and_a_table(
     monkeypatch.setattr(train, "write_report", write_report)
     trainer = run()
     assert trainer.state.global_step == 2
-    folder = Path("runs", "digits-tiny-macs")
+    folder = Path("runs", "digits-tiny-recommended")
     report = json.loads((folder / "evaluation.json").read_text())
     assert report["n"] == 450
     assert (folder / "samples.parquet").exists()
@@ -82,7 +82,9 @@ def test_a_run_on_digits_leaves_a_model_a_report_and_a_table(
     assert model.config.id2label == {i: str(i) for i in range(10)}
     served = pipeline("image-classification", model=str(folder), device="cpu")(Image.new("L", (8, 8)), top_k=10)
     assert sum(answer["score"] for answer in served) == pytest.approx(1, abs=1e-4)
-    assert 'pipeline("image-classification", model="runs/digits-tiny-macs")' in (folder / "README.md").read_text()
+    assert (
+        'pipeline("image-classification", model="runs/digits-tiny-recommended")' in (folder / "README.md").read_text()
+    )
     assert str(folder) in capsys.readouterr().out
 
 
@@ -136,7 +138,7 @@ def test_another_run_in_the_same_folder_is_refused(
     command = ["--dataset", str(image_folder(tmp_path / "colours")), "--output_dir", "out"]
     run(*command)
     line = refused(run, capsys, *command, "--method", "focal")
-    assert re.search(r"another run \(method: 'macs', now 'focal', .*focal_gamma: 0.0, now 2.0", line)
+    assert "method: 'recommended', now 'focal'" in line and "focal_gamma: 0.0, now 2.0" in line
 
 
 @pytest.mark.parametrize(("share", "size"), [("0.25", 9), ("1.0", 36)])
@@ -147,62 +149,14 @@ def test_a_share_of_the_data(share: str, size: int, run: Callable[..., MaCSTrain
     assert abs(2 * sum(labels) - size) <= 1
 
 
-def test_shares_that_cannot_be(run: Callable[..., MaCSTrainer], capsys: pytest.CaptureFixture) -> None:
-    for share in ("0.0", "1.5"):
-        assert f"--data_fraction {share} must lie in (0, 1]" in refused(run, capsys, "--data_fraction", share)
-
-
-def test_files_of_settings_that_cannot_be(
-    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    assert "No such file or directory: 'missing.yaml'" in refused(run, capsys, "missing.yaml")
-    path = tmp_path / "settings.yaml"
-    path.write_text("learning_rate: fast\n")
-    assert f"{path}: `learning_rate: 'fast'` must be of type float" in refused(run, capsys, str(path))
-
-
 def test_a_broken_test_image_is_found_before_training(
     run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     data = image_folder(tmp_path / "colours")
     (data / "test" / "red" / "002.png").write_bytes(b"not an image")
     line = refused(run, capsys, "--dataset", str(data), "--output_dir", "out")
-    assert re.search(r"Image 6 of split 'test' cannot be read \(file '.*test/red/002.png'\)", line)
+    assert "Image 6 of split 'test'" in line and "test/red/002.png" in line
     assert not Path("out").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("--num_train_epochs -1", "--num_train_epochs -1.0 must be a finite number above 0."),
-        ("--per_device_train_batch_size 0", "--per_device_train_batch_size 0 must be"),
-        ("--per_device_eval_batch_size 0", "--per_device_eval_batch_size 0 must be"),
-        ("--learning_rate nan", "--learning_rate nan must be"),
-        ("--learning_rate -1", "--learning_rate -1.0 must be"),
-        ("--metric_for_best_model eval_nope", "--metric_for_best_model 'eval_nope' is not measured"),
-        ("--report_to clearml", "--report_to 'clearml' is not installed"),
-        ("--report_to no", "--report_to 'no' is not a tracker: write 'none'"),
-        ("--deepspeed zero.json", "deepspeed"),
-        ("--dataset=", "--dataset '' is empty"),
-        ("--method mcas", "--method 'mcas' is not one of ce, "),
-        ("--image_size 0", "--image_size 0 must be at least 1"),
-        ("--streaming", "A stream has no end, and --max_steps -1: set --max_steps"),
-        ("--split tset", "has no split 'tset' to test on, only ['test', 'train']. Name one with --split"),
-        ("--label_column species", "Name one with --label_column"),
-        (
-            "--dataset ./no-such-folder",
-            "Dataset './no-such-folder' is neither a local folder nor the id of a Hub dataset.",
-        ),
-        ("--model ./no-such-model", "Model './no-such-model' is neither a local folder nor the id of a Hub model."),
-        ("--resume_from_checkpoint no/such/folder", "--resume_from_checkpoint 'no/such/folder': it is neither"),
-        ("--learnin_rate 3", "Unknown arguments: --learnin_rate 3. Did you mean --learning_rate?"),
-    ],
-)
-def test_what_can_be_known_is_said_before_training(
-    words: str, sentence: str, run: Callable[..., MaCSTrainer], capsys: pytest.CaptureFixture
-) -> None:
-    assert sentence in refused(run, capsys, *words.split())
-    assert not list(Path(".").rglob("*.safetensors"))
 
 
 @pytest.mark.skipif(Version(torch.__version__) < Version("2.8"), reason="its Adam refuses such a learning rate itself")
@@ -210,8 +164,7 @@ def test_divergence_ends_in_a_sentence(
     run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     words = ("--dataset", str(image_folder(tmp_path / "colours")), "--learning_rate", "1e38", "--max_grad_norm", "0")
-    line = refused(run, capsys, *words)
-    assert "The loss became nan or infinite" in line and "Lower --learning_rate" in line
+    assert "learning_rate" in refused(run, capsys, *words)
 
 
 def test_the_current_folder_gets_no_hidden_files(
@@ -234,7 +187,7 @@ def test_a_truncated_image_is_named_or_skipped(
         whole = (data / name).read_bytes()
         (data / name).write_bytes(whole[: len(whole) // 2])
     line = refused(run, capsys, "--dataset", str(data))
-    assert re.search(r"Image \d+ of split '(train|validation).*' cannot be read.*--skip_bad_images", line)
+    assert re.search(r"Image \d+ of split '(train|validation).*skip_bad_images", line)
     trainer = run("--dataset", str(data), "--skip_bad_images", "--output_dir", "clean")
     assert trainer.state.global_step > 0
     assert len(trainer.train_dataset) + len(trainer.eval_dataset) == 37

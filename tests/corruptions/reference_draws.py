@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from macs_hf.corruptions import CORRUPTIONS
-from macs_hf.corruptions.frost import Textures
+from macs_hf.corruptions.weather import Textures
 
 
 SIDE = 32

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from macs_hf.corruptions import corrupt
 from macs_hf.corruptions.blur import GLASS_BLUR, _disk, _glass_sources, draw_shifts, zoom_blur
-from macs_hf.corruptions.filters import gaussian_blur, zoom_matrix
-from macs_hf.corruptions.motion import motion_blur
+from macs_hf.corruptions.filters import gaussian_blur, motion_blur, zoom_matrix
 from macs_hf.randomness import image_keys
 
 

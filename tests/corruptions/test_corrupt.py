@@ -1,7 +1,6 @@
 """The one call: every cell, the same pixels whatever the batch, and clear errors."""
 
 import hashlib
-import re
 import subprocess
 import sys
 
@@ -134,35 +133,6 @@ def test_another_process_makes_the_same_pixels() -> None:
     assert isinstance(here["digest"], type(hashlib.sha256())) and here["digest"].hexdigest() == there
 
 
-def test_no_images() -> None:
-    assert corrupt(images(0), "fog", 1).shape == (0, 3, 32, 32)
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("gausian_noise", "gaussian_noise"), ("Gaussian Noise", "gaussian_noise"), ("jpeg", "jpeg_compression")],
-)
-def test_unknown_names_get_a_suggestion(name: str, hint: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}.*did you mean '{hint}'"):
-        corrupt(images(), name, 1)
-
-
-def test_hopeless_names_get_the_list() -> None:
-    with pytest.raises(ValueError, match=r"'xyz'.*gaussian_noise, shot_noise"):
-        corrupt(images(), "xyz", 1)
-
-
-@pytest.mark.parametrize("severity", [0, 6, -1, 2.5, 2.0, True, "3", None])
-def test_severity_is_one_to_five(severity: object) -> None:
-    with pytest.raises(ValueError, match="severity="):
-        corrupt(images(), "fog", severity)
-
-
-def test_unknown_parameter_set() -> None:
-    with pytest.raises(ValueError, match=r"'mnist'.*'auto', 'cifar' or 'imagenet'"):
-        corrupt(images(), "fog", 1, params="mnist")
-
-
 @pytest.mark.parametrize(
     ("height", "width", "params"), [(32, 32, "cifar"), (64, 64, "cifar"), (64, 96, "cifar"), (65, 65, "imagenet")]
 )
@@ -173,17 +143,24 @@ def test_the_size_decides_whose_severities_are_meant(height: int, width: int, pa
     assert torch.equal(corrupt(batch, "contrast", 3), made[params])
 
 
+def test_no_images_and_a_seed_of_numpy() -> None:
+    assert corrupt(images(0), "fog", 1).shape == (0, 3, 32, 32)
+    assert torch.equal(corrupt(images(), "fog", 1, seed=np.int64(3)), corrupt(images(), "fog", 1, seed=3))
+    grey = torch.full((2, 3, 32, 32), 128, dtype=torch.uint8)
+    assert corrupt(grey, "brightness", 3).unique().tolist() == [166]  # the example of the documentation
+
+
 @pytest.mark.parametrize(
     ("bad", "error", "message"),
     [
-        (images().numpy(), TypeError, "torch.Tensor.*ndarray"),
-        (images()[0], ValueError, r"batch.*\(3, 32, 32\).*images\[None\]"),
-        (images().movedim(1, -1), ValueError, "3 channels.*movedim"),
-        (images()[:, :1], ValueError, "3 channels.*RGB"),
-        (torch.zeros(1, 3, 31, 64, dtype=torch.uint8), ValueError, "at least 32.*31"),
-        (images().long(), TypeError, "uint8.*int64"),
-        (images().float(), ValueError, r"\[0, 1\].*255"),
-        (images().float() / 255 - 0.5, ValueError, r"\[0, 1\].*-0.5"),
+        (images().numpy(), TypeError, "ndarray"),
+        (images()[0], ValueError, "images"),
+        (images().movedim(1, -1), ValueError, "channels"),
+        (images()[:, :1], ValueError, "channels"),
+        (torch.zeros(1, 3, 31, 64, dtype=torch.uint8), ValueError, "31"),
+        (images().long(), TypeError, "int64"),
+        (images().float(), ValueError, "255"),
+        (images().float() / 255 - 0.5, ValueError, "-0.5"),
         (torch.full((1, 3, 32, 32), float("nan")), ValueError, "NaN"),
         (torch.full((1, 3, 32, 32), float("inf")), ValueError, "inf"),
     ],
@@ -193,24 +170,21 @@ def test_bad_images(bad: object, error: type[Exception], message: str) -> None:
         corrupt(bad, "fog", 1)
 
 
-@pytest.mark.parametrize("seed", [None, 1.0, "0", True, torch.tensor(3)])
-def test_seeds_that_are_no_integers(seed: object) -> None:
-    for name in ("gaussian_noise", "brightness"):
-        with pytest.raises(TypeError, match=rf"seed={re.escape(repr(seed))} is not an integer: leave it out for 0"):
-            corrupt(images(), name, 1, seed=seed)
-
-
-def test_a_seed_of_numpy_is_the_same_number() -> None:
-    assert torch.equal(corrupt(images(), "fog", 1, seed=np.int64(3)), corrupt(images(), "fog", 1, seed=3))
-
-
-def test_bad_indices() -> None:
-    with pytest.raises(ValueError, match="one integer per image, 2"):
-        corrupt(images(), "fog", 1, indices=[1, 2, 3])
-    with pytest.raises(TypeError, match="integers"):
-        corrupt(images(), "fog", 1, indices=[0.5, 1.5])
-
-
-def test_the_example() -> None:
-    grey = torch.full((2, 3, 32, 32), 128, dtype=torch.uint8)
-    assert corrupt(grey, "brightness", 3).unique().tolist() == [166]
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"name": "gausian_noise"}, ValueError, "'gaussian_noise'"),
+        ({"name": "Gaussian Noise"}, ValueError, "'gaussian_noise'"),
+        ({"name": "jpeg"}, ValueError, "'jpeg_compression'"),
+        ({"name": "xyz"}, ValueError, "gaussian_noise, shot_noise"),
+        *(({"severity": severity}, ValueError, "severity=") for severity in (0, 6, -1, 2.5, 2.0, True, "3", None)),
+        ({"params": "mnist"}, ValueError, "'mnist'"),
+        *(({"seed": seed}, TypeError, "seed=") for seed in (None, 1.0, "0", True, torch.tensor(3))),
+        ({"name": "brightness", "seed": 1.0}, TypeError, "seed=1.0"),  # though it draws nothing
+        ({"indices": [1, 2, 3]}, ValueError, "indices"),
+        ({"indices": [0.5, 1.5]}, TypeError, "indices"),
+    ],
+)
+def test_bad_arguments(change: dict, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        corrupt(images(), **{"name": "fog", "severity": 1} | change)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from macs_hf.corruptions import CORRUPTIONS, SEVERITIES
 from macs_hf.corruptions.corrupt import TABLE
-from macs_hf.corruptions.frost import frost_textures
+from macs_hf.corruptions.weather import frost_textures
 
 from .reference_draws import SIDE, reference_draws
 

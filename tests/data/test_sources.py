@@ -1,15 +1,29 @@
-"""A dataset is embedded, known by a name, a folder or a Hub id, or an error says why not."""
+"""From a name to three splits without common rows: which split serves as what, columns, classes, refusals."""
 
 from pathlib import Path
+from typing import Any
 
+import datasets
 import numpy as np
 import pytest
+from datasets import ClassLabel, Dataset, Features, Value
 
-from macs_hf.data.columns import labels_of
-from macs_hf.data.sources import DATASETS, DatasetSource, source_of
-from macs_hf.data.splits import load_splits
+from macs_hf.data.sources import (
+    ROLES,
+    DatasetSource,
+    class_balanced_subset,
+    find_columns,
+    labels_of,
+    load_splits,
+    plan_splits,
+    renamed_classes,
+    renamed_line,
+    source_of,
+    split_off,
+)
+from macs_hf.data.streaming import stream_splits
 
-from .small_datasets import rows_of, saved, sizes, table
+from .small_datasets import images_of, picture, saved, sizes, table
 
 
 def test_digits() -> None:
@@ -20,33 +34,24 @@ def test_digits() -> None:
     assert (splits.image_column, splits.label_column) == ("image", "label")
     assert splits.label_names == [str(digit) for digit in range(10)]
     scans = load_digits()
-    stored = [row for split in splits[:3] for row in rows_of(split)]
+    stored = [row for split in splits[:3] for row in images_of(split)]
     assert sorted(stored) == sorted(np.uint8(scan * (255 / 16)).tobytes() for scan in scans.images)
     for split in splits[:3]:
         shares = np.bincount(labels_of(split, "label")) / len(split)
         np.testing.assert_allclose(shares, np.bincount(scans.target) / 1797, atol=0.008)
     again = load_splits(source_of("digits"))
     for first, second in zip(splits[:3], again[:3], strict=True):
-        assert rows_of(first) == rows_of(second)
+        assert images_of(first) == images_of(second)
         assert list(first["label"]) == list(second["label"])
 
 
 def test_few_digits_are_the_same_scans_with_few_to_train_on() -> None:
     few, whole = (load_splits(source_of(name)) for name in ("few_digits", "digits"))
     assert sizes(few) == (300, 400, 1097)
-    stored, expected = ([row for split in splits[:3] for row in rows_of(split)] for splits in (few, whole))
+    stored, expected = ([row for split in splits[:3] for row in images_of(split)] for splits in (few, whole))
     assert sorted(stored) == sorted(expected)
     for split in few[:3]:
         np.testing.assert_allclose(np.bincount(labels_of(split, "label")) / len(split), 0.1, atol=0.008)
-
-
-def test_the_table_of_datasets() -> None:
-    assert {name for name, source in DATASETS.items() if not source.horizontal_flip} == {
-        "digits",
-        "few_digits",
-        "svhn",
-    }
-    assert DATASETS["food101"].test_split == "validation"
 
 
 def test_sources_by_name_by_id_and_overridden() -> None:
@@ -64,18 +69,343 @@ def test_a_local_folder_wins_over_a_name_and_a_warning_says_so(
     monkeypatch.chdir(tmp_path)
     saved(tmp_path / "digits", train=table([0, 1] * 20))
     assert load_splits(source_of("digits")).label_names == ["cat", "dog"]
-    assert "folder 'digits' in the current directory is used, not the dataset" in warnings.text
+    assert "folder 'digits'" in warnings.text
     warnings.clear()
     assert load_splits(source_of("./digits")).label_names == ["cat", "dog"]
     assert "folder" not in warnings.text
 
 
-def test_an_empty_name_is_not_the_current_folder() -> None:
-    with pytest.raises(ValueError, match=r"dataset='' is empty: give a name \(digits, few_digits, cifar10, "):
+CALIBRATE, EVALUATE = ("validation", "test"), ("test",)
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen", "wanted", "named", "split_off"),
+    [
+        (["train", "validation", "test"], {}, ROLES, "train validation test", ""),
+        (["test", "extra", "train"], {}, ROLES, "train - test", "validation"),
+        (["train"], {}, ROLES, "train - -", "test validation"),
+        (["train", "validation"], {}, ROLES, "train validation -", "test"),
+        (["train", "validation"], {"test_split": "validation"}, ROLES, "train - validation", "validation"),
+        (["a", "b", "c"], {"train_split": "a", "validation_split": "b", "test_split": "c"}, ROLES, "a b c", ""),
+        (["train", "test"], {}, EVALUATE, "- - test", ""),
+        (["test"], {}, EVALUATE, "- - test", ""),
+        (["train"], {}, EVALUATE, "train - -", "test"),
+        (["train", "test"], {"test_split": "train"}, EVALUATE, "- - train", ""),
+        (["validation"], {"test_split": "validation"}, EVALUATE, "- - validation", ""),
+        (["validation", "test"], {}, CALIBRATE, "- validation test", ""),
+        (["train", "test"], {}, CALIBRATE, "train - test", "validation"),
+        (["train", "test"], {"validation_split": "train"}, CALIBRATE, "- train test", ""),
+    ],
+)
+def test_plans(names: list[str], chosen: dict[str, str], wanted: tuple, named: str, split_off: str) -> None:
+    plan = plan_splits(DatasetSource("d", **chosen), names, wanted)
+    expected = {role: name for role, name in zip(ROLES, named.split(), strict=True) if name != "-"}
+    assert (plan.named, plan.split_off) == (expected, tuple(split_off.split()))
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen", "wanted", "message"),
+    [
+        (["test"], {}, ROLES, "train_split"),
+        (["train"], {"test_split": "tset"}, ROLES, "test_split"),
+        (["train"], {"validation_split": "dev"}, ROLES, "validation_split"),
+        (["validation"], {}, EVALUATE, "test_split"),
+        (["test"], {}, CALIBRATE, "validation_split"),
+        (["train", "test"], {"test_split": "train"}, ROLES, "train_split='train', test_split='train'"),
+        (["train", "test"], {"test_split": "train"}, CALIBRATE, "train_split='train', test_split='train'"),
+        (["test"], {"validation_split": "test"}, CALIBRATE, "validation_split='test', test_split='test'"),
+    ],
+)
+def test_plans_that_cannot_be(names: list[str], chosen: dict[str, str], wanted: tuple, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan_splits(DatasetSource("d", **chosen), names, wanted)
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen", "wanted", "words"),
+    [
+        (["train", "test"], {}, ROLES, []),  # training keeps them apart
+        (["train", "test"], {}, EVALUATE, []),  # no temperature is fitted
+        (["train"], {}, EVALUATE, ["a tenth of 'train' is used as the test set"]),
+        (["train", "validation", "test"], {}, CALIBRATE, []),
+        (["train", "test"], {}, CALIBRATE, ["fitted on a tenth of 'train'"]),
+        (["train", "test"], {"validation_split": "train"}, CALIBRATE, ["fitted on 'train' of dataset"]),
+        (["train"], {}, CALIBRATE, ["used as the test set", "fitted on a tenth"]),
+    ],
+)
+def test_warnings_are_about_what_is_wanted(
+    names: list[str], chosen: dict[str, Any], wanted: tuple, words: list[str]
+) -> None:
+    warnings = plan_splits(DatasetSource("d", **chosen), names, wanted).warnings
+    assert len(warnings) == len(words)
+    assert all(part in warning for part, warning in zip(words, warnings, strict=True))
+
+
+def test_given_splits_are_kept_and_extra_ones_ignored(tmp_path: Path) -> None:
+    source = saved(
+        tmp_path,
+        train=table([0, 1] * 10),
+        validation=table([0, 1] * 3, start=100),
+        test=table([1, 0] * 2, start=200),
+        extra=table([-1] * 50, start=300),
+    )
+    splits = load_splits(source)
+    assert sizes(splits) == (20, 6, 4) and splits.validation_name == "validation"
+    assert splits.test["label"] == [1, 0, 1, 0]
+
+
+def test_a_validation_split_is_split_off_stratified_and_without_common_rows(tmp_path: Path) -> None:
+    source = saved(tmp_path, train=table([0, 0, 0, 1] * 20), test=table([0, 1], start=200))
+    splits = load_splits(source)
+    assert sizes(splits) == (72, 8, 2)
+    assert np.bincount(labels_of(splits.validation, "label")).tolist() == [6, 2]
+    assert set(images_of(splits.train)) | set(images_of(splits.validation)) == {
+        np.asarray(picture(i)).tobytes() for i in range(80)
+    }
+    assert images_of(load_splits(source).validation) == images_of(splits.validation)
+
+
+def test_a_missing_test_split_is_split_off_first(tmp_path: Path, warnings: pytest.LogCaptureFixture) -> None:
+    splits = load_splits(saved(tmp_path, train=table([0, 1] * 50)))
+    assert sizes(splits) == (81, 9, 10) and splits.validation_name == "train (a tenth, split off)"
+    assert "test set" in warnings.text
+    assert len({row for split in splits[:3] for row in images_of(split)}) == 100
+
+
+def test_only_what_is_wanted_is_prepared_and_complained_about(
+    tmp_path: Path, warnings: pytest.LogCaptureFixture
+) -> None:
+    source = saved(tmp_path, train=table([1] * 40), test=table([0, 1] * 3, start=100))  # train cannot be learned from
+    splits = load_splits(source, wanted=("test",))
+    assert (splits.train, splits.validation, len(splits.test)) == (None, None, 6)
+    assert not warnings.records
+    splits = load_splits(source, wanted=("validation", "test"))
+    assert (splits.train, len(splits.validation), splits.validation_name) == (None, 4, "train (a tenth, split off)")
+    assert "calibrate" in warnings.text
+
+
+def test_classes_without_names_are_numbered_as_for_training_whatever_is_wanted(tmp_path: Path) -> None:
+    words = Value("string")
+    train, test = table(["ant", "bee", "cat"] * 10, words), table(["cat", "bee"], words, start=100)
+    splits = load_splits(saved(tmp_path, train=train, test=test), wanted=("test",))
+    assert splits.label_names == ["ant", "bee", "cat"]
+    assert list(splits.test["label"]) == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("README.md", "---\nconfigs: [\n---\n"),
+        ("train/metadata.csv", "file_name,label\n0.png\n1.png,2,3,4\n"),
+        ("script.py", "import datasets\n"),
+        ("data.csv", ""),  # a file in place of a folder
+    ],
+)
+def test_broken_datasets_are_refused_in_a_sentence(file: str, text: str, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    for label in ("cat", "dog"):
+        (folder / "train" / label).mkdir(parents=True)
+        picture(3).save(folder / "train" / label / "0.png")
+    if file.endswith(".py"):
+        folder = tmp_path / "script"
+        folder.mkdir()
+    (folder / file).write_text(text)
+    folder = folder / file if file == "data.csv" else folder
+    with pytest.raises((ValueError, OSError)) as caught:
+        load_splits(source_of(str(folder)))
+    assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_dataset_saved_without_splits_is_its_train_split(tmp_path: Path) -> None:
+    table([0, 1] * 50).save_to_disk(tmp_path / "data")
+    assert sizes(load_splits(DatasetSource(str(tmp_path / "data")))) == (81, 9, 10)
+
+
+def test_splitting_off_where_a_class_is_too_rare_to_be_split() -> None:
+    rest, part = split_off(table([0] * 19 + [1]), "label", 0.1)
+    assert (len(rest), len(part)) == (18, 2)
+
+
+# ---- Subsets ----
+
+
+@pytest.mark.parametrize("size", [1, 7, 40, 99, 100])
+def test_a_subset_keeps_the_shares_of_the_classes(size: int) -> None:
+    labels = [0] * 50 + [1] * 30 + [2] * 20
+    data = table(labels, ClassLabel(names=["a", "b", "c"]))
+    subset = class_balanced_subset(data, "label", size, seed=0)
+    assert len(subset) == size == len(set(images_of(subset)))
+    counts = np.bincount(labels_of(subset, "label"), minlength=3)
+    assert np.abs(counts - size * np.array([0.5, 0.3, 0.2])).max() <= 1
+
+
+def test_subsets_depend_on_the_seed_alone() -> None:
+    data = table([0, 1] * 50)
+    first, again, other = (images_of(class_balanced_subset(data, "label", 20, seed)) for seed in (0, 0, 1))
+    assert first == again
+    assert set(first) != set(other)
+    # A larger subset holds the smaller one, so that learning curves add data and never exchange it.
+    assert set(first) < set(images_of(class_balanced_subset(data, "label", 40, 0)))
+
+
+# ---- Folders of images ----
+
+
+def test_a_folder_of_images(tmp_path: Path) -> None:
+    for split, count in (("train", 12), ("test", 2)):
+        for label, suffix in (("cat", "png"), ("dog", "jpg")):
+            folder = tmp_path / split / label
+            folder.mkdir(parents=True)
+            for i in range(count):
+                picture(16 * i).save(folder / f"{i}.{suffix}")
+    splits = load_splits(source_of(str(tmp_path)))
+    assert sizes(splits) == (21, 3, 4)
+    assert splits.label_names == ["cat", "dog"]
+    assert splits.test["label"] == [0, 0, 1, 1]
+
+
+IMAGE, LABEL = datasets.Image(), ClassLabel(names=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("features", "named", "found"),
+    [
+        ({"image": IMAGE, "label": LABEL}, {}, ("image", "label")),
+        ({"id": Value("int64"), "img": IMAGE, "species": LABEL}, {}, ("img", "species")),
+        ({"img": IMAGE, "labels": Value("string"), "other": LABEL}, {}, ("img", "labels")),
+        ({"img": IMAGE, "fine": LABEL, "coarse": LABEL}, {"label_column": "coarse"}, ("img", "coarse")),
+        ({"left": IMAGE, "right": IMAGE, "label": LABEL}, {"image_column": "right"}, ("right", "label")),
+    ],
+)
+def test_columns(features: dict[str, Any], named: dict[str, str], found: tuple[str, str]) -> None:
+    assert find_columns(Features(features), DatasetSource("d", **named)) == found
+
+
+# ---- Labels ----
+
+
+def test_integer_labels_without_names_are_numbered(tmp_path: Path) -> None:
+    source = saved(tmp_path, train=table([7, 3, 7, 3] * 5, Value("int64")), test=table([3, 12], Value("int64")))
+    splits = load_splits(source)
+    assert splits.label_names == ["3", "7", "12"]
+    assert splits.test["label"] == [0, 2]
+    assert isinstance(splits.train.features["label"], ClassLabel)
+
+
+def test_string_labels_get_the_same_numbers_in_splits_that_lack_some(tmp_path: Path) -> None:
+    source = saved(
+        tmp_path,
+        train=table(["rose", "daisy"] * 10, Value("string")),
+        validation=table(["rose", "rose"], Value("string"), start=50),
+        test=table(["tulip", "rose"], Value("string"), start=100),
+    )
+    splits = load_splits(source)
+    assert splits.label_names == splits.validation.features["label"].names == ["daisy", "rose", "tulip"]
+    assert (list(splits.validation["label"]), list(splits.test["label"])) == ([1, 1], [2, 1])
+
+
+def test_an_unlabelled_test_split_is_named_unless_another_is_chosen(tmp_path: Path) -> None:
+    source = saved(
+        tmp_path, train=table([0, 1] * 20), validation=table([0, 1] * 5, start=100), test=table([-1] * 4, start=200)
+    )
+    with pytest.raises(ValueError, match=r"Label -1 of row 0 in split 'test'.*\(4 such rows"):
+        load_splits(source)
+    splits = load_splits(source_of(source.path, test_split="validation"))
+    assert sizes(splits) == (36, 4, 10)
+
+
+# ---- Classes of all splits ----
+
+
+def test_splits_that_number_the_same_classes_differently_are_aligned(tmp_path: Path) -> None:
+    train = table([0, 1] * 20, ClassLabel(names=["dark", "bright"]))
+    test = table([0, 1, 1], ClassLabel(names=["bright", "dark"]), start=100)
+    splits = load_splits(saved(tmp_path, train=train, test=test))
+    assert splits.label_names == ["dark", "bright"]
+    assert labels_of(splits.test, "label").tolist() == [1, 0, 0]
+
+
+def test_classes_without_an_image_are_named(tmp_path: Path, warnings: pytest.LogCaptureFixture) -> None:
+    names = ClassLabel(names=["cat", "dog", *(f"empty {number}" for number in range(30))])
+    load_splits(saved(tmp_path, train=table([0, 1] * 20, names), test=table([0, 1], names, start=100)))
+    assert "empty 0, empty 1" in warnings.text and " and 10 more." in warnings.text
+
+
+def test_names_of_a_model_and_a_dataset() -> None:
+    assert renamed_classes(["Cat", "dog"], ["cat", "Dog"]) == ()  # case may differ
+    assert renamed_classes(["a", "A"], ["A", "a"]) == (("a", "A"), ("A", "a"))  # unless it tells classes apart
+    renamed = renamed_classes([f"LABEL_{number}" for number in range(5)], ["cat", "dog", "LABEL_2", "cow", "hen"])
+    assert renamed == (("LABEL_0", "cat"), ("LABEL_1", "dog"), ("LABEL_3", "cow"), ("LABEL_4", "hen"))
+    assert ": LABEL_0 is cat, LABEL_1 is dog, LABEL_3 is cow and 1 more. " in renamed_line(renamed)
+
+
+# ---- What is refused ----
+
+
+@pytest.mark.parametrize(
+    ("features", "named", "argument"),
+    [
+        ({"text": Value("string"), "label": LABEL}, {}, "image_column"),
+        ({"left": IMAGE, "right": IMAGE, "label": LABEL}, {}, "image_column"),
+        ({"image": IMAGE, "label": LABEL}, {"image_column": "label"}, "image_column"),
+        ({"image": IMAGE, "label": LABEL}, {"image_column": "img"}, "image_column"),
+        ({"image": IMAGE}, {}, "label_column"),
+        ({"image": IMAGE, "fine": LABEL, "coarse": LABEL}, {}, "label_column"),
+        ({"image": IMAGE, "label": LABEL}, {"label_column": "class"}, "label_column"),
+    ],
+)
+def test_columns_that_cannot_be_told(features: dict[str, Any], named: dict[str, str], argument: str) -> None:
+    with pytest.raises(ValueError, match=f"{argument}="):
+        find_columns(Features(features), DatasetSource("d", **named))
+
+
+WORDS, NUMBERS = Value("string"), Value("int64")
+DESCRIBED = table([0, 1]).remove_columns("image").add_column("image", ["x", "y"])
+
+
+@pytest.mark.parametrize(
+    ("splits", "named"),
+    [
+        ({"train": table([0.5, 1.0] * 5, Value("float32"))}, "label_column"),
+        ({"train": table([[0, 1], [1]] * 5, datasets.List(NUMBERS))}, "label_column"),
+        ({"train": table([3] * 10, NUMBERS)}, "'label'"),
+        ({"train": table([0] * 10, ClassLabel(names=["cat"]))}, "'label'"),
+        ({"train": table([0, 1, -1, -1] * 5)}, "Label -1 of row 2 .*'train'"),
+        ({"train": table([0, 1, -1, 1] * 5, NUMBERS)}, "Label -1 .*'train'"),
+        ({"train": table([0, 1, None, 1] * 5)}, "5 of 20 .*'train'"),
+        ({"train": table(["a", None] * 5, WORDS)}, "5 of 10 .*'train'"),
+        ({"train": table([3, 7] * 10, NUMBERS), "test": table(["3", "7"], WORDS)}, "'test'"),
+        ({"train": table([3, 7] * 10, NUMBERS), "test": table([0.5, 1.5], Value("float32"))}, "'label'"),
+        ({"train": table([0, 1] * 20), "test": table([0, 1], ClassLabel(names=["cat", "cow"]))}, "'test'"),
+        ({"train": table([0, 1] * 20), "test": table([0, 1]).rename_column("image", "photo")}, "'test'.*'image'"),
+        ({"train": table([0, 1] * 20), "test": DESCRIBED}, "'image' in split 'test'"),
+        ({"train": table([1] * 40), "test": table([0, 1])}, "'dog'"),
+        ({"train": table([0, 1] * 20), "test": table([0, 1]).select([])}, "empty"),
+        ({"train": table([0]), "test": table([0, 1])}, "validation_split"),
+        ({"train": table([0, 1])}, "test_split"),
+        ({"train": table([0, 1, 0])}, "class"),  # splitting off test and validation leaves one image
+    ],
+)
+def test_splits_that_cannot_be_learned_from(splits: dict[str, Dataset], named: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=named) as caught:
+        load_splits(saved(tmp_path, **splits))
+    assert str(tmp_path) in str(caught.value) or "'test'" in named
+
+
+@pytest.mark.parametrize("places", [["ant"], ["train/ant", "test/ant"]])
+def test_a_folder_with_one_class_folder_is_refused(places: list[str], tmp_path: Path) -> None:
+    for place in places:
+        (tmp_path / place).mkdir(parents=True)
+        for number in range(3):
+            picture(number).save(tmp_path / place / f"{number}.png")
+    for load in (load_splits, lambda source: stream_splits(source, 10)):
+        with pytest.raises(ValueError, match="'ant'"):
+            load(DatasetSource(str(tmp_path)))
+
+
+def test_names_and_sizes_that_are_none() -> None:
+    with pytest.raises(ValueError, match="dataset=''"):
         source_of("")
-
-
-def test_a_file_is_no_dataset(tmp_path: Path) -> None:
-    (tmp_path / "data.csv").write_text("image,label\n")
-    with pytest.raises(ValueError, match=r"data\.csv' is a file. Give the folder"):
-        load_splits(source_of(str(tmp_path / "data.csv")))
+    for size in (0, -3, 101):
+        with pytest.raises(ValueError, match=f"{size} rows"):
+            class_balanced_subset(table([0, 1] * 50), "label", size, 0)

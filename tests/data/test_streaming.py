@@ -11,10 +11,10 @@ import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value, concatenate_datasets
 from PIL import Image as PILImage
 
-from macs_hf.data.images import EvalTransform, ImageDataset, TrainTransform
-from macs_hf.data.sources import source_of
-from macs_hf.data.splits import ImageSplits
+from macs_hf.data.images import ImageDataset
+from macs_hf.data.sources import ImageSplits, source_of
 from macs_hf.data.streaming import check_streaming, stream_splits, training_stream
+from macs_hf.data.transforms import EvalTransform, TrainTransform
 from macs_hf.models.loading import load_classifier
 
 
@@ -140,21 +140,22 @@ def test_trainer_learns_from_a_stream_and_resumes_exactly(tmp_path: Path, proces
 
 
 def test_what_a_stream_cannot_do(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"has no end, and max_steps=-1: set max_steps to"):
-        check_streaming(-1)
-    with pytest.raises(ValueError, match=r"data_fraction=0.5 .* Leave them out"):
-        check_streaming(10, data_fraction=0.5)
-    with pytest.raises(ValueError, match=r"max_train_samples=7"):
-        check_streaming(10, max_train_samples=7)
+    for argument, settings in (
+        ("max_steps=-1", {"max_steps": -1}),
+        ("data_fraction=0.5", {"max_steps": 10, "data_fraction": 0.5}),
+        ("max_train_samples=7", {"max_steps": 10, "max_train_samples": 7}),
+    ):
+        with pytest.raises(ValueError, match=argument):
+            check_streaming(**settings)
     check_streaming(10)
-    with pytest.raises(ValueError, match=r"'label' .* holds int64, whose classes could only be known at the end"):
+    with pytest.raises(ValueError, match="'label'"):  # numbers without names
         stream_splits(source_of(saved(tmp_path / "integers", label=Value("int64"))), 10)
     whole = DatasetDict.load_from_disk(saved(tmp_path / "labelled", splits=("train", "test")))
     whole["test"] = whole["test"].map(lambda row: {"label": -1})  # as in the test split of ImageNet
     whole.save_to_disk(tmp_path / "unlabelled")
-    with pytest.raises(ValueError, match=r"Label -1 .* in test of .*unlabelled' is outside"):
+    with pytest.raises(ValueError, match=r"Label -1 .* in test"):
         stream_splits(source_of(str(tmp_path / "unlabelled")), 10)
-    with pytest.raises(ValueError, match=r"has no split 'learn' to train on, only \['train'\]"):
+    with pytest.raises(ValueError, match="train_split"):
         stream_splits(source_of(saved(tmp_path / "data"), train_split="learn"), 10)
 
 
@@ -167,7 +168,7 @@ def test_bad_images_are_named_or_left_out(tmp_path: Path, processor: Any, stored
     whole["train"] = concatenate_datasets([whole["train"], bad.cast_column("image", Image())])
     whole.save_to_disk(tmp_path / "bad")
     source = source_of(str(tmp_path / "bad"))
-    with pytest.raises(ValueError, match=r"Image \d+ of the stream cannot be read.*skip_bad_images=True"):
+    with pytest.raises(ValueError, match="skip_bad_images"):
         take(stream_splits(source, 10), processor, 60, tmp_path)
     assert len(take(stream_splits(source, 10, skip_bad_images=True), processor, 60, tmp_path)) == 60
 

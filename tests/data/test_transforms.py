@@ -1,23 +1,124 @@
-"""What processors do to images, evaluation as `pipeline` serves it, and augmentation of that."""
+"""Images on their way into the network: decoded, as `pipeline` serves them, cropped, flipped, mixed by AugMix."""
 
+import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import datasets
+import numpy as np
 import pytest
 import torch
 import transformers
 from PIL import Image
+from scipy import stats
+from torch import Tensor
+from torchvision.transforms import v2
 from transformers import ImageClassificationPipeline, ViTImageProcessor
 
-from macs_hf.data.decoding import decode
-from macs_hf.data.transforms import EvalTransform, TrainTransform, input_size
+from macs_hf.data.transforms import (
+    BOX_NUMBERS,
+    LEVELS,
+    AugMix,
+    EvalTransform,
+    TrainTransform,
+    decode,
+    draw,
+    drop_unreadable,
+    input_size,
+    is_readable,
+    operation_variants,
+    random_box,
+    read_random_crop,
+    shift_and_flip,
+    translate,
+)
 from macs_hf.models.loading import load_classifier
 from macs_hf.pixels import PixelStats, preparation
+from macs_hf.randomness import fresh_keys, uniform
 
-from .pictures import BLUE, IMAGENET, RED, scene, timm_processor
+from .small_datasets import BLUE, IMAGENET, RED, encoded, rows_of, scene, stored, timm_processor
+
+
+def pixels_of(item: Any) -> np.ndarray:
+    return np.asarray(decode(item)).astype(int)
+
+
+# ---- Decoding ----
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "expected"),
+    [
+        (Image.new("L", (3, 2), 40), "PNG", (40, 40, 40)),
+        (Image.new("1", (3, 2), 1), "PNG", (255, 255, 255)),
+        (Image.new("RGBA", (3, 2), (*RED, 128)), "PNG", RED),  # alpha is left out
+        (Image.new("LA", (3, 2), (77, 0)), "PNG", (77, 77, 77)),
+        (Image.new("RGB", (3, 2), RED).quantize(2), "PNG", RED),
+        (Image.new("RGB", (3, 2), RED).quantize(2), "GIF", RED),
+    ],
+)
+def test_modes_become_rgb(image: Image.Image, kind: str, expected: tuple[int, ...], tmp_path: Path) -> None:
+    assert (pixels_of(stored(image, kind)) == expected).all()
+    image.save(tmp_path / "image", kind)
+    assert (pixels_of({"bytes": None, "path": str(tmp_path / "image")}) == expected).all()
+
+
+def test_cmyk_is_converted() -> None:
+    image = scene()
+    found = pixels_of(stored(image.convert("CMYK"), "JPEG", quality=100, subsampling=0))
+    assert np.abs(found - np.asarray(image)).max() < 12
+
+
+def test_sixteen_bits_keep_their_upper_eight() -> None:
+    deep = np.array([[0, 255, 256, 32768, 65535]], dtype=np.uint16)
+    expected = np.array([0, 0, 1, 128, 255])
+    image = Image.fromarray(deep)
+    for item in (stored(image), stored(image, "TIFF"), image):
+        np.testing.assert_array_equal(pixels_of(item)[0, :, 0], expected)
+    big_endian = Image.frombytes("I;16B", (5, 1), deep.astype(">u2").tobytes())
+    np.testing.assert_array_equal(pixels_of(big_endian)[0, :, 0], expected)
+
+
+def test_rotated_by_exif() -> None:
+    image = Image.new("RGB", (16, 8), RED)
+    image.paste(BLUE, (0, 0, 8, 8))  # the left half, which orientation 6 (turn clockwise) puts on top
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    found = pixels_of(stored(image, "PNG", exif=exif))
+    assert found.shape == (16, 8, 3)
+    assert (found[:8] == BLUE).all() and (found[8:] == RED).all()
+
+
+# ---- Images that cannot be read ----
+
+
+def broken_rows() -> list[dict[str, Any]]:
+    whole = encoded(scene(64, 64), "JPEG")
+    good = [{"bytes": whole, "path": None}] * 2
+    truncated = {"bytes": whole[: len(whole) // 2], "path": None}
+    return [good[0], truncated, good[1], {"bytes": b"<html>404</html>", "path": None}, {"bytes": b"", "path": None}]
+
+
+def test_unreadable_images_are_dropped_in_one_cached_pass(
+    tmp_path: Path, warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [is_readable(row) for row in [*broken_rows(), None]] == [True, False, True, False, False, False]
+    rows_of(*(row["bytes"] for row in broken_rows())).save_to_disk(tmp_path)
+    first = drop_unreadable(datasets.load_from_disk(tmp_path), "image", "train")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache-*")}
+    # A second look would need this.
+    monkeypatch.setattr("macs_hf.data.transforms.decode", None)
+    second = drop_unreadable(datasets.load_from_disk(tmp_path), "image", "train")
+    assert list(first["label"]) == list(second["label"]) == [0, 2]
+    assert len(before) == 1
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache-*")} == before
+    assert warnings.text.count("3 of 5") == 2
+    assert first.features == datasets.load_from_disk(tmp_path).features
 
 
 # ---- What processors do ----
+
 
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 HALF = ((0.5,) * 3, (0.5,) * 3)
@@ -52,29 +153,29 @@ PROCESSORS: dict[str, tuple[str, dict[str, Any], int, tuple, tuple]] = {
 }
 
 
+def processor_of(kind: str) -> Any:
+    if kind in ("timm", "tiny"):
+        return timm_processor(48) if kind == "timm" else load_classifier("tiny", ["a", "b"])[1]
+    cls, settings, *_ = PROCESSORS[kind]
+    return getattr(transformers, cls)(**settings)
+
+
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_what_a_processor_does(name: str) -> None:
-    cls, settings, size, channels, (mean, std) = PROCESSORS[name]
-    found = preparation(getattr(transformers, cls)(**settings))
+    _, _, size, channels, (mean, std) = PROCESSORS[name]
+    found = preparation(processor_of(name))
     assert (found.size, found.channels) == ((size, size), channels)
     assert found.mean == pytest.approx(mean, abs=1e-6)
     assert found.std == pytest.approx(std, abs=1e-6)
 
 
-def test_what_timm_does() -> None:
-    found = preparation(timm_processor(48))
-    assert found == ((48, 48), RGB, *IMAGENET)
+def test_processors_of_timm_of_any_shape_and_of_none() -> None:
+    assert preparation(timm_processor(48)) == ((48, 48), RGB, *IMAGENET)
     assert PixelStats.from_processor(timm_processor()) == PixelStats(*IMAGENET)
-
-
-def test_size_in_height_and_width() -> None:
     assert input_size(ViTImageProcessor(size={"height": 24, "width": 40})) == (24, 40)
-
-
-def test_processors_that_cannot_fill_a_batch() -> None:
-    with pytest.raises(ValueError, match=r"TextNetImageProcessor gives each image another size .*height and a width"):
+    with pytest.raises(ValueError, match="size"):
         input_size(transformers.TextNetImageProcessor(size={"shortest_edge": 64}))
-    with pytest.raises(ValueError, match=r"Siglip2ImageProcessor cannot prepare training images"):
+    with pytest.raises(ValueError, match="Siglip2ImageProcessor"):
         input_size(transformers.Siglip2ImageProcessor())
     assert PixelStats.from_processor(transformers.Siglip2ImageProcessor()) is None
 
@@ -84,12 +185,7 @@ def test_processors_that_cannot_fill_a_batch() -> None:
 
 @pytest.mark.parametrize("kind", ["tiny", "timm", "convnext", "mobilevit", "efficientnet"])
 def test_evaluation_equals_the_pipeline(kind: str, tmp_path: Path) -> None:
-    model, processor = load_classifier("tiny", ["a", "b"])
-    if kind == "timm":
-        processor = timm_processor()
-    elif kind != "tiny":
-        cls, settings, *_ = PROCESSORS[kind]
-        processor = getattr(transformers, cls)(**settings)
+    model, processor = load_classifier("tiny", ["a", "b"])[0], processor_of(kind)
     pipe = ImageClassificationPipeline(model=model, image_processor=processor, device="cpu")
     exif = Image.Exif()
     exif[0x0112] = 8
@@ -110,11 +206,7 @@ def test_evaluation_equals_the_pipeline(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [*PROCESSORS, "timm"])
 def test_batches_and_pixels_that_were_kept_equal_the_processor_bit_for_bit(kind: str) -> None:
-    if kind == "timm":
-        processor = timm_processor(48)
-    else:
-        cls, settings, *_ = PROCESSORS[kind]
-        processor = getattr(transformers, cls)(**settings)
+    processor = processor_of(kind)
     transform = EvalTransform(processor)
     images = [scene(*size, seed=seed) for seed, size in enumerate([(60, 40), (32, 32), (60, 40), (300, 260)])]
     expected = torch.stack([processor(image, return_tensors="pt")["pixel_values"][0] for image in images])
@@ -151,11 +243,7 @@ def test_a_processor_without_a_fixed_size_still_prepares_images() -> None:
 
 @pytest.mark.parametrize("kind", ["vit", "convnext", "efficientnet", "mobilevit", "pp_lcnet", "timm", "tiny"])
 def test_training_images_have_the_size_channels_and_statistics_of_the_processor(kind: str) -> None:
-    if kind in ("timm", "tiny"):
-        processor = timm_processor() if kind == "timm" else load_classifier("tiny", ["a", "b"])[1]
-    else:
-        cls, settings, *_ = PROCESSORS[kind]
-        processor = getattr(transformers, cls)(**settings)
+    processor = processor_of(kind)
     plain = Image.new("RGB", (300, 300), RED)
     served = EvalTransform(processor)(plain)["pixel_values"]
     trained = TrainTransform(processor)(plain)["pixel_values"]
@@ -191,14 +279,6 @@ def test_small_images_are_shifted_by_up_to_an_eighth() -> None:
     assert max(shifts) == 4 and min(shifts) == -4
 
 
-def test_large_images_get_random_crops() -> None:
-    transform = TrainTransform(ViTImageProcessor(), horizontal_flip=False)
-    torch.manual_seed(0)
-    first, second = (transform(scene(300, 260))["pixel_values"] for _ in range(2))
-    assert first.shape == second.shape == (3, 224, 224)
-    assert not torch.allclose(first, second, atol=0.1)
-
-
 def test_augmix_views() -> None:
     processor = load_classifier("tiny", ["a", "b"])[1]
     torch.manual_seed(0)
@@ -212,3 +292,178 @@ def test_augmix_views() -> None:
     correlation = torch.corrcoef(torch.stack([views[0].flatten(), item["pixel_values"].flatten()]))[0, 1]
     assert correlation > 0.3
     assert "augmix_pixel_values" not in TrainTransform(processor)(scene())
+
+
+def numbers(count: int, size: int) -> Tensor:
+    torch.manual_seed(0)
+    return uniform(fresh_keys(count), (size,))
+
+
+def test_shifts_are_those_of_a_padded_crop() -> None:
+    images = torch.randint(1, 256, (400, 3, 12, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    drawn = numbers(400, 2)
+    flips = torch.arange(400) % 2 == 0
+    padded = torch.nn.functional.pad(images, (2, 2, 2, 2))
+    places = Counter()
+    for image, expected, (down, right), flip in zip(
+        shift_and_flip(images, 2, drawn, flips), padded, drawn.tolist(), flips, strict=True
+    ):
+        top, left = math.floor(down * 5), math.floor(right * 5)
+        crop = expected[:, top : top + 12, left : left + 10]
+        assert torch.equal(image, crop.flip(-1) if flip else crop)
+        places[top, left] += 1
+    assert len(places) == 25  # as RandomCrop: all 5 x 5 places, equally likely
+    assert stats.chisquare(list(places.values())).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("size", [(500, 375), (224, 224), (60, 700), (900, 40)])
+def test_boxes_have_the_distribution_of_random_resized_crop(size: tuple[int, int]) -> None:
+    width, height = size
+    ours = np.array([random_box(width, height, row) for row in numbers(3000, BOX_NUMBERS).tolist()])
+    torch.manual_seed(1)
+    crop, image = v2.RandomResizedCrop(224), torch.empty(3, height, width)
+    drawn = [crop.make_params([image]) for _ in range(3000)]
+    theirs = np.array([[row[name] for name in ("left", "top", "width", "height")] for row in drawn])
+    for column in range(4):
+        assert stats.ks_2samp(ours[:, column], theirs[:, column]).pvalue > 1e-3
+    area = [boxes[:, 2] * boxes[:, 3] for boxes in (ours, theirs)]
+    assert stats.ks_2samp(*area).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("size", [(300, 20), (20, 300)])
+def test_an_image_too_long_for_any_box_gives_its_middle(size: tuple[int, int]) -> None:
+    crop, image = v2.RandomResizedCrop(224, scale=(1.0, 1.0)), torch.empty(3, size[1], size[0])
+    expected = crop.make_params([image])
+    box = random_box(*size, [0.999999] * BOX_NUMBERS)
+    assert box._asdict() == {name: expected[name] for name in ("left", "top", "width", "height")}
+
+
+def test_a_crop_is_what_torchvision_gives_for_its_box() -> None:
+    image = scene(300, 260)
+    for row in numbers(5, BOX_NUMBERS).tolist():
+        left, top, width, height = random_box(300, 260, row)
+        expected = v2.functional.resized_crop(
+            v2.functional.pil_to_tensor(image), top, left, height, width, [72, 80], v2.InterpolationMode.BICUBIC
+        )
+        assert torch.equal(read_random_crop(stored(image), (72, 80), row), expected)
+        assert torch.equal(read_random_crop(image, (72, 80), row), expected)
+
+
+def photo(width: int, height: int, **options: Any) -> dict[str, Any]:
+    detail = np.random.default_rng(0).normal(0, 8, (height, width, 3))
+    return stored(
+        Image.fromarray((np.asarray(scene(width, height)) + detail).clip(0, 255).astype(np.uint8)), "JPEG", **options
+    )
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_large_jpegs_are_decoded_small_and_show_the_same_crop(
+    orientation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = photo(1203, 907, exif=exif)
+    whole = decode(file)
+    sizes = []
+    transposed = Image.Image.load
+    monkeypatch.setattr(Image.Image, "load", lambda self: (sizes.append(self.size), transposed(self))[1])
+    differences = []
+    for row in numbers(20, BOX_NUMBERS).tolist():
+        sizes.clear()
+        small = read_random_crop(file, (72, 72), row)
+        box = random_box(*whole.size, row)
+        # Of the crop at least twice as many pixels as are wanted are decoded.
+        share = max(max(size) for size in sizes) / 1203
+        assert share * min(box.width, box.height) >= 2 * 72 - 2 or share == 1
+        full = read_random_crop(whole, (72, 72), row)
+        differences.append((small.float() - full.float()).abs().mean().item())
+    assert max(differences) < 2 and np.mean(differences) < 1  # of 255
+
+
+# ---- AugMix is torchvision's, in batches ----
+
+
+NAMES = list(v2.AugMix._PARTIAL_AUGMENTATION_SPACE)
+
+
+def mixed_images(count: int, size: tuple[int, int] = (32, 32)) -> Tensor:
+    """Noise on a ramp, with flat, dark and bright ones among them."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randint(0, 60, (count, 3, *size), generator=generator)
+    made = (noise + torch.linspace(0, 190, size[1]).long()).to(torch.uint8)
+    made[::4] = torch.randint(0, 256, (len(made[::4]), 3, *size), generator=generator).to(torch.uint8)
+    made[1] = 77
+    made[2, 0] = 255
+    return made
+
+
+@pytest.mark.parametrize("size", [(32, 32), (27, 54), (72, 48), (224, 224)])
+def test_each_variant_equals_torchvisions_operation_pixel_for_pixel(size: tuple[int, int]) -> None:
+    reference, batch = v2.AugMix(all_ops=False), mixed_images(5, size)
+    variants = operation_variants(*size)
+    assert len(variants) == len(NAMES) * 2 * LEVELS
+    for number, name in enumerate(NAMES):
+        magnitudes, signed = reference._PARTIAL_AUGMENTATION_SPACE[name]
+        values = magnitudes(10, *size)
+        for level in range(LEVELS):
+            for position, sign in enumerate((1, -1)):
+                magnitude = 0.0 if values is None else float(values[level]) * (sign if signed else 1)
+                operation = variants[(number * LEVELS + level) * 2 + position]
+                expected = reference._apply_image_or_video_transform(
+                    batch, name, magnitude, interpolation=v2.InterpolationMode.BILINEAR, fill={}
+                )
+                assert torch.equal(batch if operation is None else operation(batch), expected), (name, magnitude)
+
+
+def test_translation_both_ways() -> None:
+    image = torch.arange(1, 10, dtype=torch.uint8).view(1, 1, 3, 3)
+    assert translate(image, right=1, down=0)[0, 0].tolist() == [[0, 1, 2], [0, 4, 5], [0, 7, 8]]
+    assert translate(image, right=0, down=-2)[0, 0].tolist() == [[7, 8, 9], [0, 0, 0], [0, 0, 0]]
+
+
+def test_operations_and_lengths_are_equally_likely() -> None:
+    _, _, lengths, steps = draw(numbers(5000, AugMix.NUMBERS))
+    for values, kinds in ((lengths - 1, 3), (steps // (2 * LEVELS), len(NAMES)), (steps % (2 * LEVELS), 2 * LEVELS)):
+        counts = torch.bincount(values.flatten(), minlength=kinds)
+        assert len(counts) == kinds and stats.chisquare(counts).pvalue > 1e-3
+    flat = steps.flatten(1)
+    assert np.abs(np.corrcoef(flat.T) - np.eye(9)).max() < 0.06  # steps are independent
+
+
+def test_weights_have_the_distribution_of_torchvisions() -> None:
+    kept, weights, *_ = draw(numbers(5000, AugMix.NUMBERS))
+    torch.testing.assert_close(kept + weights.sum(1), torch.ones(5000))
+    torch.manual_seed(1)
+    reference = v2.AugMix()
+    m = reference._sample_dirichlet(torch.ones(5000, 2))
+    mixed = reference._sample_dirichlet(torch.ones(5000, 3)) * m[:, 1:]
+    assert stats.ks_2samp(kept, m[:, 0]).pvalue > 1e-3
+    for chain in range(3):
+        assert stats.ks_2samp(weights[:, chain], mixed[:, chain]).pvalue > 1e-3
+    assert stats.ks_2samp(weights.amax(1), mixed.amax(1)).pvalue > 1e-3
+    assert abs(np.corrcoef(weights[:, 0] / (1 - kept), kept)[0, 1]) < 0.06
+
+
+def test_a_view_is_the_mixture_of_its_chains() -> None:
+    batch, drawn = mixed_images(6), numbers(6, AugMix.NUMBERS)
+    variants = operation_variants(32, 32)
+    kept, weights, lengths, steps = draw(drawn)
+    for i, view in enumerate(AugMix((32, 32))(batch, drawn)):
+        mixed = kept[i] * batch[i]
+        for chain in range(3):
+            image = batch[i : i + 1]
+            for step in range(lengths[i, chain]):
+                operation = variants[steps[i, chain, step]]
+                image = image if operation is None else operation(image)
+            mixed = mixed + weights[i, chain] * image[0]
+        assert torch.equal(view, mixed.to(torch.uint8))
+
+
+def test_views_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, drawn, augmix = mixed_images(20), numbers(20, AugMix.NUMBERS), AugMix((32, 32))
+    views = augmix(batch, drawn)
+    assert torch.equal(torch.cat([augmix(batch[i : i + 1], drawn[i : i + 1]) for i in range(20)]), views)
+    assert torch.equal(augmix(batch[[7, 3]], drawn[[7, 3]]), views[[7, 3]])
+    monkeypatch.setattr("macs_hf.data.transforms.AUGMIX_PIECE", 3 * 3072 * 4)
+    assert torch.equal(augmix(batch, drawn), views)
+    assert augmix(batch[:0], drawn[:0]).shape == (0, 3, 32, 32)

@@ -89,7 +89,7 @@ def test_python_in_the_pages_runs(code: str, tmp_path: Path, monkeypatch: pytest
         weight = names["model"].classifier.weight
         torch.testing.assert_close(weight * names["temperature"], before["classifier.weight"])
     if "export_model(" in code:
-        assert names["logits"].shape == (1, NUM_LABELS) and names["report"].int8.drift.n == 200
+        assert names["logits"].shape == (1, NUM_LABELS) and names["report"].int8.temperature_images == 400
     if "foggy" in code:
         assert names["foggy"].shape == names["images"].shape and names["foggy"].dtype == torch.uint8
 
@@ -117,8 +117,9 @@ def test_the_loop_is_what_the_trainer_does(tmp_path: Path) -> None:
 
 
 def test_rendered_parts_are_current() -> None:
-    done = subprocess.run([sys.executable, str(ROOT / "examples" / "render_docs.py"), "--check"], cwd=ROOT)
-    assert done.returncode == 0, "run `python examples/render_docs.py`"
+    """README and docs say what the stored results say."""
+    done = subprocess.run([sys.executable, str(ROOT / "examples" / "reproduce.py"), "--docs", "check"], cwd=ROOT)
+    assert done.returncode == 0, "run `python examples/reproduce.py --docs write`"
 
 
 @pytest.mark.parametrize("page", PAGES)

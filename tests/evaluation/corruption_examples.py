@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from macs_hf.report.corruption_table import CorruptionTable
+from macs_hf.report.report import CorruptionTable
 
 
 def images(count: int = 30, size: int = 32) -> Tensor:

@@ -9,12 +9,10 @@ import torch
 
 from macs_hf.cli.main import main
 from macs_hf.corruptions import CORRUPTIONS, SEVERITIES
-from macs_hf.evaluation.comparison import compare_runs
+from macs_hf.evaluation.run_comparison import compare_runs
 from macs_hf.metrics import compare, measure
-from macs_hf.report.corruption_rows import CorruptionRows
-from macs_hf.report.corruption_table import Cell, CorruptionTable
-from macs_hf.report.evaluation import EvaluationReport, Temperature
-from macs_hf.report.rows import SampleRows
+from macs_hf.report.report import Cell, CorruptionTable, EvaluationReport, Temperature
+from macs_hf.report.rows import CorruptionRows, SampleRows
 from macs_hf.report.run import load_run, save_run
 
 

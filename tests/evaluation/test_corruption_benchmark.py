@@ -16,12 +16,10 @@ from torch import Tensor, nn
 from transformers import MobileViTImageProcessor
 
 from macs_hf.corruptions import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15, corrupt
-from macs_hf.evaluation.byte_images import ByteImages
-from macs_hf.evaluation.corruption_benchmark import evaluate_corruptions, forward_of
+from macs_hf.evaluation.corruption_benchmark import ByteImages, evaluate_corruptions, forward_of
 from macs_hf.metrics.ece import expected_calibration_error
 from macs_hf.pixels import PixelStats
-from macs_hf.report.corruption_table import Cell, CorruptionTable
-from macs_hf.report.serialization import from_plain
+from macs_hf.report.report import Cell, CorruptionTable, read_json
 
 from .corruption_examples import Rank, assert_same_rows, forward, images, labelled
 
@@ -122,8 +120,8 @@ import json, torch
 from accelerate import Accelerator
 from macs_hf.calibration import make_guarantees
 from macs_hf.evaluation import evaluate_corruptions
-from macs_hf.evaluation.guarantee_counts import GuaranteeCounts
-from macs_hf.report.serialization import to_plain
+from macs_hf.evaluation.corruption_benchmark import GuaranteeCounts
+from macs_hf.report.report import to_plain
 generator = torch.Generator().manual_seed(0)
 guarantee_counts = GuaranteeCounts(make_guarantees(torch.randn(200, 3, generator=generator), torch.arange(200) % 3))
 images = torch.randint(0, 256, (21, 3, 32, 32), dtype=torch.uint8, generator=generator)
@@ -157,7 +155,7 @@ def test_two_processes_give_the_table_of_one(tmp_path: Path) -> None:
         command += ["0", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", str(script)]
         output = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True).stdout
         line = next(line for line in output.splitlines() if line.startswith("TABLE"))
-        tables.append(from_plain(CorruptionTable, json.loads(line.removeprefix("TABLE"))))
+        tables.append(read_json(CorruptionTable, line.removeprefix("TABLE")))
         outcomes.append(next(line for line in output.splitlines() if line.startswith("GUARANTEES")))
     assert outcomes[0] == outcomes[1] and '"n": 21}' in outcomes[0]
     assert tables[1].n == 21
@@ -285,7 +283,7 @@ def test_json_and_back() -> None:
     table = evaluate_corruptions(forward, labelled(), temperature=1.5, **FEW)
     plain = json.loads(json.dumps(table.to_dict(), allow_nan=False))
     assert plain.pop("summary") == table.summary()
-    assert from_plain(CorruptionTable, plain) == table
+    assert read_json(CorruptionTable, json.dumps(plain)) == table
 
 
 def test_severity_zero_is_clean() -> None:

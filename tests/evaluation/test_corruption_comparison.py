@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from macs_hf.corruptions import SEVERITIES
-from macs_hf.evaluation.corruption_comparison import compare_corruptions
-from macs_hf.report.corruption_rows import CorruptionRows
-from macs_hf.report.corruption_table import Cell, CorruptionTable
+from macs_hf.evaluation.run_comparison import compare_corruptions
+from macs_hf.report.report import Cell, CorruptionTable
+from macs_hf.report.rows import CorruptionRows
 
 
 def table(**hits: str) -> CorruptionTable:

@@ -11,12 +11,10 @@ from torch import Tensor
 
 from macs_hf.corruptions import SEVERITIES, corrupt
 from macs_hf.evaluation import compare_corruptions, default_design, evaluate_corruptions
-from macs_hf.evaluation.corruption_counts import standard_error
-from macs_hf.evaluation.corruption_design import spread_assignment
+from macs_hf.evaluation.corruption_benchmark import spread_assignment, standard_error
 from macs_hf.metrics import paired_difference
-from macs_hf.report.corruption_rows import NOT_MEASURED
-from macs_hf.report.corruption_table import CorruptionTable
-from macs_hf.report.rows import SampleRows
+from macs_hf.report.report import CorruptionTable
+from macs_hf.report.rows import NOT_MEASURED, SampleRows
 
 from .corruption_examples import Rank, assert_same_rows, forward, images, labelled
 

@@ -22,14 +22,11 @@ from macs_hf.calibration import (
     temperature_helped,
 )
 from macs_hf.evaluation import evaluate_checkpoint, evaluate_corruptions
-from macs_hf.evaluation.corruption_counts import CLEAN
-from macs_hf.evaluation.guarantee_counts import GuaranteeCounts
+from macs_hf.evaluation.corruption_benchmark import CLEAN, GuaranteeCounts
 from macs_hf.metrics import risk_coverage
 from macs_hf.report import EvaluationReport, SampleRows
-from macs_hf.report.corruption_names import CORRUPTIONS, SEVERITIES, STANDARD_15
-from macs_hf.report.corruption_table import Cell, CorruptionTable
-from macs_hf.report.guarantees import Guarantees
-from macs_hf.report.serialization import from_plain, to_plain
+from macs_hf.report.report import Cell, CorruptionTable, Guarantees, read_json, to_plain
+from macs_hf.report.rows import CORRUPTIONS, SEVERITIES, STANDARD_15
 
 
 HELD_OUT, TEST = Images(400, seed=2), Images(90, seed=3)
@@ -291,4 +288,4 @@ def test_confidence_gap_has_a_sign(temperature: float | None, labels: list[int])
             # Of four images, two of them right, the mean has a standard error of sqrt(1/3 / 4) = 0.2887.
             half = 1.96 * np.sqrt(1 / 12) if 1 in labels else 0.0
             assert found.high - found.value == pytest.approx(half, abs=1e-6)
-        assert from_plain(CorruptionTable, json.loads(json.dumps(to_plain(table)))) == table
+        assert read_json(CorruptionTable, json.dumps(to_plain(table))) == table

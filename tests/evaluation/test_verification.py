@@ -11,10 +11,9 @@ from digits_model import save_digits_model
 from loopback_hub.server import HubServer
 from safetensors.torch import load_file, save_file
 
-from macs_hf.calibration.guarantees import make_guarantees, measure_guarantees
+from macs_hf.calibration.promises import make_guarantees, measure_guarantees
 from macs_hf.cli.main import main
-from macs_hf.evaluation.check import Check
-from macs_hf.evaluation.verification import _promised, published_report, verify_model
+from macs_hf.evaluation.verify import Check, _promised, published_report, verify_model
 from macs_hf.publishing import push_folder
 from macs_hf.report import EvaluationReport, Interval
 
@@ -156,7 +155,7 @@ def test_models_on_the_hub(hub: HubServer, calibrated: Path, tmp_path: Path, cap
         published_report("bob/foreign")
     broken = store.add_bytes(foreign, b'{"accuracy": 0.9}')
     store.commit(foreign, "main", title="scores", author="bob", add={"evaluation.json": broken})
-    with pytest.raises(ValueError, match=r"evaluation\.json of 'bob/foreign' cannot be used: schema_version is None"):
+    with pytest.raises(ValueError, match=r"evaluation\.json of 'bob/foreign' cannot be used: model"):
         published_report("bob/foreign")
     with pytest.raises(FileNotFoundError, match="'bob/nothing' is not at"):
         published_report("bob/nothing")

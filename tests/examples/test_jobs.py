@@ -68,17 +68,7 @@ def test_hf_jobs_takes_the_settings_of_a_script(name: str, tmp_path: Path) -> No
 def test_a_job_without_a_repository_is_refused(tmp_path: Path) -> None:
     words = [sys.executable, str(JOBS / "train.py"), "--dataset", "digits"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1 and done.stderr.startswith("Pass --hub_model_id user/name: ")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_help(name: str, tmp_path: Path) -> None:
-    words = [sys.executable, str(JOBS / name), "--help"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert f"hf jobs uv run examples/jobs/{name}" in done.stdout
-    assert ("usage: macs-hf train" in done.stdout) == (name == "train.py")
+    assert done.returncode == 1 and "--hub_model_id" in done.stderr
 
 
 @pytest.mark.slow
@@ -150,8 +140,7 @@ def test_a_sweep_prints_a_table_and_repeats_nothing(hub: HubServer, tmp_path: Pa
 def test_a_failed_run_of_a_sweep_is_named(hub: HubServer, tmp_path: Path) -> None:
     options = ["--owner", "bob", "--name", "shapes", "--methods", "ce", "--seeds", "0"]
     done = run(hub, "sweep.py", *options, *SHORT.split(), cwd=tmp_path)
-    assert done.returncode == 1
-    assert "ce, seed 0: " in done.stderr and "alice may not write there" in done.stderr
+    assert done.returncode == 1 and "ce, seed 0: " in done.stderr
 
 
 @pytest.mark.slow

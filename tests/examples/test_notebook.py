@@ -34,13 +34,6 @@ def test_it_was_run_from_top_to_bottom() -> None:
     assert sum("image/png" in kind for kind in kinds) == 2 and sum("text/html" in kind for kind in kinds) == 4
 
 
-def test_the_report_and_the_comparison_show_themselves() -> None:
-    tables = [shown(cell).get("text/html", "") for cell in CODE]
-    assert any("noise floor" in table and 'class="macs-shown"' in table for table in tables)
-    assert any("Negative log-likelihood" in table and "a - b" in table for table in tables)
-    assert not any("<script" in table for table in tables)
-
-
 def test_outputs_name_no_machine() -> None:
     for cell in CODE:
         for output in cell["outputs"]:

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from macs_hf.data.sources import source_of
-from macs_hf.data.splits import load_splits
-from macs_hf.hub import connection as hub
+from macs_hf import hub
+from macs_hf.data.sources import load_splits, source_of
 from macs_hf.models.loading import load_classifier
 
 
@@ -104,7 +103,7 @@ def test_any_answer_will_do(online: None, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_offline_nobody_is_asked_and_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "get_session", None)
+    monkeypatch.setattr(hub, "get_session", lambda: None)
     with pytest.raises(ConnectionError, match=r"Dataset 'no-such/data' is neither.*Unset HF_HUB_OFFLINE.*folder"):
         load_splits(source_of("no-such/data"))
     with pytest.raises(ConnectionError, match=r"Model 'no-such/model' is neither a local folder nor wholly in"):
@@ -112,7 +111,7 @@ def test_offline_nobody_is_asked_and_what_is_missing_is_named(monkeypatch: pytes
 
 
 def test_local_folders_ask_nobody(tmp_path: Path, online: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "get_session", None)
+    monkeypatch.setattr(hub, "get_session", lambda: None)
     model, processor = load_classifier("tiny", ["a", "b"])
     model.save_pretrained(tmp_path)
     processor.save_pretrained(tmp_path)
@@ -129,7 +128,7 @@ def test_local_folders_ask_nobody(tmp_path: Path, online: None, monkeypatch: pyt
 def test_a_fresh_process_reports_it(server: str, reason: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """As a user meets it: nothing patched, the Hub's own clients, which alone would retry for minutes."""
     port = request.getfixturevalue(server)
-    code = "from macs_hf.data.sources import source_of\nfrom macs_hf.data.splits import load_splits\n"
+    code = "from macs_hf.data.sources import load_splits, source_of\n"
     code += "try: load_splits(source_of('cifar10'))\nexcept ConnectionError as error: print(error)"
     environment = os.environ | {"HF_ENDPOINT": f"http://127.0.0.1:{port}", "HF_HOME": str(tmp_path)}
     environment = {name: value for name, value in environment.items() if not name.lower().endswith("_proxy")}

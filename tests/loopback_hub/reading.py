@@ -23,8 +23,7 @@ class Reading(Connection):
             raise HubError(404 if self.account else 401, f"Repository {repo_id} not found", "RepoNotFound")
         if write:
             self.require_write(repo.owner)
-        admitted = not repo.gated or self.belongs(repo) or (self.account and self.account.user in repo.granted)
-        if contents and not admitted:
+        if contents and repo.gated and not self.belongs(repo):
             message = f"Access to {kind} {repo_id} is restricted and you are not in the authorized list."
             raise HubError(403 if self.account else 401, message, "GatedRepo")
         return repo
@@ -62,12 +61,6 @@ class Reading(Connection):
         self.send_json({})
 
     # Reading a repository
-
-    def on_list(self) -> None:
-        author = self.query.get("author", [None])[0]
-        seen = [r for (kind, _), r in sorted(self.server.store.repos.items()) if kind == self.args["kind"]]
-        seen = [r for r in seen if (not r.private or self.belongs(r)) and author in (None, r.owner)]
-        self.send_json([self._info(repo, repo.find("main")) for repo in seen])
 
     def on_info(self) -> None:
         repo = self.repo()
@@ -133,22 +126,10 @@ class Reading(Connection):
 
     def on_commits(self) -> None:
         repo = self.repo()
-        shown = [
-            {"id": c.id, "title": c.title, "message": c.message, "date": c.date, "authors": [{"user": c.author}]}
-            for c in repo.history(self.commit_of(repo).id)
-        ]
-        self.send_json(shown)
-
-    def on_refs(self) -> None:
-        repo = self.repo()
-        proposed = {name: commit for name, commit in repo.branches.items() if name.startswith("refs/pr/")}
-        branches = {name: commit for name, commit in repo.branches.items() if name not in proposed}
-        refs = {
-            key: [{"name": n, "ref": f"refs/{folder}/{n}", "targetCommit": c} for n, c in sorted(names.items())]
-            for key, folder, names in (("branches", "heads", branches), ("tags", "tags", repo.tags))
-        }
-        refs["pullRequests"] = [{"name": n, "ref": n, "targetCommit": c} for n, c in sorted(proposed.items())]
-        self.send_json({**refs, "converts": []})
+        commits = repo.history(self.commit_of(repo).id)
+        self.send_json(
+            [{"id": c.id, "title": c.title, "message": c.message, "date": c.date, "authors": []} for c in commits]
+        )
 
     def on_resolve(self) -> None:
         repo = self.repo(contents=True)

@@ -4,13 +4,11 @@
         subprocess.run([sys.executable, "train.py", "--push_to_hub"], env={**os.environ, **hub.env(ALICE)})
         hub.files("alice/resnet")["README.md"]
 
-or `python -m loopback_hub.server --root DIR --port 0`, whose first line of output is the endpoint.
-
 Uploads go through LFS (`env` sets `HF_HUB_DISABLE_XET=1`). Not here: xet, discussions, git itself, rate limits, and
 most of the Hub's checks of cards. `hub.routes` names the clients' requests; `inject` makes any of them fail.
 """
 
-import argparse
+import json
 import secrets
 import sys
 import threading
@@ -41,19 +39,18 @@ class HubServer(ThreadingHTTPServer):
     """The server, its repositories and its faults; a context manager which serves from a thread of this process.
 
     Args:
-        root (`Path`): where repositories are kept; those of an earlier server are found again.
-        port (`int`, *optional*, defaults to 0): 0 takes a free one.
+        root (`Path`): where files are kept.
         accounts (`dict[str, Account]`, *optional*): users by token.
     """
 
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, root: Path | str, port: int = 0, accounts: dict[str, Account] | None = None) -> None:
-        super().__init__(("127.0.0.1", port), Api)
+    def __init__(self, root: Path | str, accounts: dict[str, Account] | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), Api)
         self.root = Path(root)
         self.store = Store(self.root)
-        self.accounts = dict(ACCOUNTS if accounts is None else accounts)
+        self.accounts = accounts or ACCOUNTS
         self.requests: list[Request] = []
         self.key = secrets.token_hex(8)  # stands for the signature of the storage's links, which carry no token
         self.stopped = threading.Event()
@@ -166,7 +163,7 @@ class HubServer(ThreadingHTTPServer):
         repo = self.repo(repo_id, kind)
         commit = repo.find(revision)
         if commit is None:
-            raise ValueError(f"no revision {revision!r} in {repo_id!r}: {sorted(repo.branches)}, {sorted(repo.tags)}")
+            raise ValueError(f"no revision {revision!r} in {repo_id!r}: {sorted(repo.branches)}")
         return {path: repo.object_path(stored.sha256).read_bytes() for path, stored in commit.files.items()}
 
     def stored_bytes(self, repo_id: str, kind: str = "model") -> Iterator[tuple[str, bytes]]:
@@ -175,6 +172,8 @@ class HubServer(ThreadingHTTPServer):
         To look for secrets; compressed files (PNG, parquet, ...) would have to be opened.
         """
         repo = self.repo(repo_id, kind)
+        messages = [(commit.title, commit.message) for commit in repo.commits.values()]
+        yield "messages", json.dumps(messages + repo.pull_requests).encode()
         names = {f.sha256: path for commit in repo.commits.values() for path, f in commit.files.items()}
         for path in sorted(p for p in repo.folder.rglob("*") if p.is_file()):
             yield names.get(path.name, path.name), path.read_bytes()
@@ -183,25 +182,6 @@ class HubServer(ThreadingHTTPServer):
         """A client which went away is no failure of the server; anything else is shown."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="A Hub on 127.0.0.1, with the tokens of this file.")
-    parser.add_argument("--root", type=Path, required=True, help="folder of the repositories; kept")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    args = parser.parse_args()
-    hub = HubServer(args.root, args.port)
-    print(hub.endpoint, flush=True)  # noqa: T201
-    for token, account in hub.accounts.items():
-        print(f"HF_TOKEN={token}  # {account.user}, {account.role}", flush=True)  # noqa: T201
-    try:
-        hub.serve_forever()
-    except KeyboardInterrupt:
-        hub.server_close()
-
-
-if __name__ == "__main__":
-    main()
 
 
 def leaks(hub: HubServer, repo_id: str) -> set[str]:

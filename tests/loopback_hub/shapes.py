@@ -163,9 +163,9 @@ def push_lookalikes() -> None:
 
 
 def load_lookalikes(names: list[str]) -> dict[str, dict[str, Any]]:
-    from macs_hf.data.images import EvalTransform, ImageDataset, TrainTransform
-    from macs_hf.data.sources import source_of
-    from macs_hf.data.splits import load_splits
+    from macs_hf.data.images import ImageDataset
+    from macs_hf.data.sources import load_splits, source_of
+    from macs_hf.data.transforms import EvalTransform, TrainTransform
     from macs_hf.models.loading import load_classifier
 
     found = {}

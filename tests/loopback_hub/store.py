@@ -1,7 +1,4 @@
-"""Repositories of the loopback Hub, on disk: commits of file maps, branches, tags, and objects named by their sha256.
-
-    <root>/models/alice/resnet/repo.json       settings, branches, tags, commits
-    <root>/models/alice/resnet/objects/<sha256>
+"""Repositories of the loopback Hub: commits of file maps, branches, and objects on disk, named by their sha256.
 
 Objects are never deleted, as on the Hub: a file which was pushed and removed again is still in the history.
 """
@@ -9,16 +6,13 @@ Objects are never deleted, as on the Hub: a file which was pushed and removed ag
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-
-KINDS = ("model", "dataset", "space")
 
 # What the Hub writes into a new repository, shortened to the endings these tests meet.
 LFS_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".pkl", ".parquet", ".arrow", ".npz", ".npy", ".onnx", ".zip")
@@ -52,18 +46,16 @@ class Commit:
 
 @dataclass
 class Repo:
-    """A repository and its whole history. Changes go through [`Store`], which locks and writes to disk."""
+    """A repository and its whole history. Changes go through [`Store`], which locks."""
 
     folder: Path
     kind: str
     id: str
     private: bool = False
     gated: str | bool = False
-    granted: list[str] = field(default_factory=list)  # users admitted to a gated repository
     sdk: str | None = None
     created: str = ""
     branches: dict[str, str] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
     commits: dict[str, Commit] = field(default_factory=dict)
     pull_requests: list[dict[str, str]] = field(default_factory=list)  # the first is number 1, on `refs/pr/1`
 
@@ -76,9 +68,9 @@ class Repo:
         return self.id if self.kind == "model" else f"{self.kind}s/{self.id}"
 
     def find(self, revision: str) -> Commit | None:
-        """The commit of a branch, a tag or a full commit id."""
-        revision = revision.removeprefix("refs/heads/").removeprefix("refs/tags/")
-        return self.commits.get(self.branches.get(revision) or self.tags.get(revision) or revision)
+        """The commit of a branch or a full commit id."""
+        revision = revision.removeprefix("refs/heads/")
+        return self.commits.get(self.branches.get(revision) or revision)
 
     def history(self, revision: str = "main") -> Iterator[Commit]:
         """Commits from the newest to the first."""
@@ -104,16 +96,12 @@ class Repo:
 
 
 class Store:
-    """All repositories under `root`; a new `Store` on the same folder finds them again."""
+    """All repositories; their objects are under `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.lock = threading.RLock()
         self.repos: dict[tuple[str, str], Repo] = {}
-        for kind in KINDS:
-            for path in sorted((root / f"{kind}s").glob("*/*/repo.json")):
-                repo = _load(path)
-                self.repos[kind, repo.id] = repo
 
     def get(self, kind: str, repo_id: str) -> Repo | None:
         return self.repos.get((kind, repo_id))
@@ -127,11 +115,6 @@ class Store:
             files = {".gitattributes": self.add_bytes(repo, GIT_ATTRIBUTES)}
             self.commit(repo, "main", title="initial commit", author=repo.owner, add=files)
         return repo
-
-    def delete(self, repo: Repo) -> None:
-        with self.lock:
-            del self.repos[repo.kind, repo.id]
-            shutil.rmtree(repo.folder)
 
     def add_bytes(self, repo: Repo, content: bytes) -> StoredFile:
         """Store a file which is committed as it is."""
@@ -190,30 +173,12 @@ class Store:
             commit = Commit(commit_id, title, message, author, date, parent and parent.id, files)
             repo.commits[commit_id] = commit
             repo.branches[branch] = commit_id
-            self.save(repo)
         return commit
-
-    def save(self, repo: Repo) -> None:
-        """Write the settings and the history; called after every change."""
-        with self.lock:
-            state = {k: v for k, v in vars(repo).items() if k not in ("folder", "commits")}
-            state["commits"] = {key: asdict(commit) for key, commit in repo.commits.items()}
-            partial = repo.folder / "repo.json.partial"
-            partial.write_text(json.dumps(state))
-            os.replace(partial, repo.folder / "repo.json")
 
 
 def git_oid(content: bytes) -> str:
     """Git's name of a blob."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
-def _load(path: Path) -> Repo:
-    state = json.loads(path.read_text())
-    for commit_id, commit in state["commits"].items():
-        files = {name: StoredFile(**stored) for name, stored in commit.pop("files").items()}
-        state["commits"][commit_id] = Commit(**commit, files=files)
-    return Repo(folder=path.parent, **state)
 
 
 def _now() -> str:

@@ -16,7 +16,7 @@ from loopback_hub.server import ALICE, ALICE_READS, HubServer
 from loopback_hub.shapes import load_lookalikes, push_data_and_models, push_lookalikes, use_pushed_models
 
 from macs_hf.report import EvaluationReport
-from macs_hf.report.corruption_names import STANDARD_15
+from macs_hf.report.rows import STANDARD_15
 
 
 pytestmark = pytest.mark.slow

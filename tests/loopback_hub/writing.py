@@ -1,4 +1,4 @@
-"""What the clients change on the loopback Hub: repositories, uploads, commits, pull requests, branches and tags."""
+"""What the clients change on the loopback Hub: repositories, uploads, commits, pull requests and branches."""
 
 import base64
 import json
@@ -14,16 +14,14 @@ from loopback_hub.store import LFS_SUFFIXES, Repo, StoredFile
 class Api(Reading):
     """All answers of the Hub; see `hub.routes`."""
 
-    def _named_repo(self) -> tuple[dict[str, Any], str, str]:
+    def on_create(self) -> None:
         payload = json.loads(self.body)
-        owner = payload.get("organization") or (self.account.user if self.account else "")
+        kind, owner = payload.get("type") or "model", payload.get("organization")
+        owner = owner or (self.account.user if self.account else "")
         self.require_write(owner)
         if not re.fullmatch(r"[\w-][\w.-]*", payload["name"]):
             raise HubError(400, f"Invalid repo name: {payload['name']!r}")
-        return payload, payload.get("type") or "model", f"{owner}/{payload['name']}"
-
-    def on_create(self) -> None:
-        payload, kind, repo_id = self._named_repo()
+        repo_id = f"{owner}/{payload['name']}"
         store = self.server.store
         with store.lock:
             repo = store.get(kind, repo_id)
@@ -35,24 +33,11 @@ class Api(Reading):
             answer["error"] = f"You already created this {kind} repo"
         self.send_json(answer, status)
 
-    def on_delete(self) -> None:
-        _, kind, repo_id = self._named_repo()
-        self.args = {"kind": kind, "id": repo_id}
-        self.server.store.delete(self.repo(write=True))
-        self.send_json({})
-
     def on_settings(self) -> None:
         repo, payload = self.repo(write=True), json.loads(self.body)
         if "visibility" in payload:
             repo.private = payload["visibility"] == "private"
         repo.gated = payload.get("gated", repo.gated)
-        self.server.store.save(repo)
-        self.send_json({})
-
-    def on_grant(self) -> None:
-        repo = self.repo(write=True)
-        repo.granted.append(json.loads(self.body)["user"])
-        self.server.store.save(repo)
         self.send_json({})
 
     def on_validate_yaml(self) -> None:
@@ -156,26 +141,9 @@ class Api(Reading):
         self.send_json(answer)
 
     def on_branch(self) -> None:
+        repo, name = self.repo(write=True), self.args["rev"]
         start = json.loads(self.body or b"{}").get("startingPoint") or "main"
-        self._change_refs("branches", self.args["rev"], start)
-
-    def on_tag(self) -> None:
-        tag = self.args["rev"] if self.command == "DELETE" else json.loads(self.body)["tag"]
-        self._change_refs("tags", tag, self.args["rev"])
-
-    def _change_refs(self, which: str, name: str, start: str) -> None:
-        repo = self.repo(write=True)
-        with self.server.store.lock:
-            refs: dict[str, str] = getattr(repo, which)
-            if self.command == "DELETE":
-                if name == "main":
-                    raise HubError(403, "Cannot delete the default branch")
-                if name not in refs:
-                    raise HubError(404, f"Invalid rev id: {name}", "RevisionNotFound")
-                del refs[name]
-            elif name in refs:
-                raise HubError(409, f"Reference {name} already exists")
-            else:
-                refs[name] = self.commit_of(repo, start).id
-            self.server.store.save(repo)
+        if name in repo.branches:
+            raise HubError(409, f"Reference {name} already exists")
+        repo.branches[name] = self.commit_of(repo, start).id
         self.send_json({})

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from macs_hf.metrics import corruption_scores
-from macs_hf.report.corruption_names import CORRUPTIONS, FAMILIES, STANDARD_15
+from macs_hf.report.rows import CORRUPTIONS, FAMILIES, STANDARD_15
 
 
 def table(errors: dict[str, int], severities: tuple[int, ...] = (1, 2, 3, 4, 5), n: int = 10) -> dict[str, list]:
@@ -51,38 +51,21 @@ def test_mean_corruption_error() -> None:
         **table(dict.fromkeys(STANDARD_15, 2)), reference_errors=dict.fromkeys(STANDARD_15, 0.4) | {"fog": 0.1}
     )
     assert scores["mce"] == pytest.approx((14 * 0.5 + 2) / 15)
-
-
-def test_tensors_and_arrays() -> None:
     columns = table({"fog": 3})
-    arrays = {
-        "predictions": torch.tensor(columns["predictions"]),
-        "references": np.array(columns["references"]),
-        "corruption": np.array(columns["corruption"]),
-        "severity": torch.tensor(columns["severity"]),
-    }
-    assert corruption_scores(**arrays) == corruption_scores(**columns)
-
-
-@pytest.mark.parametrize("error", [0.0, 88.6])
-def test_reference_errors_are_fractions_above_0(error: float) -> None:
-    with pytest.raises(ValueError, match=f"fractions above 0, 1 - accuracy, got {error} for fog"):
-        corruption_scores(
-            **table(dict.fromkeys(STANDARD_15, 2)), reference_errors=dict.fromkeys(STANDARD_15, 0.4) | {"fog": error}
-        )
+    arrays = {"predictions": torch.tensor(columns["predictions"]), "severity": np.array(columns["severity"])}
+    assert corruption_scores(**columns | arrays) == corruption_scores(**columns)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"corruption": ["rain"] * 50}, "unknown corruption 'rain'"),
-        ({"severity": [0] * 50}, r"severity must be 1 to 5, got \[0\]"),
-        ({"severity": [1] * 49}, "one entry per sample"),
-        (
-            {"severity": [1] * 40 + [2] * 10, "corruption": ["fog"] * 40 + ["snow"] * 10},
-            "no sample of snow at severity 1",
-        ),
-        ({"reference_errors": {"fog": 0.1}}, "mCE needs all 15"),
+        ({"corruption": ["rain"] * 50}, "'rain'"),
+        ({"severity": [0] * 50}, r"severity .*\[0\]"),
+        ({"severity": [1] * 49}, "severity"),
+        ({"severity": [1] * 40 + [2] * 10, "corruption": ["fog"] * 40 + ["snow"] * 10}, "snow at severity 1"),
+        ({"reference_errors": {"fog": 0.1}}, "reference_errors"),
+        (table(dict.fromkeys(STANDARD_15, 2)) | {"reference_errors": dict.fromkeys(STANDARD_15, 0.0)}, "got 0.0"),
+        (table(dict.fromkeys(STANDARD_15, 2)) | {"reference_errors": dict.fromkeys(STANDARD_15, 88.6)}, "got 88.6"),
     ],
 )
 def test_errors(change: dict, message: str) -> None:

@@ -13,8 +13,7 @@ from macs_hf.metrics import (
     negative_log_likelihood,
     summarize,
 )
-from macs_hf.report.logits import sample_rows
-from macs_hf.report.rows import SampleRows
+from macs_hf.report.rows import SampleRows, sample_rows
 
 
 def random_batch(seed: int, n: int = 64, classes: int = 5, scale: float = 3.0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -111,9 +110,9 @@ def test_shapes_are_checked(logits: tuple[int, ...], labels: int) -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0.0, 1.5, 1.0], r"whole class ids, got torch.float32: convert them with labels.long\(\)"),
-        ([0, 2, 1], r"Label 2 of row 1 in labels is outside \[0, 2\)"),
-        ([0, 1, -100], r"Label -100 of row 2 in labels"),
+        ([0.0, 1.5, 1.0], "class ids"),
+        ([0, 2, 1], "Label 2 of row 1"),
+        ([0, 1, -100], "Label -100 of row 2"),
     ],
 )
 def test_labels_are_checked(labels: list, message: str) -> None:

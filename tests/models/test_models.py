@@ -28,10 +28,15 @@ from transformers import (
 )
 
 from macs_hf.calibration import fold_temperature
-from macs_hf.models.loading import BACKBONES, FROM_SCRATCH, load_classifier, load_pretrained, model_id
-from macs_hf.models.processor_size import resized_processor
-from macs_hf.models.saving import save_classifier
-from macs_hf.models.timm_layout import save_in_timm_layout
+from macs_hf.models.loading import (
+    BACKBONES,
+    FROM_SCRATCH,
+    load_classifier,
+    load_pretrained,
+    model_id,
+    resized_processor,
+)
+from macs_hf.models.timm_layout import save_classifier, save_in_timm_layout
 from macs_hf.pixels import preparation
 
 

@@ -19,8 +19,7 @@ from transformers import (
 
 from macs_hf.calibration import fold_temperature
 from macs_hf.models.loading import load_classifier
-from macs_hf.models.timm_layout import save_in_timm_layout, timm_pretrained_cfg
-from macs_hf.models.timm_size import changes_for_size
+from macs_hf.models.timm_layout import changes_for_size, save_in_timm_layout, timm_pretrained_cfg
 
 
 LABELS, TEMPERATURE = ["ant", "bee", "cow"], 1.7

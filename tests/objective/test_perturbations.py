@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as TF
-from transformers import TimmWrapperImageProcessor, ViTImageProcessor
 
 from macs_hf.objective.objective import PERTURBATIONS, Objective
 from macs_hf.objective.perturbations import gaussian_blur, gaussian_noise, jpeg, perturb, rotate_translate
@@ -66,11 +65,6 @@ def test_pixel_space_gives_valid_pixels(perturbation: str) -> None:
         expected = (STATS.to_pixels(images) + 0.5 * torch.randn(images.shape, generator=seeded())).clamp(0, 1)
         torch.testing.assert_close(back, expected)
         assert (expected == 0).any() and (expected == 1).any()
-
-
-def test_noise_without_level_is_the_identity() -> None:
-    images = pixels()
-    assert torch.equal(gaussian_noise(images, 0.0, seeded()), images)
 
 
 # ---- Blur ----
@@ -135,19 +129,15 @@ def test_rotation_and_translation_are_torchvisions_inside_the_frame(height: int,
         torch.testing.assert_close(mine[:, 5:-5, 5:-5], theirs[:, 5:-5, 5:-5], atol=1e-5, rtol=1e-5)
 
 
-def test_a_whole_pixel_shift_moves_right_and_down() -> None:
+def test_nothing_moves_nothing_and_a_whole_pixel_right_and_down() -> None:
     images = torch.randn(1, 3, 8, 10, generator=seeded(), dtype=torch.float64)
+    assert torch.equal(gaussian_noise(images, 0.0, seeded()), images)
+    torch.testing.assert_close(rotate_translate(images, torch.zeros(1), torch.zeros(1, 2)), images, atol=1e-5, rtol=0)
     moved = rotate_translate(images, torch.zeros(1), torch.tensor([[2.0, 1.0]]))
     torch.testing.assert_close(moved[..., 1:, 2:], images[..., :-1, :-2])
     # What comes in is the mirror image.
     torch.testing.assert_close(moved[..., 0, 2:], images[..., 0, :-2])
     torch.testing.assert_close(moved[..., 1:, :2], images[..., :-1, :2].flip(-1))
-
-
-def test_no_rotation_and_no_shift_is_the_identity() -> None:
-    images = torch.randn(3, 3, 16, 12, generator=seeded())
-    same = rotate_translate(images, torch.zeros(3), torch.zeros(3, 2))
-    torch.testing.assert_close(same, images, atol=1e-5, rtol=0)
 
 
 def test_fractional_shift_interpolates() -> None:
@@ -189,45 +179,3 @@ def test_pixels_without_statistics_are_refused(perturbation: str, space: str) ->
     objective = Objective(perturbation=perturbation, perturbation_space=space)
     with pytest.raises(ValueError, match=re.escape(f"perturbation={perturbation!r} in {space!r} space")):
         perturb(pixels(), objective)
-
-
-# ---- PixelStats ----
-
-
-def test_pixel_stats_go_there_and_back() -> None:
-    images = pixels()
-    torch.testing.assert_close(STATS.to_pixels(STATS.normalize(images)), images)
-    torch.testing.assert_close(STATS.normalize(images), TF.normalize(images, list(STATS.mean), list(STATS.std)))
-    assert STATS.to_pixels(torch.full((1, 3, 2, 2), 100.0)).eq(1).all()
-
-
-def test_pixel_stats_from_processors() -> None:
-    processor = ViTImageProcessor(image_mean=[0.1, 0.2, 0.3], image_std=[0.4, 0.5, 0.6])
-    assert PixelStats.from_processor(processor) == PixelStats((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
-    assert PixelStats.from_processor(ViTImageProcessor(do_normalize=False)) == PixelStats((0.0,), (1.0,))
-    timm_config = {"input_size": (3, 32, 32), "mean": (0.5, 0.4, 0.3), "std": (0.1, 0.2, 0.3)}
-    timm_processor = TimmWrapperImageProcessor(pretrained_cfg=timm_config)
-    assert PixelStats.from_processor(timm_processor) == PixelStats((0.5, 0.4, 0.3), (0.1, 0.2, 0.3))
-    assert PixelStats.from_processor(ViTImageProcessor(do_normalize=False, do_rescale=False)) is None
-    assert PixelStats.from_processor(None) is None
-
-
-@pytest.mark.parametrize(
-    ("mean", "std"),
-    [
-        ((0.5, 0.5, 0.5), (0.2, 0.0, 0.2)),
-        ((0.5,), (-0.5,)),
-        ((0.5,), (math.nan,)),
-        ((0.5,), (math.inf,)),
-        ((math.nan,), (0.5,)),
-    ],
-)
-def test_statistics_that_cannot_be(mean: tuple[float, ...], std: tuple[float, ...]) -> None:
-    told = re.escape(f"mean={mean} and std={std}")
-    with pytest.raises(ValueError, match=rf"{told}: each must be a finite number, and each std above 0.*image_std"):
-        PixelStats(mean, std)
-
-
-def test_a_processor_that_turns_a_channel_into_its_negative_gives_no_pixels() -> None:
-    processor = ViTImageProcessor(image_mean=[0.5, 0.5, 0.5], image_std=[0.5, 0.5, -0.5])
-    assert PixelStats.from_processor(processor) is None

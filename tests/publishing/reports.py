@@ -3,11 +3,30 @@
 import re
 from dataclasses import replace
 
-from macs_hf.publishing.card_settings import CardSettings
-from macs_hf.report.corruption_table import CORRUPTIONS, SEVERITIES, Cell, CorruptionTable
-from macs_hf.report.evaluation import EvaluationReport, Interval, Measurement, ReliabilityTable, Temperature
-from macs_hf.report.guarantees import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share
-from macs_hf.report.risk_coverage import RiskCoverage
+from macs_hf.publishing.card import CardSettings
+from macs_hf.report.report import (
+    AbstentionGuarantee,
+    Answered,
+    Cell,
+    ConfusionMatrix,
+    Copies,
+    CorruptionTable,
+    Detection,
+    EvaluationReport,
+    GroupMeasures,
+    GroupTable,
+    Guarantees,
+    Interval,
+    Leakage,
+    Measurement,
+    PredictionSetGuarantee,
+    ReliabilityTable,
+    RiskCoverage,
+    Share,
+    Temperature,
+    Unknowns,
+)
+from macs_hf.report.rows import CORRUPTIONS, SEVERITIES
 
 
 def measurement(ece: float, nll: float) -> Measurement:
@@ -82,6 +101,62 @@ REPORT = EvaluationReport(
     training_arguments={"learning_rate": 0.005, "push_to_hub": True, "seed": 3},
     command="python examples/train.py --dataset user/pictures --learning_rate 5e-3",
     versions={"torch": "2.9.0", "macs-hf": "0.1.0"},
+)
+
+
+def group(name: str, n: int, accuracy: float, gap: float, significant: bool) -> GroupMeasures:
+    intervals = (Interval(value, value - 0.04, value + 0.04) for value in (accuracy, gap))
+    return GroupMeasures(name, n, n < 30, next(intervals), 0.05, 0.02, next(intervals), significant, significant)
+
+
+def with_coverage(table: GroupTable, shares: dict[str, float], promised: float) -> GroupTable:
+    groups = (
+        replace(g, coverage=Interval(shares[g.name], shares[g.name] - 0.02, shares[g.name] + 0.02))
+        for g in table.groups
+    )
+    worst, *others = groups
+    return replace(table, groups=(replace(worst, coverage_significant=True), *others), promised_coverage=promised)
+
+
+def detections(auroc: float) -> tuple[Detection, ...]:
+    parts = Interval(auroc, auroc - 0.01, auroc + 0.01), Interval(0.3, 0.28, 0.33)
+    return tuple(Detection(score, *parts) for score in ("max_probability", "max_logit", "energy"))
+
+
+CLASSES = GroupTable(
+    "label",
+    (group("cat", 400, 0.7, 0.1, True), group("bird", 300, 0.8, 0.02, False), group("ship", 300, 0.9, 0, True)),
+)
+CAMERAS = GroupTable("camera", (group("old", 500, 0.8, 0.02, False), group("new", 500, 0.81, -0.01, False)))
+CONFUSION = ConfusionMatrix(
+    3, (0, 0, 0, 1, 1, 2), (0, 1, 2, 1, 0, 2), (280, 90, 30, 240, 60, 300), ("cat", "bird", "ship")
+)
+UNKNOWNS = Unknowns(
+    dataset="user/textures",
+    split="train",
+    n=500,
+    total=900,
+    confidence=0.61,
+    known_confidence=0.87,
+    before=detections(0.9),
+    after=detections(0.92),
+    answered=(Answered(0.95, 0.8123, Interval(0.1, 0.08, 0.13), Interval(0.7, 0.68, 0.73)),),
+    left_out=("cat",),
+    copies=2,
+)
+LEAKAGE = Leakage(
+    {"train": 2000, "validation": 400, "test": 1000},
+    {"train": 50_000, "validation": 400, "test": 1000},
+    (Copies("validation", "train", 0), Copies("test", "train", 12), Copies("test", "validation", 0)),
+)
+FOUND = replace(
+    REPORT,
+    image_size=(32, 48),
+    classes=with_coverage(CLASSES, {"cat": 0.85, "bird": 0.91, "ship": 0.95}, 0.9),
+    confusion=CONFUSION,
+    groups=CAMERAS,
+    unknowns=UNKNOWNS,
+    leakage=LEAKAGE,
 )
 SETTINGS = CardSettings(
     "pictures",

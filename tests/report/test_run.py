@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from macs_hf.metrics import measure, summarize
-from macs_hf.report.corruption_rows import NOT_MEASURED, CorruptionRows
-from macs_hf.report.evaluation import EvaluationReport, Temperature
-from macs_hf.report.rows import COLUMNS, SampleRows
+from macs_hf.report.report import EvaluationReport, Temperature
+from macs_hf.report.rows import COLUMNS, NOT_MEASURED, CorruptionRows, SampleRows
 from macs_hf.report.run import load_run, save_run
 
 from .test_report import REPORT, TABLE

@@ -16,7 +16,7 @@ from tiny import Augmented, Images, arguments, build
 from transformers import TrainerCallback
 
 from macs_hf import MaCSTrainer
-from macs_hf.training import checkpoint_to_continue, preemption
+from macs_hf.training import checkpoint_to_continue, signals
 
 
 class SendTo(TrainerCallback):
@@ -54,7 +54,7 @@ class Slow(TrainerCallback):
 
 def main(folder: str, settings: dict[str, Any]) -> None:
     if settings.pop("exchange_always", False):
-        preemption.SECONDS_BETWEEN_EXCHANGES = 0
+        signals.SECONDS_BETWEEN_EXCHANGES = 0
     callbacks: list[TrainerCallback] = []
     if send := settings.pop("send", None):
         callbacks.append(SendTo(*send))

@@ -196,7 +196,7 @@ def test_trackio_and_wandb_get_the_picture(
 
 
 def test_no_tracker_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("macs_hf.training.calibration_callback.plot_measurements", None)
+    monkeypatch.setattr("macs_hf.training.callbacks.plot_measurements", None)
     trainer = plain_trainer(tmp_path)
     trainer.add_callback(CalibrationCallback(trainer))
     trainer.evaluate()

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from macs_hf.training import checkpoint_record as record
-from macs_hf.training.checkpoint_record import flaw_of, read_identity, was_finished, write_record
-from macs_hf.training.run_identity import Identity
+from macs_hf.training import checkpoints as record
+from macs_hf.training.checkpoints import Identity, flaw_of, read_identity, was_finished, write_record
 
 
 IDENTITY = Identity({"seed": 1, "learning_rate": 1e-4, "optim_args": None}, {"max_steps": 10})

@@ -8,15 +8,15 @@ import pytest
 import torch
 from tiny import MODELS, build, same_weights, trainer
 
-from macs_hf.training.checkpoint_record import write_record
 from macs_hf.training.checkpoints import (
+    Identity,
     checkpoint_to_continue,
     checkpoints,
     claim_output_dir,
     last_complete_checkpoint,
     restore_weights,
+    write_record,
 )
-from macs_hf.training.run_identity import Identity
 
 
 def checkpoint(folder: Path, step: int, state: str | None = "whole") -> Path:

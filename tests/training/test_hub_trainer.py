@@ -12,7 +12,7 @@ from loopback_hub.server import ALICE, ALICE_READS, HubServer, leaks
 from transformers import AutoModelForImageClassification, ViTImageProcessor
 
 from macs_hf import MaCSTrainer
-from macs_hf.evaluation.checkpoint import evaluate_checkpoint, write_report
+from macs_hf.evaluation import evaluate_checkpoint, write_report
 from macs_hf.publishing.push import PushError
 
 

@@ -14,6 +14,11 @@ from macs_hf import MaCSTrainer
 from macs_hf.pixels import preparation
 
 
+@pytest.fixture(autouse=True)
+def no_introduction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MaCSTrainer, "introduces_itself", False)
+
+
 class Plain(Images):
     """Images that an [`processor`] of mean and std 0.5 could have made, at any size."""
 
@@ -62,7 +67,7 @@ def test_what_was_evaluated_decides(tmp_path: Path, caplog: pytest.LogCaptureFix
     )
     assert preparation(AutoImageProcessor.from_pretrained(tmp_path)).size == (32, 32)
     run = trained(tmp_path / "other", Plain(image_size=32), Plain(image_size=40))
-    assert (run.inputs.trained, run.inputs.evaluated) == ((32, 32), (40, 40))
+    assert (run.trained_size, run.evaluated_size) == ((32, 32), (40, 40))
     assert preparation(AutoImageProcessor.from_pretrained(tmp_path / "other")).size == (40, 40)
 
 

@@ -12,8 +12,7 @@ from torch.utils.data import Dataset
 from transformers import EvalPrediction
 
 from macs_hf import MaCSTrainer
-from macs_hf.training.loss_log import all_finite
-from macs_hf.training.temporary_attributes import temporarily
+from macs_hf.training.trainer import all_finite, temporarily
 
 
 def accuracy_of_classes(prediction: EvalPrediction) -> dict[str, float]:

@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 
 from macs_hf import MaCSTrainer
 from macs_hf.training.checkpoints import checkpoints, last_complete_checkpoint
-from macs_hf.training.preemption import TrainingStopped
+from macs_hf.training.signals import TrainingStopped
 
 
 class Send(TrainerCallback):

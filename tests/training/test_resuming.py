@@ -11,7 +11,7 @@ from tiny import Images, StopAt, arguments, build, same_weights
 from transformers import AutoModelForImageClassification, Trainer, TrainingArguments
 
 from macs_hf import METHODS, MaCSTrainer
-from macs_hf.training.resuming import checkpoint_to_resume
+from macs_hf.training.checkpoints import checkpoint_to_resume, identity_of
 
 
 def start(folder: Path, data: Any = None, stop_at: int | None = None, **overrides: Any) -> MaCSTrainer:
@@ -24,6 +24,10 @@ def start(folder: Path, data: Any = None, stop_at: int | None = None, **override
         callbacks=[StopAt(stop_at)] if stop_at else None,
         run_facts={"dataset": "images"},
     )
+
+
+def resumed(run: MaCSTrainer, checkpoint: str | bool) -> str | None:
+    return checkpoint_to_resume(checkpoint, run.args, identity_of(run.args, run.train_dataset, run.run_facts))
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +71,10 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_line(
     damage: str, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     DAMAGES[damage](folder / "checkpoint-2")
-    assert checkpoint_to_resume(start(folder), True) == str(folder / "checkpoint-1")
+    assert resumed(start(folder), True) == str(folder / "checkpoint-1")
     assert f"{folder / 'checkpoint-2'} is skipped: " in caplog.text
     with pytest.raises(ValueError, match=r"cannot continue from '.*checkpoint-2' as if it had not stopped: "):
-        checkpoint_to_resume(start(folder), str(folder / "checkpoint-2"))
+        resumed(start(folder), str(folder / "checkpoint-2"))
 
 
 def test_going_on_from_the_one_before_equals_never_stopped(folder: Path, tmp_path: Path) -> None:
@@ -142,7 +146,7 @@ def test_facts_and_processes_count_too(folder: Path) -> None:
 
 def test_what_does_not_change_what_is_learned_may_change(stopped: Path) -> None:
     other = {"dataloader_num_workers": 2, "logging_steps": 3, "save_steps": 2, "per_device_eval_batch_size": 4}
-    assert checkpoint_to_resume(start(stopped, **other), True) == str(stopped / "checkpoint-2")
+    assert resumed(start(stopped, **other), True) == str(stopped / "checkpoint-2")
 
 
 def test_another_length_is_another_schedule(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -171,6 +175,6 @@ def test_a_best_model_that_is_gone_is_missed_before_training(tmp_path: Path) -> 
 
 def test_images_are_not_seen_twice_when_a_run_goes_on(stopped: Path) -> None:
     with pytest.raises(ValueError, match="ignore_data_skip=True would see the first images of the epoch again"):
-        checkpoint_to_resume(start(stopped, ignore_data_skip=True), True)
+        resumed(start(stopped, ignore_data_skip=True), True)
     with pytest.raises(ValueError, match="split_batches: False, now True"):
-        checkpoint_to_resume(start(stopped, accelerator_config={"split_batches": True}), True)
+        resumed(start(stopped, accelerator_config={"split_batches": True}), True)

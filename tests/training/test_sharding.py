@@ -19,8 +19,9 @@ from tiny import Augmented, Images, arguments, build, timm_resnet, trainer
 from transformers import AutoModelForImageClassification
 
 from macs_hf import MaCSTrainer
-from macs_hf.training import checks
-from macs_hf.training.fsdp_blocks import block_classes
+from macs_hf.sharding import block_classes
+from macs_hf.training import arguments as checks
+from macs_hf.training import trainer as trainer_module
 
 
 TESTS = Path(__file__).parents[1]
@@ -180,7 +181,7 @@ def test_folding_what_only_its_owner_can_divide(
     kind: type[MaCSTrainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = of_kind(kind, tmp_path)
-    monkeypatch.setattr(checks, "is_deepspeed_zero3_enabled", lambda: True)
+    monkeypatch.setattr(trainer_module, "is_deepspeed_zero3_enabled", lambda: True)
     with pytest.raises(ValueError, match=r"spread over processes cannot be folded.*macs-hf calibrate"):
         trainer.fold_temperature(2.0, Images(4))
 
@@ -198,13 +199,13 @@ def test_stage_3_that_saves_no_whole_model(
 ) -> None:
     trainer = of_kind(DividedByDeepSpeed, tmp_path)
     config = HfDeepSpeedConfig({"zero_optimization": {"stage": 3, **settings}})
-    monkeypatch.setattr(checks, "is_deepspeed_zero3_enabled", config.is_zero3)
+    monkeypatch.setattr(trainer_module, "is_deepspeed_zero3_enabled", config.is_zero3)
     plugin = SimpleNamespace(hf_ds_config=config)
     monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", plugin)
     with pytest.raises(ValueError, match=r"stage 3 saves no whole model.*zero3_save_16bit_model to true"):
-        checks.check_sharding(trainer)
+        trainer._check_sharding()
     config.config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
-    checks.check_sharding(trainer)
+    trainer._check_sharding()
 
 
 def test_runs_that_could_not_end_calibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,9 @@ from tiny import Images, arguments, build, same_weights
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from macs_hf import MaCSTrainer
-from macs_hf.evaluation.checkpoint import evaluate_checkpoint
+from macs_hf.evaluation.evaluate import evaluate_checkpoint
 from macs_hf.training import TerminalCallback
-from macs_hf.training.epoch_line import EpochLine, scores_in
-from macs_hf.training.screen import Screen, duration
+from macs_hf.training.callbacks import EpochLine, Screen, duration, scores_in
 
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -83,7 +82,7 @@ def test_a_terminal_gets_lines_that_fit_and_its_cursor_back(monkeypatch: pytest.
 
 def test_a_bar_knows_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("macs_hf.training.screen.time.monotonic", lambda: now)
+    monkeypatch.setattr("macs_hf.training.callbacks.time.monotonic", lambda: now)
     bar = Screen(file=io.StringIO()).bar("counting", 100)
     assert bar.left == ""
     bar.begin_at(40)  # a run that goes on
@@ -142,7 +141,7 @@ def test_evaluations_between_epochs_have_lines_by_step(tmp_path: Path) -> None:
 def test_a_terminal_has_one_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("macs_hf.training.screen.SECONDS_BETWEEN_DRAWINGS", -1.0)
+    monkeypatch.setattr("macs_hf.training.callbacks.SECONDS_BETWEEN_DRAWINGS", -1.0)
     terminal = Terminal()
     shown(tmp_path, Screen(file=terminal))
     plain = ESCAPES.sub("", terminal.getvalue()).replace("\r", "\n")

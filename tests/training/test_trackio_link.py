@@ -13,7 +13,7 @@ from tiny import Images, arguments, build
 from transformers import Trainer, TrainingArguments, modelcard
 
 from macs_hf import MaCSTrainer
-from macs_hf.training import pushing
+from macs_hf.training import trainer
 
 
 LINK = re.compile(r"https://huggingface\.co/spaces/[\w/.-]+")
@@ -88,7 +88,7 @@ def test_a_copy_that_the_push_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     run.create_model_card(tags="mine")
     assert links(tmp_path) == (set(), set())
     pushed: list[tuple[set[str], set[str]]] = []
-    monkeypatch.setattr(pushing, "push_folder", lambda folder, *args, **kwargs: pushed.append(links(Path(folder))))
+    monkeypatch.setattr(trainer, "push_folder", lambda folder, *args, **kwargs: pushed.append(links(Path(folder))))
     for _ in range(2):
         run.push_to_hub(saved=True)
     assert pushed == [page("synced")] * 2

@@ -159,12 +159,12 @@ def test_evaluation_leaves_the_training_trajectory_alone(tmp_path: Path) -> None
     assert same_weights(quiet.model, evaluated.model)
 
 
-def test_plain_training_arguments_mean_the_paper(tmp_path: Path) -> None:
+def test_plain_training_arguments_mean_the_default_method(tmp_path: Path) -> None:
     args = TrainingArguments(
         str(tmp_path), max_steps=2, logging_steps=1, use_cpu=True, report_to="none", disable_tqdm=True
     )
     run = MaCSTrainer(model=build("vit"), args=args, train_dataset=Images())
-    assert objective_of(run.args) == Objective()
+    assert objective_of(run.args) == Objective(**METHODS["recommended"])
     run.train()
     entry = run.state.log_history[0]
     recombined = entry["cross_entropy_loss"] + 0.1 * entry["margin_loss"] + 0.5 * entry["consistency_loss"]

@@ -24,19 +24,30 @@ def parser() -> HfArgumentParser:
 def test_fields_are_those_of_both_parents() -> None:
     names = {f.name for f in fields(MaCSTrainingArguments)}
     parents = {f.name for cls in (TrainingArguments, Objective) for f in fields(cls)}
-    assert names == parents | {"ema_decay", "stop_on_signals"}
+    assert names == parents | {"method", "ema_decay", "stop_on_signals"}
 
 
 def test_only_the_named_defaults_differ_from_training_arguments() -> None:
     ours, theirs = ({f.name: f.default for f in fields(c)} for c in (MaCSTrainingArguments, TrainingArguments))
     changed = {name for name in theirs if ours[name] != theirs[name]}
-    assert changed == {"remove_unused_columns", "logging_nan_inf_filter", "ddp_find_unused_parameters"}
+    by_method = {"label_smoothing_factor"}  # None, until the method has filled it
+    assert changed == {"remove_unused_columns", "logging_nan_inf_filter", "ddp_find_unused_parameters"} | by_method
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_arguments_carry_each_method(method: str, tmp_path: Path) -> None:
-    arguments = MaCSTrainingArguments(str(tmp_path), **METHODS[method], **COMMON)
-    assert objective_of(arguments) == Objective(**METHODS[method])
+    by_name = MaCSTrainingArguments(str(tmp_path), method=method, **COMMON)
+    by_fields = MaCSTrainingArguments(str(tmp_path), **METHODS[method], **COMMON)
+    assert objective_of(by_name) == objective_of(by_fields) == Objective(**METHODS[method])
+    single = MaCSTrainingArguments(str(tmp_path), method=method, noise_std=0.05, **COMMON)
+    assert objective_of(single) == Objective(**METHODS[method] | {"noise_std": 0.05})
+
+
+def test_the_default_is_the_recommended_method_and_single_arguments_win(tmp_path: Path) -> None:
+    assert objective_of(MaCSTrainingArguments(str(tmp_path), **COMMON)) == Objective(**METHODS["recommended"])
+    assert MaCSTrainingArguments(str(tmp_path), lambda_margin=0.0, **COMMON).lambda_margin == 0.0
+    with pytest.raises(ValueError, match=r"method='recomended' .*'recommended'"):
+        MaCSTrainingArguments(str(tmp_path), method="recomended", **COMMON)
 
 
 def test_values_and_combinations_are_refused_at_once(tmp_path: Path) -> None:
@@ -63,7 +74,17 @@ def test_help_names_every_field_of_the_objective(parser: HfArgumentParser, capsy
 
 
 def test_flags(parser: HfArgumentParser, tmp_path: Path) -> None:
-    flags = ["--output_dir", str(tmp_path), "--report_to", "none", "--use_cpu", "--perturbation", "jpeg"]
+    flags = [
+        "--output_dir",
+        str(tmp_path),
+        "--report_to",
+        "none",
+        "--use_cpu",
+        "--perturbation",
+        "jpeg",
+        "--method",
+        "macs",
+    ]
     flags += [
         "--lambda_margin",
         "0.3",
@@ -92,7 +113,7 @@ def test_an_unknown_perturbation_is_refused_as_a_flag(
 
 
 def test_dict_json_and_yaml_agree(parser: HfArgumentParser, tmp_path: Path) -> None:
-    settings = {"output_dir": str(tmp_path), "margin": 2.0, **METHODS["consistency_only"], **COMMON}
+    settings = {"output_dir": str(tmp_path), **METHODS["consistency_only"], "margin": 2.0, **COMMON}
     as_json, as_yaml = tmp_path / "run.json", tmp_path / "run.yaml"
     as_json.write_text(json.dumps(settings))
     as_yaml.write_text("\n".join(f"{name}: {json.dumps(value)}" for name, value in settings.items()))

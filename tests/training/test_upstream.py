@@ -22,15 +22,14 @@ from transformers import PreTrainedConfig, Trainer, TrainerState
 from transformers.utils.hub import PushInProgress
 
 from macs_hf import MaCSTrainer
-from macs_hf.data.keyed_draws import KeyedDataset
-from macs_hf.hub.error_messages import CUT_STREAM
+from macs_hf.exceptions import CUT_STREAM
+from macs_hf.randomness import KeyedDataset
 
 
 # ---- transformers ----
 
 # Each private method of Trainer that MaCSTrainer overrides or calls, its parameters, and what relies on it.
 TRAINER_METHODS = {
-    "_validate_args": ("", "checks of the arguments run before a repository is made on the Hub"),
     "_run_epoch": (
         "model epoch train_dataloader steps_in_epoch num_update_steps_per_epoch trial ignore_keys_for_eval start_time "
         "resume_from_checkpoint epochs_trained steps_trained_in_current_epoch",
@@ -40,16 +39,12 @@ TRAINER_METHODS = {
         "max_steps train_dataloader resume_from_checkpoint",
         "FSDP2 divides the model by its blocks, and what was folded into earlier weights is forgotten",
     ),
-    "_get_dataloader": (
-        "dataset description batch_size sampler_fn is_training dataloader_key",
-        "transforms of training images are keyed, and evaluation drops no samples",
-    ),
     "_remove_unused_columns": ("dataset description", "columns that the model does not take are never decoded"),
+    "_get_collator_with_removed_columns": ("data_collator description", "the same where no Trainer makes the loader"),
     "_load_from_checkpoint": ("resume_from_checkpoint model", "resuming restores every tensor"),
     "_load_best_model": ("", "load_best_model_at_end restores every tensor"),
     "_save_checkpoint": ("model trial", "weights that are not finite are never saved"),
     "_save_rng_state": ("output_dir", "each checkpoint is recorded before the state is written and old ones deleted"),
-    "_save": ("output_dir state_dict", "timm models are saved in timm's layout, and averages as the model"),
     "_push_from_checkpoint": ("checkpoint_folder", "checkpoints are pushed in one commit and without pickles"),
 }
 
@@ -63,7 +58,7 @@ def test_private_methods_of_trainer_have_the_parameters_they_had(name: str) -> N
 def test_every_private_method_that_is_overridden_is_listed() -> None:
     overridden = {name for name in vars(MaCSTrainer) if name.startswith("_") and not name.startswith("__")}
     assert {name for name in overridden if hasattr(Trainer, name)} == TRAINER_METHODS.keys() - {
-        "_remove_unused_columns"  # called, not overridden
+        *("_remove_unused_columns", "_get_collator_with_removed_columns")  # called, not overridden
     }
 
 
@@ -75,7 +70,6 @@ class Calls(Trainer):
         super().__init__(*args, **kwargs)
 
     def init_hf_repo(self, token: str | None = None) -> None:
-        assert "_validate_args" in self.calls, TRAINER_METHODS["_validate_args"][1]
         self.hub_model_id, self.push_in_progress = "alice/run", None
 
     def push_to_hub(self, *args: Any, **kwargs: Any) -> None: ...
@@ -103,9 +97,9 @@ def test_trainer_still_calls_its_private_methods(tmp_path: Path) -> None:
         args = arguments(tmp_path, max_steps=max_steps, **steps, **best)
         run = Calls(model=build("resnet"), args=args, train_dataset=data, eval_dataset=data)
         run.train(resume_from_checkpoint=max_steps == 2)
+    run.predict(Images(8))  # not of `datasets`
     assert run.calls.keys() == TRAINER_METHODS.keys()
     assert "epoch" in run.calls["_run_epoch"]
-    assert {"dataset", "is_training"} <= run.calls["_get_dataloader"]
 
 
 def test_attributes_of_a_trainer(tmp_path: Path) -> None:

@@ -1,1 +1,0 @@
-"""Parts of README.md and docs/ as Markdown, made from committed results."""

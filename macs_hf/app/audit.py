@@ -1,0 +1,258 @@
+"""An audit: a model and a dataset by name -> report, rows, and pictures of the mistakes it was surest of."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ..calibration import fold_temperature, store_guarantees
+from ..data.images import ImageDataset
+from ..data.sources import source_of
+from ..evaluation.corruption_benchmark import default_design
+from ..evaluation.evaluate import (
+    ModelAndData,
+    class_names,
+    default_corruptions,
+    evaluate_checkpoint,
+    load_model_and_data,
+    tqdm_bar,
+)
+from ..models.loading import load_pretrained, model_id
+from ..models.timm_layout import save_classifier
+from ..publishing.card import write_card
+from ..rendering.html import report_article, write_report
+from ..rendering.pictures import confident_mistakes, png, report_pictures
+from ..report.report import EvaluationReport
+from ..report.rows import CORRUPTIONS, SEVERITIES, SampleRows
+from ..report.run_folder import public_words
+from ..report.text import percent, section, text
+from .jobs import Job, images_in, picture
+from .uploads import unpack
+
+
+MARGIN_SAMPLES, MARGIN_PASSES = 256, 11  # of `evaluate_checkpoint` and `analyze_margins`
+MISTAKES = 12
+THUMBNAIL = 160  # pixels
+CHECKED_IMAGES = 4
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """
+    What a visitor asked for.
+
+    Args:
+        model (`str`): Hub id, timm name or folder.
+        dataset (`str`): Benchmark name, Hub id or folder; ignored if there is an `archive`.
+        archive (`str`, *optional*): Path of an uploaded zip of class folders.
+        split, calibration_split, config, image_column, label_column, revision (`str`, *optional*): As on the command
+            line.
+        images (`int`, *optional*): At most this many test images.
+        corrupted_images (`int`, *optional*): Under corruption, at most this many; all, if not given, and none if 0.
+        calibrate (`bool`): Whether to fit a temperature.
+    """
+
+    model: str
+    dataset: str = ""
+    archive: str | None = None
+    split: str | None = None
+    calibration_split: str | None = None
+    config: str | None = None
+    image_column: str | None = None
+    label_column: str | None = None
+    revision: str | None = None
+    images: int | None = None
+    corrupted_images: int | None = 0
+    calibrate: bool = True
+
+    @property
+    def words(self) -> list[str]:
+        """The same audit on the command line."""
+        options = {
+            "dataset": self.dataset,
+            "dataset_config": self.config,
+            "split": self.split,
+            "calibration_split": self.calibration_split if self.calibrate else None,
+            "image_column": self.image_column,
+            "label_column": self.label_column,
+            "model_revision": self.revision,
+            "max_samples": self.images,
+            "corruptions": "auto" if self.corrupted_images != 0 else None,
+            "corruption_samples": self.corrupted_images or None,
+        }
+        words = ["macs-hf", "calibrate" if self.calibrate else "evaluate", self.model]
+        for name, value in options.items():
+            words += [f"--{name}", str(value)] if value is not None else []
+        return words
+
+    @property
+    def command(self) -> str | None:
+        """For the report, without folders of the machine; the command line has no zips."""
+        return None if self.archive is not None else shlex.join(public_words(self.words))
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong answer: the image, what it shows, what the model took it for, and how sure it was."""
+
+    picture: Image.Image
+    label: str
+    prediction: str
+    confidence: float
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """
+    What was found. The model itself is not kept: whoever needs it again loads it.
+
+    Args:
+        request ([`AuditRequest`]): What was asked for.
+        report ([`EvaluationReport`]), rows: As [`evaluate_checkpoint`] returns them.
+        mistakes (`tuple[Mistake, ...]`): The surest ones first.
+        checked_images (`Tensor`): A few images as the network takes them, to check a folded temperature on.
+        notes (`tuple[str, ...]`): What the visitor should know about how it was measured.
+    """
+
+    request: AuditRequest
+    report: EvaluationReport
+    rows: list[SampleRows]
+    mistakes: tuple[Mistake, ...]
+    checked_images: Tensor
+    notes: tuple[str, ...] = ()
+
+
+def audit(request: AuditRequest, folder: Path, job: Job) -> Audit:
+    """
+    Measure a model.
+
+    Args:
+        request ([`AuditRequest`]): What to measure.
+        folder (`Path`): The visitor's own.
+        job ([`Job`]): Counts the images that have been through the network, and ends the audit if it was cancelled.
+    """
+    dataset = request.dataset
+    if request.archive is not None:
+        job.step(stage="Unpacking the zip")
+        dataset = unpack(request.archive, folder, calibrate=request.calibrate)
+    job.step(stage="Loading images and model")
+    source = source_of(
+        dataset,
+        request.config,
+        request.image_column,
+        request.label_column,
+        validation_split=request.calibration_split,
+        test_split=request.split,
+    )
+    loaded = load_model_and_data(
+        request.model,
+        source,
+        calibrate=request.calibrate,
+        revision=request.revision,
+        max_samples=request.images,
+        progress=partial(tqdm_bar, disable=True),
+    )
+    corrupting = request.corrupted_images != 0
+    params = default_corruptions(loaded.measured.processor) if corrupting else None
+    job.step(stage="Measuring", total=_images_to_pass(loaded, request.corrupted_images if params else 0))
+    model = loaded.measured.model
+    model.register_forward_pre_hook(lambda _, args, kwargs: job.step(images_in(args, kwargs)), with_kwargs=True)
+    metadata = loaded.metadata
+    if request.archive is not None:
+        metadata = metadata | {"dataset": Path(request.archive).stem}
+    report, rows = evaluate_checkpoint(
+        loaded.measured,
+        loaded.test,
+        loaded.calibration,
+        corruptions=params,
+        corruption_samples=request.corrupted_images or None,
+        command=request.command,
+        **metadata,
+    )
+    job.step(stage="Drawing")
+    labels = class_names(model, model.config.num_labels)
+    first = [loaded.test[index]["pixel_values"] for index in range(min(CHECKED_IMAGES, len(loaded.test)))]
+    return Audit(
+        request,
+        report,
+        rows,
+        _mistakes(loaded.test, rows[-1], labels),
+        checked_images=torch.stack(first),
+        notes=tuple(job.notes),
+    )
+
+
+def save_model(audit: Audit, folder: Path, repo_id: str) -> None:
+    """
+    The audited model with its temperature folded in, its report, pictures and card: what `macs-hf calibrate` saves.
+
+    Args:
+        audit ([`Audit`]): With a temperature.
+        folder (`Path`): Where to.
+        repo_id (`str`): Where it goes on the Hub, or a name.
+    """
+    report = audit.report
+    model, processor = load_pretrained(audit.request.model, report.model_revision)
+    fold_temperature(model, report.temperature.value, audit.checked_images)
+    store_guarantees(model.config, report.guarantees)
+    write_report(report, audit.rows, folder)
+    save_classifier(model, processor, folder)
+    write_card(folder, repo_id, report, base_model=model_id(audit.request.model))
+
+
+def _mistakes(dataset: ImageDataset, rows: SampleRows, labels: tuple[str, ...]) -> tuple[Mistake, ...]:
+    found = []
+    for index in confident_mistakes(rows, MISTAKES).tolist():
+        picture = dataset.image(index)
+        picture.thumbnail((THUMBNAIL, THUMBNAIL))
+        label, prediction = (labels[int(column[index])] for column in (rows.label, rows.prediction))
+        found.append(Mistake(picture, label, prediction, float(rows.confidence[index])))
+    return tuple(found)
+
+
+def _images_to_pass(loaded: ModelAndData, corrupted: int | None) -> int:
+    tested = len(loaded.test)
+    count = tested + min(MARGIN_SAMPLES, tested) * MARGIN_PASSES
+    count += len(loaded.calibration) if loaded.calibration is not None else 0
+    corrupted = tested if corrupted is None else min(tested, corrupted)
+    corruptions = 1 if default_design(corrupted) == "spread" else len(CORRUPTIONS)
+    return count + corrupted * corruptions * len(SEVERITIES)
+
+
+# ---- The report on the page ----
+# A report on the page of the app, with the mistakes that the model was surest of.
+
+
+# Of classes and groups the page has tables.
+SHOWN = ("reliability.png", "risk_coverage.png", "confusion.png", "corruptions.png", "severity.png")
+DPI = 110
+
+
+def report_page(report: EvaluationReport, mistakes: "Sequence[Mistake]" = (), notes: Sequence[str] = ()) -> str:
+    """
+    Everything that a report has; what it lacks is left out.
+
+    Args:
+        report ([`EvaluationReport`]): What was measured.
+        mistakes (`Sequence[Mistake]`, *optional*): Wrong answers that the model was sure of.
+        notes (`Sequence[str]`, *optional*): What a reader should know about how it was measured.
+    """
+    images = {name: png(figure, DPI) for name, figure in report_pictures(report) if name in SHOWN}
+    return report_article(report, images, notes=notes, mistakes=_gallery(mistakes))
+
+
+def _gallery(found: "Sequence[Mistake]") -> str:
+    if not found:
+        return ""
+    cards = "".join(
+        f"<figure>{picture(mistake.picture, f'an image of {mistake.label}', 'thumbnail')}<figcaption>"
+        f"{text(mistake.label)}<br>taken for {text(mistake.prediction)}<br>{percent(mistake.confidence)} sure"
+        "</figcaption></figure>"
+        for mistake in found
+    )
+    return section("Mistakes it was sure of", f'<div class="gallery">{cards}</div>', "The surest first.")

@@ -1,0 +1,73 @@
+"""Runs side by side: which is better in what, beyond chance."""
+
+from collections.abc import Sequence
+
+from ..evaluation.run_comparison import compare_runs
+from ..metrics import Comparison
+from ..metrics.comparison import shown_difference, shown_value, title_of
+from ..report.run import Run
+from ..report.sections import METRICS
+from ..report.text import section, table, text
+
+
+# What the less known of the metrics mean.
+MEANINGS = {
+    "ece": "how far confidence is from accuracy, in 15 bins",
+    "debiased_ece": "without what chance adds",
+    "confidence_gap": "above 0: overconfident",
+    "aurc": "wrong answers, mean over how many are answered",
+    "excess_aurc": "what is lost by a wrong order of confidence",
+}
+MEANINGS |= {f"coverage_at_{risk}%_risk": f"images, if {risk} in 100 answers may be wrong" for risk in (1, 5, 10)}
+BADGES = {"better": ("good", "better"), "worse": ("bad", "worse")}
+BADGES |= {"undecided": ("neutral", "may be chance"), "equal": ("neutral", "equal")}
+
+
+def comparison_page(runs: Sequence[Run]) -> str:
+    """
+    The first run is the reference; each other one is compared with it, image by image.
+
+    Args:
+        runs (`Sequence[Run]`): Two or more, on the same test images.
+    """
+    reference, *others = runs
+    found = {run.name: compare_runs(run, reference) for run in others}
+    metrics = list(next(iter(found.values())))
+    header = ["", text(reference.name), *(text(name) for name in found)]
+    rows = []
+    for metric in metrics:
+        compared = [comparisons.get(metric) for comparisons in found.values()]
+        cells = [shown_value(metric, compared[0].b), *(_cell(metric, comparison) for comparison in compared)]
+        meaning = f"<small>{MEANINGS[metric]}</small>" if metric in MEANINGS else ""
+        rows.append([title_of(metric) + meaning, *cells])
+    where = f"{text(reference.report.dataset)}, {text(reference.report.split)}, {reference.report.n:,} images"
+    hint = (
+        f"{where}. ↑: higher is better, ↓: lower is. Below each value the difference to {text(reference.name)} "
+        "with its paired 95 % interval, over the test images; another training run may give another answer."
+    )
+    summary = "".join(f"<li>{_summary(name, comparisons)}</li>" for name, comparisons in found.items())
+    body = f'<ul class="summary">{summary}</ul>{table(header, rows)}'
+    title = f"Compared with {text(reference.name)}"
+    return f'<article class="macs comparison">{section(title, body, hint)}</article>'
+
+
+def _summary(name: str, comparisons: dict[str, Comparison]) -> str:
+    by_verdict: dict[str, list[str]] = {}
+    for metric, comparison in comparisons.items():
+        label = METRICS[metric].title.lower()
+        by_verdict.setdefault(comparison.verdict, []).append(text(label))
+    said = [f"{word} in {', '.join(by_verdict[word])}" for word in ("better", "worse") if word in by_verdict]
+    return (
+        f"<b>{text(name)}</b> is {'; '.join(said)}." if said else f"<b>{text(name)}</b> does not differ beyond chance."
+    )
+
+
+def _cell(metric: str, found: Comparison | None) -> str:
+    if found is None:
+        return ""
+    difference, low, high = shown_difference(metric, found)
+    kind, word = BADGES[found.verdict]
+    badge = f'<span class="badge {kind}">{word}</span>'
+    if found.verdict == "equal":
+        return f"{shown_value(metric, found.a)} {badge}"
+    return f"{shown_value(metric, found.a)} {badge}<small>{difference} ({low} to {high})</small>"

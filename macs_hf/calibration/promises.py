@@ -1,0 +1,310 @@
+"""All promises of a model: made from held-out samples that fitted nothing else, then compared with test samples.
+
+fit, guarantees = calibrate_logits(held_out_logits, held_out_labels)
+guarantees = measure_guarantees(guarantees, test_logits, test_labels)  # what came true; it decides nothing
+fold_temperature(model, fit.temperature)
+store_guarantees(model.config, guarantees)
+
+The thresholds of a model's guarantees in its config, which is downloaded with it.
+
+Five lines of plain transformers then make prediction sets, here at a coverage of 90 %:
+
+    model = AutoModelForImageClassification.from_pretrained("user/model")
+    probabilities = model(**inputs).logits.double().softmax(-1)
+    threshold = model.config.prediction_set_thresholds["lac"]["0.9"]
+    sets = (1 - probabilities <= threshold) | (probabilities == probabilities.amax(-1, keepdim=True))
+    names = [[model.config.id2label[i] for i in row.nonzero().flatten().tolist()] for row in sets]
+
+and one decides whether to answer: `probabilities.amax(-1) >= model.config.abstention_thresholds["0.95"]`.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..metrics.intervals import wilson
+from ..report.report import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share, forget_guarantees
+from ..report.rows import SampleRows
+from .abstention import abstention_report
+from .prediction_sets import RAPS_K_REG, RAPS_LAMBDA, Method, class_scores, label_scores, threshold_of_scores
+from .temperature import (
+    ArrayLike,
+    TemperatureFit,
+    check_number,
+    check_probability,
+    checked_samples,
+    chunks,
+    fit_temperature_report,
+    on_cpu,
+)
+
+
+logger = logging.getLogger(__name__)
+
+COVERAGES = (0.8, 0.9, 0.95, 0.99)
+ACCURACIES = (0.9, 0.95, 0.99)
+DELTA = 0.05  # the probability with which the promise of an accuracy may be broken
+MIN_HELD_OUT = 400  # from here on, half of the held-out samples fit the temperature and half make promises
+
+
+def split_held_out(samples: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Which held-out samples fit the temperature, and which make promises: a random half each, from 400 samples on.
+
+    Below that, all go to the temperature, and the second part is empty.
+
+    Args:
+        samples (`int`): How many held-out samples there are.
+        seed (`int`, *optional*, defaults to 0): Of the random draw.
+
+    Returns:
+        Two arrays of positions, ascending.
+
+    Example:
+
+    ```python
+    >>> [len(part) for part in split_held_out(401)], [len(part) for part in split_held_out(399)]
+    ([201, 200], [399, 0])
+
+    ```
+    """
+    if samples < 0:
+        raise ValueError(f"samples={samples} must be at least 0.")
+    if samples < MIN_HELD_OUT:
+        return np.arange(samples), np.arange(0)
+    order = np.random.default_rng(seed).permutation(samples)
+    return np.sort(order[samples // 2 :]), np.sort(order[: samples // 2])
+
+
+def calibrate_logits(logits: ArrayLike, labels: ArrayLike, *, exact: bool = True) -> tuple[TemperatureFit, Guarantees]:
+    """
+    A temperature from one part of the held-out samples, and promises from the other; see [`split_held_out`].
+
+    Args:
+        logits (`torch.Tensor`, `np.ndarray` or nested list of shape `(samples, classes)`):
+            Logits of samples that neither trained the model nor test it.
+        labels (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`):
+            Class indices.
+        exact (`bool`, *optional*, defaults to `True`):
+            `False` if these samples also chose the checkpoint.
+    """
+    logits, labels = on_cpu(logits), on_cpu(labels)
+    fitting, promising = split_held_out(len(labels))
+    fit = fit_temperature_report(logits[fitting], labels[fitting])
+    promised = logits[promising], labels[promising]
+    return fit, make_guarantees(*promised, fit.temperature, num_temperature=fit.num_samples, exact=exact)
+
+
+def make_guarantees(
+    logits: ArrayLike, labels: ArrayLike, temperature: float = 1.0, *, num_temperature: int = 0, exact: bool = True
+) -> Guarantees:
+    """
+    Prediction sets by both methods at each of `COVERAGES`, and a threshold of the confidence for each of `ACCURACIES`.
+
+    Args:
+        logits, labels: The second part of [`split_held_out`]: samples that fitted nothing else. With no samples
+            nothing is promised, and the reason is part of the outcome.
+        temperature (`float`, *optional*, defaults to 1.0): Divides the logits.
+        num_temperature (`int`, *optional*, defaults to 0): How many other held-out samples fitted it.
+        exact (`bool`, *optional*, defaults to `True`): `False` if the held-out samples also chose the checkpoint.
+
+    Returns:
+        [`Guarantees`]: Without anything about test samples; [`measure_guarantees`] adds it.
+    """
+    check_number("temperature", temperature)
+    n = len(labels)
+    facts = {"num_temperature": num_temperature, "num_guarantee": n, "num_test": 0, "exact": exact}
+    facts["temperature"] = float(temperature)
+    if not n:
+        reason = (
+            f"{num_temperature} held-out samples are too few: promises take at least {MIN_HELD_OUT}, half of them for "
+            "the temperature"
+        )
+        logger.warning("no guarantees: %s", reason)
+        return Guarantees(**facts, reason=reason)
+    logits, labels = _scaled(logits, labels, temperature)
+    _warn_of_missing_classes(labels, logits.shape[1])
+    sets = []
+    for method in get_args(Method):
+        scores = label_scores(logits, labels, method)
+        for coverage in COVERAGES:
+            sets.append(PredictionSetGuarantee(method, coverage, threshold_of_scores(scores, coverage), n))
+    confidence = torch.cat([part.softmax(1).amax(1) for (part,) in chunks(logits)])
+    right = logits.argmax(1) == labels
+    abstentions = []
+    for accuracy in ACCURACIES:
+        fit = abstention_report(confidence, right, accuracy, DELTA)
+        abstentions.append(AbstentionGuarantee(accuracy, DELTA, n, fit.threshold, fit.reason))
+    return Guarantees(**facts, prediction_sets=tuple(sets), abstentions=tuple(abstentions))
+
+
+def measure_guarantees(guarantees: Guarantees, logits: ArrayLike, labels: ArrayLike) -> Guarantees:
+    """
+    What became of the promises on test samples, which must not be those that the promises come from.
+
+    Args:
+        guarantees ([`Guarantees`]): From [`make_guarantees`] or [`calibrate_logits`].
+        logits, labels: Of the test samples; the logits without the temperature of the guarantees.
+    """
+    logits, labels = _scaled(logits, labels, guarantees.temperature)
+    rows = SampleRows.from_logits(logits, labels)
+    outcome = torch.cat([set_outcome(part, own, guarantees) for part, own in chunks(logits, labels)])
+    return with_test_outcome(guarantees, rows, outcome.numpy(), logits.shape[1])
+
+
+def set_outcome(logits: Tensor, labels: Tensor, guarantees: Guarantees) -> Tensor:
+    """
+    Whether the prediction set of each sample holds its class, and how large it is, on the device of the logits.
+
+    Args:
+        logits (`torch.Tensor` of shape `(n, classes)`): With their temperature.
+        labels (`torch.Tensor` of shape `(n,)`): Class indices.
+        guarantees ([`Guarantees`]): With the thresholds.
+
+    Returns:
+        `torch.Tensor` of shape `(n, 2 * sets)`, float32: a column of 0 and 1 for each of `guarantees.prediction_sets`,
+        then a column of sizes for each.
+    """
+    device, sets = logits.device, guarantees.prediction_sets
+    logits = (logits.cpu() if device.type == "mps" else logits).double()  # MPS has no float64
+    labels = labels.to(logits.device)[:, None]
+    scores = {method: class_scores(logits, method) for method in {promise.method for promise in sets}}
+    own = {method: scores[method].gather(1, labels)[:, 0] for method in scores}
+    # The most probable class has the lowest score: in every set that is not empty, and added to those that are.
+    right = logits.argmax(1) == labels[:, 0]
+    columns = [(own[promise.method] <= promise.threshold) | right for promise in sets]
+    columns += [(scores[promise.method] <= promise.threshold).sum(1).clamp(min=1) for promise in sets]
+    if not columns:
+        return logits.new_zeros((len(logits), 0), dtype=torch.float32, device=device)
+    return torch.stack(columns, dim=1).to(device, torch.float32)
+
+
+def with_test_outcome(guarantees: Guarantees, rows: SampleRows, outcome: np.ndarray, num_classes: int) -> Guarantees:
+    """
+    The guarantees with what came true.
+
+    Args:
+        guarantees ([`Guarantees`]): As [`make_guarantees`] returns them.
+        rows ([`SampleRows`]): Of the test samples, with the temperature.
+        outcome (`np.ndarray` of shape `(n, 2 * sets)`): That of [`set_outcome`] for the same samples.
+        num_classes (`int`): How many classes there are.
+    """
+    covered, sizes = np.split(outcome.astype(np.float64), 2, axis=1)
+    sets = [
+        dataclasses.replace(
+            promise,
+            test_coverage=share(float(held.sum()), len(rows)),
+            mean_size=float(size.mean()),
+            class_covered=_counts(rows.label[held > 0], num_classes),
+        )
+        for promise, held, size in zip(guarantees.prediction_sets, covered.T, sizes.T, strict=True)
+    ]
+    abstentions = []
+    for promise in guarantees.abstentions:
+        if promise.threshold is not None:
+            right = rows.correct[rows.confidence >= promise.threshold]
+            promise = dataclasses.replace(
+                promise,
+                test_answered=share(len(right), len(rows)),
+                test_accuracy=share(float(right.sum()), len(right)) if len(right) else None,
+            )
+        abstentions.append(promise)
+    return dataclasses.replace(
+        guarantees,
+        num_test=len(rows),
+        class_counts=_counts(rows.label, num_classes),
+        prediction_sets=tuple(sets),
+        abstentions=tuple(abstentions),
+    )
+
+
+def share(hits: float, n: int) -> Share:
+    """`hits` of `n` images; a fraction if images count for several outcomes, of which the mean is taken."""
+    low, high = wilson(round(hits), n)
+    return Share(hits / n, min(low, hits / n), max(high, hits / n), n)
+
+
+def _counts(labels: np.ndarray, num_classes: int) -> tuple[int, ...]:
+    return tuple(np.bincount(labels, minlength=num_classes).tolist())
+
+
+def _scaled(logits: ArrayLike, labels: ArrayLike, temperature: float) -> tuple[Tensor, Tensor]:
+    logits, labels = checked_samples(logits, labels)
+    return (logits if logits.dtype == torch.float64 else logits.float()) / temperature, labels
+
+
+def _warn_of_missing_classes(labels: Tensor, classes: int) -> None:
+    missing = (labels.bincount(minlength=classes) == 0).nonzero().flatten().tolist()
+    if missing:
+        logger.warning(
+            "%d of %d classes have no held-out samples (class %d, for one): the promise is for all images together, "
+            "and nothing is known about these classes.",
+            len(missing),
+            classes,
+            missing[0],
+        )
+
+
+# ---- In the model's config ----
+
+
+FACTS = ("delta", "exact", "lambda", "k_reg")  # in the tables beside the levels
+
+
+def store_guarantees(config: Any, guarantees: Guarantees) -> None:
+    """
+    Write the thresholds into a model's config, after its temperature was folded into the head.
+
+    `config.prediction_set_thresholds` becomes `{"lac": {"0.9": threshold, ...}, "raps": {..., "lambda": 0.01, "k_reg":
+    5}}`, and `config.abstention_thresholds` `{"0.95": threshold, ..., "delta": 0.05}`, without the accuracies that
+    could not be promised. If the promises are approximate, each of these tables has `"exact": false` too. What an
+    earlier call wrote is replaced, also by nothing.
+
+    Args:
+        config (`PreTrainedConfig`): That of the calibrated model, or a model without config.
+        guarantees ([`Guarantees`]): From [`make_guarantees`].
+    """
+    forget_guarantees(config)
+    sets: dict[str, dict[str, float]] = {}
+    for promise in guarantees.prediction_sets:
+        sets.setdefault(promise.method, {})[_key(promise.coverage)] = promise.threshold
+    if "raps" in sets:
+        sets["raps"] |= {"lambda": RAPS_LAMBDA, "k_reg": RAPS_K_REG}
+    answers = {_key(p.accuracy): p.threshold for p in guarantees.abstentions if p.threshold is not None}
+    kind = {} if guarantees.exact else {"exact": False}
+    if sets:
+        config.prediction_set_thresholds = {method: levels | kind for method, levels in sets.items()}
+    if answers:
+        config.abstention_thresholds = answers | {"delta": guarantees.abstentions[0].delta} | kind
+
+
+def stored_abstention_threshold(config: Any, accuracy: float) -> float | None:
+    """
+    The confidence from which on a model promises an accuracy: that stored for the lowest accuracy not below it.
+
+    Args:
+        config (`PreTrainedConfig`): Of a downloaded model.
+        accuracy (`float`): The wanted share of right answers, between 0 and 1.
+
+    Returns:
+        `float`, or `None` if the model's config promises no such accuracy.
+    """
+    check_probability("accuracy", accuracy, 0.95)
+    stored = promised_levels(vars(config).get("abstention_thresholds", {}))
+    enough = [level for level in stored if level >= accuracy]
+    return stored[min(enough)] if enough else None
+
+
+def promised_levels(stored: Mapping[str, float]) -> dict[float, float]:
+    """The thresholds of a table that [`store_guarantees`] wrote, lowest level first, without what else it holds."""
+    levels = {float(key): float(value) for key, value in stored.items() if key not in FACTS}
+    return dict(sorted(levels.items()))
+
+
+def _key(level: float) -> str:
+    return str(float(level))

@@ -1,0 +1,172 @@
+"""`macs-hf evaluate`, `macs-hf calibrate` and `macs-hf verify`: measure a classifier that was trained elsewhere."""
+
+import argparse
+import shlex
+
+from ..report.run_folder import public_words
+from ..report.text import printable
+from .errors import ends_on_signals
+from .main import add_options, positive, running
+
+
+# ---- Evaluate ----
+# `macs-hf evaluate MODEL --dataset D`: measure any Hub or local image classifier, without training.
+
+
+def evaluate_main(argv: list[str]) -> int:
+    parser = measuring_parser(
+        "evaluate", "Measure accuracy, calibration and margins and, with --corruptions, accuracy under corruption."
+    )
+    return run_measuring("evaluate", parser, argv)
+
+
+# ---- Calibrate ----
+# `macs-hf calibrate MODEL --dataset D`: give any image classifier a temperature, measure it, save it and push it.
+
+
+def calibrate_main(argv: list[str]) -> int:
+    return run_measuring("calibrate", _calibrate_parser(), argv)
+
+
+def _calibrate_parser() -> argparse.ArgumentParser:
+    parser = measuring_parser(
+        "calibrate", "Fit a temperature on held-out data, fold it into the head, save the model and measure it."
+    )
+    parser.add_argument(
+        "--calibration_split", help="split to fit the temperature on (default: validation, or a tenth of train)"
+    )
+    parser.add_argument(
+        "--publish_gallery", action="store_true", help="show mistakes.png in the card, and push it with the model"
+    )
+    parser.add_argument("--push_to_hub", metavar="REPO", help="push the calibrated model there")
+    parser.add_argument(
+        "--create_pr",
+        action="store_true",
+        help="offer the calibrated head as a pull request, to the repository of --push_to_hub or else to MODEL itself",
+    )
+    parser.add_argument(
+        "--private", action="store_true", default=None, help="make the repository of --push_to_hub private"
+    )
+    return parser
+
+
+# ---- Verify ----
+# `macs-hf verify MODEL`: measure a published model again, and compare with the numbers that it came with.
+
+
+PUBLISHED = 26  # columns, for an interval of negative numbers
+
+
+def verify_main(argv: list[str]) -> int:
+    options = _verify_parser().parse_args(argv)
+    with running("verify", options), ends_on_signals("macs-hf verify", lambda: AGAIN):
+        from ..evaluation.verify import verify_model
+        from ..report.report import interval_text
+        from .output import bars_of_datasets, screen_of
+
+        with screen_of(quiet=False, verbose=False) as screen, bars_of_datasets(screen.draws):
+            found = verify_model(
+                options.model,
+                revision=options.model_revision,
+                dataset=options.dataset,
+                corruptions=not options.skip_corruptions,
+                batch_size=options.batch_size,
+                use_cpu=options.cpu,
+                progress=screen.phase,
+                config=options.dataset_config,
+                test_split=options.split,
+                image_column=options.image_column,
+                label_column=options.label_column,
+            )
+        print(printable(f"\n{options.model} on {found.dataset}, {found.report.split} (n = {found.report.n})\n"))
+        width = max(len(check.name) for check in found.checks)
+        print(f"{'':<{width}}  {'published':>{PUBLISHED}}  {'now':>7}")
+        for check in found.checks:
+            stated = interval_text(check.published)
+            outcome = ("same" if check.same else "within") if check.holds else "OUTSIDE"
+            print(f"{check.name:<{width}}  {stated:>{PUBLISHED}}  {check.measured.value:>7.4f}  {outcome}")
+        right = sum(check.holds for check in found.checks)
+        same = sum(check.holds and check.same for check in found.checks)
+        print(f"\n{right} of {len(found.checks)} numbers come out within their intervals, {same} as published")
+    return 0 if found.holds else 1
+
+
+def _verify_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="macs-hf verify",
+        usage="macs-hf verify MODEL [OPTIONS]",
+        description="Measure a published model again on the data that its report names, and say for each number "
+        "whether it comes out within its interval. Exit code 1 if one does not.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="Hub id or local folder of a model with evaluation.json")
+    add_options(parser, "model_revision")
+    parser.add_argument("--dataset", help="where to read the same data, if not from where the report says")
+    parser.add_argument("--dataset_config", help="configuration of a Hub dataset, if not the one in the report")
+    parser.add_argument("--split", help="split to measure on, if it has another name there")
+    add_options(parser, "image_column", "label_column")
+    parser.add_argument("--skip_corruptions", action="store_true", help="leave out accuracy under corruption")
+    add_options(parser, "batch_size", "cpu")
+    return parser
+
+
+# ---- Options ----
+# `evaluate` and `calibrate`: the options that they share, and how both run.
+
+
+# If a measurement is stopped.
+AGAIN = "The same command starts at the beginning."
+
+
+def run_measuring(action: str, parser: argparse.ArgumentParser, argv: list[str]) -> int:
+    """Parse the words of `macs-hf evaluate` or `calibrate`, and do it."""
+    options = parser.parse_args(argv)
+    with running(action, options):
+        from . import measuring
+        from .output import screen_of
+
+        work = {"evaluate": measuring.evaluate, "calibrate": measuring.calibrate}[action]
+        command = shlex.join(["macs-hf", action, *public_words(argv)])
+        with ends_on_signals(f"macs-hf {action}", lambda: AGAIN), screen_of(options.quiet, options.verbose) as screen:
+            work(options, command, screen)
+    return 0
+
+
+def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
+    usage = f"macs-hf {action} MODEL --dataset DATASET [OPTIONS]"
+    parser = argparse.ArgumentParser(prog=f"macs-hf {action}", usage=usage, description=description)
+    parser.add_argument("model", metavar="MODEL", help="Hub id, timm name or local folder")
+    parser.add_argument("--dataset", required=True, help="benchmark name, Hub id or local folder")
+    add_options(parser, "dataset_config", "split", "max_samples", "image_column", "label_column")
+    parser.add_argument("--group_column", help="column to group test images by, such as a camera or a site")
+    parser.add_argument("--ood_dataset", help="images that belong to none of the model's classes, from this dataset")
+    parser.add_argument("--ood_split", help="split of --ood_dataset (default: test)")
+    add_options(parser, "model_revision", "image_size")
+    parser.add_argument(
+        "--corruptions",
+        choices=("auto", "cifar", "imagenet"),
+        help="measure accuracy under 19 corruptions too, with these parameters (auto: by the size of the images)",
+    )
+    parser.add_argument(
+        "--corruption_design",
+        choices=("auto", "crossed", "spread"),
+        default="auto",
+        help="crossed: every image under all corruptions; spread: each image under one (default: auto, which spreads "
+        "1,900 images or more)",
+    )
+    parser.add_argument(
+        "--corruption_samples", type=positive, metavar="N", help="corrupt at most N test images (default: all)"
+    )
+    parser.add_argument(
+        "--gallery", type=positive, metavar="N", help="write mistakes.png, the N most confident wrong test images"
+    )
+    add_options(parser, "skip_bad_images", "batch_size")
+    parser.add_argument(
+        "--cache_bytes", type=int, default=2_000_000_000, help="memory for decoded images (default: 2 GB; 0: none)"
+    )
+    add_options(parser, "cpu")
+    parser.add_argument("--output_dir", help=f"where the results go (default: runs/OWNER-MODEL-DATASET-{action})")
+    parser.add_argument("--quiet", action="store_true", help="print warnings and errors only")
+    parser.add_argument(
+        "--verbose", action="store_true", help="print what other libraries print too, as lines without a bar"
+    )
+    return parser

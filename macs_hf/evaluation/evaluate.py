@@ -1,0 +1,715 @@
+"""A classifier and labelled images that it was not trained on -> one `EvaluationReport`, and a row per image."""
+
+import dataclasses
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+import datasets
+import numpy as np
+import torch
+from accelerate import Accelerator
+from scipy.special import expit
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+from tqdm.auto import tqdm
+from transformers import default_data_collator
+from transformers.utils import logging
+
+from ..calibration.folding import calibration_record, folded_temperature
+from ..calibration.promises import MIN_HELD_OUT, calibrate_logits, promised_levels, set_outcome, with_test_outcome
+from ..calibration.temperature import TemperatureFit, temperature_helped
+from ..data.images import CACHE_BYTES, ImageDataset, find_leakage
+from ..data.ood import OodImages
+from ..data.preparing import aligned_images, load_data
+from ..data.sources import DatasetSource, renamed_classes
+from ..data.transforms import input_size
+from ..metrics import confusion_matrix, detection, group_measures, measure, risk_coverage, wilson
+from ..metrics.group_scores import MAX_GROUPS
+from ..models.loading import check_single_label, load_pretrained, model_id
+from ..objective.losses import checked_labels
+from ..objective.supervision import logits_of
+from ..pixels import PixelStats
+from ..randomness import global_rng_preserved
+from ..report.report import (
+    Answered,
+    CorruptionTable,
+    Detection,
+    EvaluationReport,
+    Guarantees,
+    Interval,
+    MarginAnalysis,
+    Temperature,
+    Unknowns,
+)
+from ..report.rows import CORRUPTIONS, SEVERITIES, SampleRows, sample_rows
+from ..report.run_folder import public_name
+from ..sharding import full_precision, gathered_weights, sharded_modules, share_statistics
+from .corruption_benchmark import ByteImages, GuaranteeCounts, evaluate_corruptions, forward_of, subset
+from .margins import analyze_margins, spectral_complexity
+
+
+logger = logging.get_logger(__name__)
+
+
+# ---- A model that can be measured ----
+
+
+# From logits and labels of a batch to what is kept of each image: named columns of shape `(n,)` or `(n, k)`.
+Columns = Callable[[Tensor, Tensor | None], dict[str, Tensor]]
+# What shows how far it is: from a label and the number of things to a bar, with `update` and `set_postfix_str`.
+Progress = Callable[[str, int | None], AbstractContextManager[Any]]
+
+
+def tqdm_bar(label: str, total: int | None, *, disable: bool = False) -> tqdm:
+    return tqdm(desc=label, total=total, disable=disable)
+
+
+def takes_pixel_values(model: nn.Module) -> bool:
+    """Whether a model is given its images by name; others get them as their first argument."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    return any(p.name == "pixel_values" or p.kind == p.VAR_KEYWORD for p in parameters)
+
+
+class Predictions(NamedTuple):
+    """
+    Args:
+        columns (`dict[str, np.ndarray]`): What was kept of each image.
+        classes (`int`): How many logits an image has.
+        image_size (`tuple[int, int]`): Height and width of the images.
+    """
+
+    columns: dict[str, np.ndarray]
+    classes: int
+    image_size: tuple[int, int]
+
+
+@dataclass
+class MeasuredModel:
+    """
+    A classifier with all that is needed to run it over a dataset, on as many processes as there are.
+
+    Args:
+        model (`nn.Module`): Takes normalised images; returns logits or something with `.logits`.
+        processor (`Any`, *optional*): Its image processor.
+        pixel_stats ([`PixelStats`], *optional*): How images were normalised; corruptions need it.
+        accelerator (`Accelerator`, *optional*): The processes and their devices.
+        batch_size (`int`, *optional*, defaults to 64): Images in a forward pass of one process.
+        collate_fn (`Callable`, *optional*): Makes a batch of `pixel_values` and `labels` from examples.
+        num_workers (`int`, *optional*, defaults to 0): Processes that read the images of a dataset with a length.
+        prepared (`Callable`, *optional*): A context in which the model has the weights to be measured.
+        progress (`Callable`, *optional*): Makes a bar, `f(label, total)`; by default one of tqdm.
+        on_images (`Callable`, *optional*): Called with the images of each batch.
+        train_dataset (`Dataset`, *optional*): What it was trained on: refused to calibrate on, and looked for in test.
+        chosen_by_validation (`bool`, *optional*, defaults to `False`): Whether the held-out images chose the weights,
+            which makes promises from them approximate.
+        recorded (`dict`, *optional*): Training arguments that the report shall have.
+    """
+
+    model: nn.Module
+    processor: Any = None
+    pixel_stats: PixelStats | None = None
+    accelerator: Accelerator = field(default_factory=Accelerator)
+    batch_size: int = 64
+    collate_fn: Callable[[list[Any]], Mapping[str, Any]] = default_data_collator
+    num_workers: int = 0
+    prepared: Callable[[], AbstractContextManager] = nullcontext
+    progress: Progress | None = None
+    on_images: Callable[[Tensor], None] | None = None
+    train_dataset: Any = None
+    chosen_by_validation: bool = False
+    recorded: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.progress is None:
+            is_other = not self.accelerator.is_main_process
+            self.progress = lambda label, total: tqdm_bar(label, total, disable=is_other)
+
+    @property
+    def config(self) -> Any:
+        """The model's config; `None` for a module that has none."""
+        return getattr(self.model, "config", None)
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """Inside, each process has the whole model, on its device and in full precision, and runs it on its own."""
+        if not sharded_modules(self.model) and next(self.model.parameters()).device != self.accelerator.device:
+            self.model.to(
+                self.accelerator.device
+            )  # FSDP2 places a model when it divides it, and so when it is trained
+        with global_rng_preserved(), self.prepared(), full_precision(self.model), gathered_weights(self.model):
+            share_statistics(self.model)
+            self.model.eval()
+            yield
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalised images to logits, at least float32."""
+        images = images.to(self.accelerator.device)
+        output = self.model(pixel_values=images) if takes_pixel_values(self.model) else self.model(images)
+        return logits_of(output).float()  # a bfloat16 checkpoint gives bfloat16
+
+    @torch.no_grad()
+    def run(self, dataset: Any, columns: Columns, label: str, *, labelled: bool = True) -> Predictions:
+        """
+        Run the model over a dataset once.
+
+        Args:
+            dataset (`Dataset`): Of `pixel_values` and `labels`; with a length, or a stream.
+            columns (`Callable`): Reduces each batch on its device, so that no process ever holds all logits.
+            label (`str`): What is being done, for the bar.
+            labelled (`bool`, *optional*, defaults to `True`): `False` gives `columns` no labels.
+
+        Returns:
+            [`Predictions`]: One row per sample in the order of the dataset, the same on every process.
+        """
+        parts, size = [], None if _is_stream(dataset) else len(dataset)
+        with self.ready(), self.progress(label, size) as bar:
+            for numbers, batch in self._batches(dataset):
+                images, labels = _images_and_labels(batch, labelled)
+                if self.on_images is not None:
+                    self.on_images(images)
+                logits = self.forward(images)
+                labels = None if labels is None else checked_labels(labels, logits.shape[-1]).to(logits.device)
+                part = {"number": numbers.to(logits.device)} | columns(logits, labels)
+                parts.append(self.accelerator.gather(part))
+                bar.update(len(parts[-1]["number"]))
+        if not parts:
+            raise ValueError("The dataset is empty: there is nothing to measure.")
+        found = {name: torch.cat([part[name] for part in parts]).cpu().numpy() for name in parts[0]}
+        numbers, rows = np.unique(found.pop("number"), return_index=True)  # without those that fill up a batch
+        if len(numbers) != (numbers[-1] + 1 if size is None else size):
+            raise RuntimeError(f"{len(numbers)} of {size or numbers[-1] + 1} samples were measured.")
+        columns_found = {name: values[rows] for name, values in found.items()}
+        return Predictions(columns_found, logits.shape[-1], tuple(images.shape[-2:]))
+
+    def logits(self, dataset: Any, label: str = "predicting") -> tuple[np.ndarray, np.ndarray]:
+        """Logits and labels of samples that did not train the model."""
+        _check_held_out(dataset, self.train_dataset)
+        found = self.run(dataset, lambda logits, labels: {"logits": logits, "labels": labels}, label).columns
+        return found["logits"], found["labels"]
+
+    def rows(self, dataset: Any, temperatures: Sequence[float] = (1.0,)) -> list[SampleRows]:
+        """For each temperature, one row per sample: label, prediction, confidence, nll, brier score and margin."""
+
+        def columns(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            return {str(number): sample_rows(logits / t, labels) for number, t in enumerate(temperatures)}
+
+        return [SampleRows.from_array(part) for part in self.run(dataset, columns, "predicting").columns.values()]
+
+    def _batches(self, dataset: Any) -> Iterator[tuple[Tensor, Mapping[str, Any]]]:
+        """
+        The numbers and contents of this process's batches. All processes have equally many, of equal size, since
+        weights that are divided are gathered by all: some samples come twice.
+        """
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        if not _is_stream(dataset):
+            mine = (torch.arange(-(-len(dataset) // world) * world) % max(len(dataset), 1))[rank::world]
+            loader = DataLoader(
+                Subset(dataset, mine.tolist()),
+                self.batch_size,
+                collate_fn=self.collate_fn,
+                num_workers=self.num_workers,
+            )
+            yield from zip(mine.split(self.batch_size), loader, strict=True)
+            return
+        numbered = enumerate(dataset)
+        while chunk := list(islice(numbered, self.batch_size * world)):
+            chunk += chunk[:1] * (-len(chunk) % world)
+            numbers, examples = zip(*chunk[rank::world], strict=True)
+            yield torch.tensor(numbers), self.collate_fn(list(examples))
+
+
+def _is_stream(dataset: Any) -> bool:
+    """Whether samples can only be read in order."""
+    return isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized)
+
+
+def _images_and_labels(batch: Mapping[str, Any], labelled: bool) -> tuple[Tensor, Tensor | None]:
+    if "pixel_values" not in batch:
+        raise ValueError(f"A batch must have `pixel_values`, but has {sorted(batch)}.")
+    if not labelled:
+        return batch["pixel_values"], None
+    if "labels" not in batch:
+        raise ValueError("Labelled samples are needed, but the dataset gives no `labels`.")
+    return batch["pixel_values"], batch["labels"]
+
+
+def _check_held_out(dataset: Any, train_dataset: Any) -> None:
+    """Refuse to fit a temperature on the training set, as far as a dataset says which data it holds."""
+    fingerprint = getattr(dataset, "_fingerprint", None)  # of `datasets.Dataset`; other datasets may have one too
+    same_data = fingerprint is not None and fingerprint == getattr(train_dataset, "_fingerprint", None)
+    if train_dataset is not None and (dataset is train_dataset or same_data):
+        raise ValueError(
+            "A temperature was to be fitted on the training set, where the model is more confident than anywhere "
+            "else. Pass a validation split that was held out."
+        )
+
+
+# ---- The report of a checkpoint ----
+
+
+PACKAGES = ("macs-hf", "torch", "torchvision", "transformers", "accelerate", "datasets", "timm")
+SMALLEST_CORRUPTED = 32
+# Fields of the report that are measured, so that a caller cannot state them.
+MEASURED = {"n", "before", "after", "temperature", "corruptions", "margins", "versions", "guarantees", "risk_coverage"}
+MEASURED |= {"image_size", "classes", "confusion", "groups", "unknowns", "leakage", "renamed_classes"}
+
+
+class HoldsModel(Protocol):
+    """A [`MaCSTrainer`], which knows how its model is run."""
+
+    def measured_model(self) -> MeasuredModel: ...
+
+
+def evaluate_checkpoint(
+    trainer: HoldsModel | MeasuredModel,
+    test: Dataset,
+    calibration: Dataset | None = None,
+    *,
+    corruptions: str | None = None,
+    corruption_samples: int | None = None,
+    corruption_design: str = "auto",
+    margin_samples: int = 256,
+    unknowns: OodImages | None = None,
+    **metadata: Any,
+) -> tuple[EvaluationReport, list[SampleRows]]:
+    """
+    Measure a model on `test`, before and after a temperature fitted on `calibration`. The model itself is not changed.
+
+    Args:
+        trainer ([`MaCSTrainer`] or [`MeasuredModel`]): Holds the model and runs it, on as many processes as there are.
+        test, calibration (`Dataset`): Of `pixel_values` and `labels`. Without `calibration` no temperature is fitted;
+            from 400 samples on, half of them fit it, and the others make guarantees.
+        corruptions (`str`, *optional*): Parameter set of the corruption benchmark, `auto`, `cifar` or `imagenet`.
+        corruption_samples (`int`, *optional*): A fixed subset of `test` for it; all, if not given.
+        corruption_design (`str`, *optional*, defaults to `"auto"`): See [`CorruptionBenchmark`].
+        margin_samples (`int`, *optional*, defaults to 256): A fixed subset of `test` for margins and sensitivity.
+        unknowns ([`OodImages`], *optional*): Images of none of the model's classes, to see how it reacts to them.
+        metadata: The other fields of the report. `model`, `dataset` and `split` are taken from the model's config and
+            from `test` if they are not given.
+
+    Returns:
+        The report, and the rows of the test samples: of the model and, with `calibration`, of the model with its
+        temperature.
+    """
+    stated = {each.name for each in dataclasses.fields(EvaluationReport)} - MEASURED
+    if unknown := sorted(metadata.keys() - stated):
+        raise TypeError(f"evaluate_checkpoint has no argument {unknown[0]!r}; fields to state are {sorted(stated)}.")
+    measured = trainer if isinstance(trainer, MeasuredModel) else trainer.measured_model()
+    metadata = _default_metadata(measured, test) | metadata
+    if measured.recorded:
+        metadata["training_arguments"] = dict(metadata.get("training_arguments") or {}) | measured.recorded
+
+    fit = guarantees = None
+    if calibration is not None:
+        logits, labels = measured.logits(calibration, _fitting(calibration))
+        fit, guarantees = calibrate_logits(logits, labels, exact=not measured.chosen_by_validation)
+    tested = predict_test(measured, test, guarantees, ood=unknowns is not None)
+    rows, published = tested.rows, tested.rows[-1]
+    temperature = None if fit is None else _temperature(fit, _split_of(calibration), rows)
+    with measured.progress("computing intervals", None):
+        before, *after = [measure(part) for part in rows]
+    table, guarantees = None, tested.guarantees
+    if corruptions is not None:
+        counts = GuaranteeCounts(guarantees) if guarantees is not None and guarantees.prediction_sets else None
+        benchmark = {"params": corruptions, "samples": corruption_samples, "design": corruption_design}
+        table = measure_corruptions(
+            measured,
+            test,
+            temperature=None if temperature is None else temperature.value,
+            clean_rows=rows,
+            guarantee_counts=counts,
+            **benchmark,
+        )
+        guarantees = guarantees if counts is None else counts.totals(table, measured.accelerator)
+    report = EvaluationReport(
+        n=len(published),
+        before=before,
+        after=after[0] if after else None,
+        temperature=temperature,
+        corruptions=table,
+        margins=_margins(measured, test, margin_samples),
+        guarantees=guarantees,
+        risk_coverage=risk_coverage(published) if len(published) > 1 else None,
+        image_size=tested.image_size,
+        leakage=find_leakage({"train": measured.train_dataset, "validation": calibration, "test": test}),
+        renamed_classes=_renamed_classes(measured, test),
+        unknowns=None if unknowns is None else _measure_unknowns(measured, unknowns, tested, test),
+        **_group_tables(tested, test),
+        versions={package: version(package) for package in PACKAGES},
+        **metadata,
+    )
+    return report, rows
+
+
+def default_corruptions(processor: Any) -> str | None:
+    """The parameter set that fits a model's input size: `cifar` up to 64 pixels, `imagenet` above; none below 32."""
+    size = min(input_size(processor))
+    if size < SMALLEST_CORRUPTED:
+        logger.warning(f"No corruption benchmark: the network takes {size} pixels, fewer than {SMALLEST_CORRUPTED}.")
+        return None
+    return "cifar" if size <= 64 else "imagenet"
+
+
+def _fitting(dataset: Dataset) -> str:
+    """What these images are for: enough of them also make promises."""
+    if not isinstance(dataset, Sized):
+        return "fitting the temperature"
+    what = "the temperature and promises" if len(dataset) >= MIN_HELD_OUT else "the temperature"
+    return f"fitting {what} on {len(dataset):,} images"
+
+
+def _temperature(fit: TemperatureFit, split: str | None, rows: Sequence[SampleRows]) -> Temperature:
+    return Temperature(
+        fit.temperature,
+        fit.reason,
+        split,
+        fit.num_samples,
+        fit.standard_error,
+        fit.confidence_shift,
+        fit.nll_before,
+        fit.nll_after,
+        nll_gain=temperature_helped(*rows) if len(rows[0]) > 1 else None,
+    )
+
+
+def measure_corruptions(measured: MeasuredModel, test: Dataset, **benchmark: Any) -> CorruptionTable:
+    """A model under corruption; `benchmark` are other arguments of [`evaluate_corruptions`]."""
+    if measured.pixel_stats is None:
+        raise ValueError(
+            "Corruptions act on pixels, but how images are normalised is not known: give the trainer the image "
+            "processor (processing_class) or pixel_stats=PixelStats(mean, std)."
+        )
+    tested = min(len(test), benchmark["samples"] or len(test))
+    label = f"{len(CORRUPTIONS)} corruptions x {len(SEVERITIES)} on {tested:,} images"
+    with measured.ready():
+        return evaluate_corruptions(
+            forward_of(measured.model, measured.pixel_stats),
+            ByteImages(test, ("pixel_values", "labels"), measured.pixel_stats),
+            batch_size=measured.batch_size,
+            accelerator=measured.accelerator,
+            progress=lambda total, **_: measured.progress(label, total),
+            **benchmark,
+        )
+
+
+def _margins(measured: MeasuredModel, test: Dataset, samples: int) -> MarginAnalysis:
+    part = Subset(test, subset(len(test), samples, seed=0))  # the first ones may all be of one class
+    loader = DataLoader(part, batch_size=measured.batch_size, collate_fn=measured.collate_fn)
+    with measured.ready(), measured.progress(f"margins of {len(part):,} images", len(part)) as bar:
+
+        def batches() -> Iterator[tuple[Tensor, Tensor]]:
+            for batch in loader:
+                yield batch["pixel_values"].to(measured.accelerator.device), batch["labels"]
+                bar.update(len(batch["labels"]))
+
+        found = analyze_margins(measured.forward, batches())
+        return dataclasses.replace(found, spectral_complexity_log10=spectral_complexity(measured.model))
+
+
+# ---- Test predictions ----
+# One pass over the test images: rows without and with the temperature, and what came true of the guarantees.
+#
+# Thresholds come from held-out data, so each batch of logits is reduced on the device, and no process ever holds all.
+
+
+class TestPredictions(NamedTuple):
+    """
+    What a model does with the test images.
+
+    Args:
+        rows (`list[SampleRows]`): Without and, if there is one, with the temperature.
+        guarantees ([`Guarantees`], *optional*): Those that were given, with what came true.
+        class_names (`tuple[str, ...]`): One for each class.
+        covered (`np.ndarray` of shape `(n,)` and type `bool`, *optional*): Whether the prediction set of each image
+            holds its class, for the sets of `Guarantees.shown_set`.
+        ood (`dict[str, np.ndarray]`): The [`ood_scores`] of the images, if asked for.
+        image_size (`tuple[int, int]`): Height and width of the images.
+    """
+
+    rows: list[SampleRows]
+    guarantees: Guarantees | None
+    class_names: tuple[str, ...]
+    covered: np.ndarray | None
+    ood: dict[str, np.ndarray]
+    image_size: tuple[int, int]
+
+
+def predict_test(
+    measured: MeasuredModel, test: Dataset, guarantees: Guarantees | None = None, *, ood: bool = False
+) -> TestPredictions:
+    """
+    Run a model on the test images once.
+
+    Args:
+        measured ([`MeasuredModel`]): The model.
+        test (`Dataset`): Of `pixel_values` and `labels`.
+        guarantees ([`Guarantees`], *optional*): From held-out data, with the temperature.
+        ood (`bool`, *optional*, defaults to `False`): Whether to keep what unknown images are compared with.
+    """
+    temperature = None if guarantees is None else guarantees.temperature
+
+    def columns(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        found = {"rows": sample_rows(logits, labels)}
+        if guarantees is not None:
+            found["calibrated_rows"] = sample_rows(logits / temperature, labels)
+            found["sets"] = set_outcome(logits / temperature, labels, guarantees)
+        return found | (ood_scores(logits, temperature) if ood else {})
+
+    label = f"testing on {len(test):,} images" if isinstance(test, Sized) else "testing"
+    found, classes, image_size = measured.run(test, columns, label)
+    origin = _origin_of(test)
+    rows = [
+        dataclasses.replace(SampleRows.from_array(found.pop(name)), **origin)
+        for name in ("rows", "calibrated_rows")
+        if name in found
+    ]
+    sets, covered = found.pop("sets", None), None
+    names = class_names(measured.model, classes)
+    if guarantees is not None and guarantees.prediction_sets:
+        guarantees = with_test_outcome(guarantees, rows[-1], sets, classes)
+        guarantees = dataclasses.replace(guarantees, class_names=names)
+        if guarantees.shown_set is not None:
+            covered = sets[:, guarantees.prediction_sets.index(guarantees.shown_set)] > 0
+    return TestPredictions(rows, guarantees, names, covered, found, image_size)
+
+
+def _group_tables(tested: TestPredictions, test: Dataset) -> dict[str, Any]:
+    """
+    Where the mean hides trouble: the published model on each class and on each group that the rows name, and the
+    confusion matrix. With more than 1,000 classes there are no tables of them; the rows hold all that they would say.
+    """
+    rows, names, coverage = tested.rows[-1], tested.class_names, {}
+    if tested.covered is not None:
+        coverage = {"covered": tested.covered, "promised_coverage": tested.guarantees.shown_set.coverage}
+    found = {}
+    if len(names) <= MAX_GROUPS:
+        found["classes"] = group_measures(rows, names=names, **coverage)
+        found["confusion"] = confusion_matrix(rows, len(names), names=names)
+    if rows.group is not None:
+        column = test.group_column if isinstance(test, ImageDataset) else None
+        found["groups"] = group_measures(rows, rows.group, column=column or "group", **coverage)
+    return found
+
+
+# ---- Images of no class ----
+# How a model reacts to images that belong to none of its classes.
+
+
+CALIBRATED = "calibrated_"
+
+
+def ood_scores(logits: Tensor, temperature: float | None) -> dict[str, Tensor]:
+    """
+    Scores that are high for known images: without a temperature and, if there is one, with it.
+
+    The maximum probability p is given as log(p / (1 - p)), which has the same order and does not round to 1. The
+    maximum logit has the same order at any temperature.
+    """
+    top, place = logits.max(dim=1)
+    others = logits.scatter(1, place[:, None], -torch.inf).logsumexp(dim=1)
+    found = {"max_probability": top - others, "max_logit": top, "energy": logits.logsumexp(dim=1)}
+    if temperature is None:
+        return found
+    scaled = ood_scores(logits / temperature, None)
+    return found | {f"{CALIBRATED}{name}": score for name, score in scaled.items()}
+
+
+def _measure_unknowns(measured: MeasuredModel, unknown: OodImages, tested: TestPredictions, test: Dataset) -> Unknowns:
+    """Compare unknown images with the test images; exact copies of these among them are counted."""
+    guarantees = tested.guarantees
+    temperature = None if guarantees is None else guarantees.temperature
+    label = f"unknown images, {len(unknown.images):,} of them"
+    found = measured.run(
+        unknown.images, lambda logits, _: ood_scores(logits, temperature), label, labelled=False
+    ).columns
+    last = "" if guarantees is None else CALIBRATED
+    known_confidence, confidence = (
+        expit(side[f"{last}max_probability"].astype(float)) for side in (tested.ood, found)
+    )
+    copies = 0
+    if isinstance(test, ImageDataset):
+        copies = len(set(unknown.images.hashes.values()) & set(test.hashes.values()))
+    return Unknowns(
+        dataset=public_name(unknown.dataset),
+        split=unknown.split,
+        n=len(unknown.images),
+        total=unknown.total,
+        confidence=float(confidence.mean()),
+        known_confidence=float(known_confidence.mean()),
+        before=_detections(tested.ood, found),
+        after=None if guarantees is None else _detections(tested.ood, found, CALIBRATED),
+        answered=tuple(
+            Answered(accuracy, threshold, _share(confidence >= threshold), _share(known_confidence >= threshold))
+            for accuracy, threshold in _thresholds(measured, guarantees).items()
+        ),
+        left_out=unknown.left_out,
+        copies=copies,
+    )
+
+
+def _detections(
+    known: Mapping[str, np.ndarray], new: Mapping[str, np.ndarray], prefix: str = ""
+) -> tuple[Detection, ...]:
+    return tuple(
+        detection(*(side[prefix + name].astype(float) for side in (known, new)), name)
+        for name in ("max_probability", "max_logit", "energy")
+    )
+
+
+def _thresholds(measured: MeasuredModel, guarantees: Guarantees | None) -> Mapping[float, float]:
+    """By promised accuracy, the confidence from which on the published model answers."""
+    if guarantees is not None:
+        return {p.accuracy: p.threshold for p in guarantees.abstentions if p.threshold is not None}
+    record = calibration_record(measured.model)
+    return promised_levels(getattr(record, "abstention_thresholds", None) or {})
+
+
+def _share(accepted: np.ndarray) -> Interval:
+    number, n = int(accepted.sum()), len(accepted)
+    return Interval(number / n, *wilson(number, n))
+
+
+# ---- Names ----
+# What a model and a dataset say about themselves.
+
+
+def _default_metadata(measured: MeasuredModel, test: Dataset) -> dict[str, str]:
+    """`model`, `dataset` and `split` of a report, where the caller does not say."""
+    model = getattr(measured.config, "name_or_path", None) or type(measured.model).__name__
+    rows = test.rows if isinstance(test, ImageDataset) else test
+    dataset = rows.info.dataset_name if isinstance(rows, datasets.Dataset) else None
+    return {
+        "model": public_name(model),
+        "dataset": dataset or type(test).__name__,
+        "split": _split_of(test) or "test",
+    }
+
+
+def _split_of(dataset: Dataset) -> str | None:
+    """The name of the split, which the datasets of this package and of `datasets` have."""
+    split = getattr(dataset, "split", None)
+    return None if split is None else str(split)
+
+
+def class_names(model: nn.Module, classes: int) -> tuple[str, ...]:
+    """What the model's config calls the classes; their numbers where it does not say."""
+    named = getattr(getattr(model, "config", None), "id2label", None) or {}
+    return tuple(str(named.get(number, number)) for number in range(classes))
+
+
+def _renamed_classes(measured: MeasuredModel, test: Dataset) -> tuple[tuple[str, str], ...]:
+    """The classes that the model and the dataset call by different names; none where one of them has no names."""
+    named = getattr(measured.config, "id2label", None)
+    feature = test.rows.features.get(test.label_column) if isinstance(test, ImageDataset) else None
+    if not named or not isinstance(feature, datasets.ClassLabel):
+        return ()
+    return renamed_classes(class_names(measured.model, len(named)), feature.names)
+
+
+def _origin_of(test: Dataset) -> dict[str, np.ndarray | None]:
+    """The columns `name`, `index` and `group` of the rows of a dataset, as far as it knows them."""
+    if not isinstance(test, ImageDataset):
+        return {}
+    return {"name": _file_names(test), "index": test.index, "group": test.groups}
+
+
+def _file_names(test: ImageDataset) -> np.ndarray | None:
+    """The images' file names below the folder that holds them all, if every image has one of its own."""
+    paths = test.paths()
+    if None in paths or len(set(paths)) < len(paths):
+        return None
+    paths = [path.partition("::")[0].rpartition("://")[2] for path in paths]  # of a file inside an archive, that file
+    if all(map(os.path.isabs, paths)):
+        root = os.path.commonpath([os.path.dirname(path) for path in paths])
+        paths = [os.path.relpath(path, root) for path in paths]
+    return np.array(paths)
+
+
+# ---- A model and a dataset by name ----
+
+
+class ModelAndData(NamedTuple):
+    """
+    What is measured: the arguments of [`evaluate_checkpoint`].
+
+    Args:
+        measured ([`MeasuredModel`]): The model and its image processor.
+        test, calibration ([`ImageDataset`]): Its images; no `calibration` unless it was asked for.
+        metadata (`dict`): What the report says about where model and images come from.
+    """
+
+    measured: MeasuredModel
+    test: ImageDataset
+    calibration: ImageDataset | None
+    metadata: dict[str, Any]
+
+
+def load_model_and_data(
+    model: str,
+    source: DatasetSource,
+    *,
+    calibrate: bool = False,
+    revision: str | None = None,
+    image_size: int | None = None,
+    skip_bad_images: bool = False,
+    max_samples: int | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    batch_size: int = 64,
+    use_cpu: bool = False,
+    progress: Progress | None = None,
+) -> ModelAndData:
+    """
+    Load a classifier that was trained elsewhere and the images to measure it on, with the class numbers of the model.
+
+    Args:
+        model (`str`): A backbone, a timm name, a Hub id or a local folder.
+        source ([`DatasetSource`]): Which dataset, and which of its splits serve for what.
+        calibrate (`bool`, *optional*, defaults to `False`): Whether images to fit a temperature on are needed too.
+        revision, image_size: See [`load_pretrained`].
+        skip_bad_images (`bool`, *optional*, defaults to `False`): Leave out images that cannot be read.
+        max_samples (`int`, *optional*): At most this many test images, and so many to fit a temperature on.
+        cache_bytes (`int`, *optional*, defaults to 2 GB): See [`ImageDataset`].
+        batch_size, progress: See [`MeasuredModel`].
+        use_cpu (`bool`, *optional*, defaults to `False`): Do not use accelerators.
+    """
+    wanted = ("validation", "test") if calibrate else ("test",)
+    splits = load_data(source, wanted, skip_bad_images=skip_bad_images, max_eval_samples=max_samples)
+    classifier, processor = load_pretrained(model, revision, image_size)
+    check_single_label(classifier)
+    folded_temperature(classifier)  # what its config says of it must be a number
+    images = aligned_images(splits, wanted, classifier.config, processor, cache_bytes)
+    chosen = {"image_column": source.image_column, "label_column": source.label_column}
+    chosen |= {"train_split": source.train_split, "skip_bad_images": skip_bad_images, "max_eval_samples": max_samples}
+    return ModelAndData(
+        loaded_model(classifier, processor, batch_size=batch_size, use_cpu=use_cpu, progress=progress),
+        images["test"],
+        images.get("validation"),
+        {
+            "model": public_name(model_id(model)),
+            "model_revision": getattr(classifier.config, "_commit_hash", None) or revision,
+            "dataset": public_name(source.path),
+            "dataset_config": source.config,
+            "split": source.test_split,
+            "data_arguments": {name: value for name, value in chosen.items() if value},
+        },
+    )
+
+
+def loaded_model(
+    model: nn.Module,
+    processor: Any,
+    *,
+    batch_size: int = 64,
+    use_cpu: bool = False,
+    progress: Progress | None = None,
+) -> MeasuredModel:
+    """A classifier that is measured as it was loaded, on the processes that were started."""
+    accelerator = Accelerator(cpu=use_cpu)
+    stats = PixelStats.from_processor(processor)
+    return MeasuredModel(model, processor, stats, accelerator, batch_size, progress=progress)

@@ -1,0 +1,243 @@
+"""A published model against its own report: measured again on the data that the report names."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from torch import Tensor
+from transformers.utils import logging
+
+from ..calibration.promises import measure_guarantees
+from ..corruptions.weather import PROCEDURAL, frost_source
+from ..data.images import ImageDataset
+from ..data.preparing import aligned_images, load_data
+from ..data.sources import DATASETS, DatasetSource
+from ..data.transforms import input_size
+from ..exceptions import ArgumentError
+from ..hub import hub_needed, is_local
+from ..metrics import measure
+from ..models.loading import load_pretrained
+from ..report.report import EvaluationReport, Guarantees, Interval, Share
+from ..report.rows import MEANS, SampleRows
+from ..report.run import REPORT_FILE
+from .evaluate import MeasuredModel, Progress, loaded_model, measure_corruptions
+
+
+@dataclass(frozen=True)
+class Check:
+    """
+    One number of a report.
+
+    Args:
+        name (`str`): Which one.
+        published ([`Interval`]): As the report has it.
+        measured ([`Interval`]): As it came out now.
+    """
+
+    name: str
+    published: Interval
+    measured: Interval
+
+    @property
+    def same(self) -> bool:
+        """Whether it came out as published, up to 0.1 points or 1 %: another machine rounds otherwise."""
+        return abs(self.measured.value - self.published.value) <= max(1e-3, 1e-2 * abs(self.published.value))
+
+    @property
+    def holds(self) -> bool:
+        """
+        Whether it lies within the published interval, and that interval is no more than twice as wide as the one that
+        was measured now: a report with wide intervals would always hold.
+        """
+        stated, now = self.published, self.measured
+        slack = 1e-4 * max(abs(stated.value), 1e-2)
+        is_honest = stated.high - stated.low <= 2 * (now.high - now.low) + slack
+        return is_honest and stated.low - slack <= now.value <= stated.high + slack
+
+
+logger = logging.get_logger(__name__)
+
+# Arguments of a training run that say which images were tested.
+COLUMNS = ("image_column", "label_column")
+
+
+class Verification(NamedTuple):
+    """What was checked of a model."""
+
+    report: EvaluationReport
+    dataset: str
+    checks: list[Check]
+
+    @property
+    def holds(self) -> bool:
+        return all(check.holds for check in self.checks)
+
+
+def published_report(model: str, revision: str | None = None) -> EvaluationReport:
+    """
+    The report that came with a model.
+
+    Args:
+        model (`str`): A local folder or a Hub id.
+        revision (`str`, *optional*): Branch, tag or commit on the Hub.
+
+    Raises:
+        `ValueError`: If it has none, or one that cannot be read.
+    """
+    absent = (
+        f"{model!r} has no {REPORT_FILE}, so there is nothing to verify: only models that macs_hf measured come with "
+        f"one. `macs-hf evaluate {model} --dataset DATASET` measures any model."
+    )
+    if is_local(model):
+        path = Path(model, REPORT_FILE)
+        if not path.is_file():
+            raise ValueError(absent)
+        return EvaluationReport.load(path)
+    with hub_needed(f"Model {model!r}", model, "model", revision):
+        try:
+            path = hf_hub_download(model, REPORT_FILE, revision=revision)
+        except LocalEntryNotFoundError:
+            raise  # the Hub cannot be reached
+        except EntryNotFoundError:
+            raise ValueError(absent) from None
+    try:
+        return EvaluationReport.load(path)
+    except ValueError as error:
+        raise ValueError(f"The {REPORT_FILE} of {model!r} cannot be used: {error.__cause__ or error}") from error
+
+
+def verify_model(
+    model: str,
+    *,
+    revision: str | None = None,
+    dataset: str | None = None,
+    corruptions: bool = True,
+    batch_size: int = 64,
+    use_cpu: bool = False,
+    progress: Progress | None = None,
+    **source_changes: str | None,
+) -> Verification:
+    """
+    Measure a published model again and compare with its report.
+
+    Args:
+        model (`str`): A local folder or a Hub id, with `evaluation.json`.
+        revision (`str`, *optional*): Branch, tag or commit on the Hub.
+        dataset (`str`, *optional*): Where the same data are, if not where the report says.
+        corruptions (`bool`, *optional*, defaults to `True`): Measure under corruption too, if the report has it.
+        batch_size (`int`, *optional*, defaults to 64): Images in a forward pass.
+        use_cpu (`bool`, *optional*, defaults to `False`): Do not use accelerators.
+        progress (`Callable`, *optional*): Shows how far it is, see [`MeasuredModel`].
+        source_changes: Fields of `DatasetSource` that the report does not say, such as `image_column`.
+
+    Raises:
+        `ValueError`: If the model has no report, or the data are not those of the report.
+    """
+    report = published_report(model, revision)
+    source = _source(report, dataset, source_changes)
+    arguments = report.training_arguments | report.data_arguments
+    most = arguments.get("max_eval_samples")
+    if most is not None and (not isinstance(most, int) or most < 1):
+        raise ValueError(f"The report of {model!r} has max_eval_samples: {most!r}, which is no number of images.")
+    splits = load_data(
+        source,
+        ("test",),
+        streaming=bool(arguments.get("streaming", False)),
+        skip_bad_images=bool(arguments.get("skip_bad_images", False)),
+        max_eval_samples=most,
+    )
+    if len(splits.test) != report.n:
+        raise ArgumentError(
+            "split",
+            f"Split {source.test_split!r} of {source.path!r} has {len(splits.test)} images, but the report of "
+            f"{model!r} is about {report.n}: these are other data. Name the right ones with dataset=... and",
+        )
+    classifier, processor = load_pretrained(model, revision)
+    if report.image_size not in (None, size := input_size(processor)):
+        stated, made = ("{} x {} pixels".format(*sides) for sides in (report.image_size, size))
+        raise ValueError(f"The report of {model!r} is about images of {stated}, but its processor makes {made}.")
+    test = aligned_images(splits, ("test",), classifier.config, processor)["test"]
+    measured = loaded_model(classifier, processor, batch_size=batch_size, use_cpu=use_cpu, progress=progress)
+    checks = [*_clean(measured, test, report), *(_corrupted(measured, test, report) if corruptions else ())]
+    return Verification(report, source.path, checks)
+
+
+def _source(report: EvaluationReport, dataset: str | None, changes: dict[str, str | None]) -> DatasetSource:
+    """Where the images of a report are; what it does not say may be known of the dataset, or is given."""
+    known = next((source for source in DATASETS.values() if source.path == report.dataset), None)
+    if dataset is None and known is None and "/" not in report.dataset and not is_local(report.dataset):
+        raise ArgumentError(
+            "dataset",
+            f"The report names the data {report.dataset!r}, a folder of the machine that measured them. Name a copy "
+            "of it with",
+        )
+    source = replace(known or DatasetSource(report.dataset), config=report.dataset_config, test_split=report.split)
+    arguments = report.training_arguments | report.data_arguments
+    stated = {name: arguments.get(name) for name in (*COLUMNS, "train_split")}
+    chosen = {"path": dataset} | {name: changes.get(name) or value for name, value in stated.items()}
+    chosen |= {name: value for name, value in changes.items() if name not in stated}
+    return replace(source, **{name: value for name, value in chosen.items() if value is not None})
+
+
+def _clean(measured: MeasuredModel, test: ImageDataset, report: EvaluationReport) -> Iterator[Check]:
+    found = measured.logits(test, f"testing on {len(test):,} images")
+    logits, labels = (torch.from_numpy(part) for part in found)
+    folded = report.temperature.value if report.has_temperature else 1.0
+    parts = {"": (report.published, logits)}
+    if folded != 1.0:  # the model carries it in its head
+        parts["before calibration: "] = (report.before, logits * folded)
+    for title, (stated, part) in parts.items():
+        now = measure(SampleRows.from_logits(part, labels)).metrics
+        for name, interval in stated.metrics.items():
+            if name in now:
+                yield Check(f"{title}{name}", interval, now[name])
+    if report.guarantees is not None:
+        yield from _promised(logits, labels, report.guarantees)
+
+
+def _promised(logits: Tensor, labels: Tensor, stated: Guarantees) -> Iterator[Check]:
+    """What came true of the promises: coverage of sets, and how many answers were given and right."""
+    # The model carries the temperature in its head.
+    found = measure_guarantees(replace(stated, temperature=1.0), logits, labels)
+    for promise, now in zip(stated.prediction_sets, found.prediction_sets, strict=True):
+        title = f"sets of {100 * promise.coverage:g} % ({promise.method})"
+        yield from _share(f"{title}: coverage", promise.test_coverage, now.test_coverage)
+    for promise, now in zip(stated.abstentions, found.abstentions, strict=True):
+        title = f"answers at {100 * promise.accuracy:g} %"
+        yield from _share(f"{title}: given", promise.test_answered, now.test_answered)
+        yield from _share(f"{title}: right", promise.test_accuracy, now.test_accuracy)
+
+
+def _share(name: str, stated: Share | None, found: Share | None) -> Iterator[Check]:
+    if stated is not None and found is not None:
+        yield Check(name, *(Interval(share.value, share.low, share.high) for share in (stated, found)))
+
+
+def _corrupted(measured: MeasuredModel, test: ImageDataset, report: EvaluationReport) -> Iterator[Check]:
+    stated = report.corruptions
+    if stated is None or stated.source != "generated" or measured.pixel_stats is None:
+        return
+    frost = "procedural" if stated.frost == PROCEDURAL else None
+    if stated.when != "after_resize" or (stated.frost is not None and frost_source(frost) != stated.frost):
+        logger.warning(
+            f"Accuracy under corruption was measured with other images than can be made here (frost: {stated.frost}, "
+            f"corrupted {stated.when}), and is left out."
+        )
+        return
+    table = measure_corruptions(
+        measured,
+        test,
+        params=stated.params,
+        samples=stated.n,
+        design=stated.design,
+        seed=stated.seed or 0,
+        frost_textures=frost,
+    )
+    for name in MEANS:
+        intervals = [part.interval(name) for part in (stated, table)]
+        if None not in intervals:
+            yield Check(f"accuracy under corruption, {name}", *intervals)

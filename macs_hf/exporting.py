@@ -1,0 +1,748 @@
+"""Files that run without PyTorch: ONNX in float32 and int8, checked against the model and measured again.
+
+    config.json, preprocessor_config.json    classes, and how images are prepared
+    onnx/model.onnx                          float32
+    onnx/model_quantized.onnx                int8
+    export.json, README.md                   what was measured
+
+The names are those that transformers.js and Optimum look for. Everything is made in a temporary folder first: nothing
+is left where anything fails.
+"""
+
+import copy
+import json
+import logging
+import math
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from huggingface_hub import ModelCard, ModelCardData
+from PIL import Image
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Subset
+from transformers import BitImageProcessor, PreTrainedModel, TimmWrapperForImageClassification
+from transformers import TimmWrapperImageProcessor as TimmProcessor
+
+from .calibration.prediction_sets import prediction_sets
+from .calibration.promises import promised_levels, share
+from .calibration.temperature import checked_samples, find_temperature
+from .evaluation.corruption_benchmark import subset
+from .exceptions import ArgumentError
+from .hub import is_hub_id
+from .metrics import compare, measure
+from .models.timm_layout import timm_config
+from .objective.supervision import logits_of
+from .pixels import preparation
+from .rendering.markdown import rendered
+from .report.report import TEMPERATURE_FIELD, Measurement, Share, interval_text
+from .report.rows import SampleRows
+from .report.run_folder import IDENTITY_FILE, LOCK_FILE, redact, write_text_atomically
+from .training.callbacks import Screen
+
+
+FLOAT32_FILE, INT8_FILE, EXPORT_FILE = "onnx/model.onnx", "onnx/model_quantized.onnx", "export.json"
+INPUT, OUTPUT = "pixel_values", "logits"
+DRAFT = "_export-"
+CHECKED_IMAGES, RANGE_IMAGES = 256, 512
+# Of the largest logit: what sums of float32 in another order differ by, and a wrong graph exceeds by far.
+TOLERANCE = 1e-3
+# Of all paired comparisons, those that the report keeps.
+COMPARED = ("accuracy", "ece", "debiased_ece", "nll", "brier")
+
+
+# ---- The report ----
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """
+    The float32 file against the model in PyTorch, on the same images.
+
+    Args:
+        images (`str`): Which images they are.
+        n (`int`): How many.
+        largest_difference (`float`): Of any logit.
+        largest_logit (`float`): In absolute value, to compare the difference with.
+        same_predictions (`int`): Images with the same most probable class.
+    """
+
+    images: str
+    n: PositiveInt
+    largest_difference: NonNegativeFloat
+    largest_logit: NonNegativeFloat
+    same_predictions: NonNegativeInt
+
+
+@dataclass(frozen=True)
+class Difference:
+    """
+    int8 minus float32 in one metric, paired by image.
+
+    Args:
+        value, low, high (`float`): The difference and its 95 % interval.
+        verdict (`str`): How int8 is: `"better"`, `"worse"`, `"undecided"` or `"equal"`.
+    """
+
+    value: float
+    low: float
+    high: float
+    verdict: Literal["better", "worse", "undecided", "equal"]
+
+
+@dataclass(frozen=True)
+class SetCoverage:
+    """
+    Prediction sets of both files at a threshold of the model's config, on the test images.
+
+    Args:
+        method (`str`): `"lac"` or `"raps"`.
+        coverage (`float`): What is promised.
+        float32, int8 ([`Share`]): Images whose set holds the right class.
+    """
+
+    method: Literal["lac", "raps"]
+    coverage: float
+    float32: Share
+    int8: Share
+
+
+@dataclass(frozen=True)
+class QuantizedPart:
+    """
+    Args:
+        range_images (`int`): Held-out images whose activations set the ranges of the integers.
+        float_layers (`tuple[str, ...]`): Layers that stay in float32: the head, whose logits would have 256 values.
+        temperature (`float`): What the logits of the file are divided by: the best temperature of int8 over that of
+            float32, on the held-out images, so that it is as sure as the float32 file.
+        temperature_images (`int`): How many there were.
+        temperature_reason (`str`, *optional*): Why it could not be fitted and stayed 1.
+        published ([`Measurement`]): Of the file, with its temperature.
+        differences (`dict[str, Difference]`): The same minus float32, by metric.
+        sets (`tuple[SetCoverage, ...]`): Coverage of prediction sets; empty if the model's config has no thresholds.
+    """
+
+    range_images: int
+    float_layers: tuple[str, ...]
+    temperature: PositiveFloat
+    temperature_images: int
+    temperature_reason: str | None
+    published: Measurement
+    differences: dict[str, Difference]
+    sets: tuple[SetCoverage, ...] = ()
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """
+    Args:
+        model (`str`): Hub id or name of the model that was exported.
+        image_size (`tuple[int, int]`): Height and width of the input.
+        num_labels (`int`): Number of classes.
+        opset (`int`): Version of the ONNX operators.
+        files (`dict[str, int]`): Bytes of each file, by its path in the folder.
+        agreement ([`Agreement`]): With the model in PyTorch.
+        model_revision (`str`, *optional*): Commit, branch or tag of the model.
+        calibration_temperature (`float`, *optional*): What was folded into the model before, as its config says.
+        dataset, dataset_config, split, n (*optional*): What was measured on.
+        held_out_split (`str`, *optional*): Where the images for ranges and temperature come from.
+        float32 ([`Measurement`], *optional*): Of `onnx/model.onnx` on these images.
+        int8 ([`QuantizedPart`], *optional*): Of `onnx/model_quantized.onnx`.
+        command (`str`, *optional*), versions (`dict[str, str]`): How it was made.
+    """
+
+    model: str
+    image_size: tuple[int, int]
+    num_labels: int
+    opset: int
+    files: dict[str, int]
+    agreement: Agreement
+    model_revision: str | None = None
+    calibration_temperature: float | None = None
+    dataset: str | None = None
+    dataset_config: str | None = None
+    split: str | None = None
+    n: int | None = None
+    held_out_split: str | None = None
+    float32: Measurement | None = None
+    int8: QuantizedPart | None = None
+    command: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    schema_version: Literal[1] = 1
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        content = TypeAdapter(ExportReport).dump_json(self, indent=2).decode()
+        write_text_atomically(Path(folder, EXPORT_FILE), redact(content) + "\n")
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> "ExportReport":
+        path = Path(folder, EXPORT_FILE)
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            int8 = data.get("int8")
+            if int8 and "drift" in int8:  # as earlier versions stored it
+                fit = int8["drift"]
+                int8 |= {"temperature": fit["folded"], "temperature_images": fit["n"]}
+                int8 |= {"temperature_reason": fit["reason"], "published": int8["after"] or int8["before"]}
+            return TypeAdapter(cls).validate_json(json.dumps(data))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"{path} cannot be used: {error}") from error
+
+
+# ---- Exporting ----
+
+
+def export_model(
+    model: PreTrainedModel,
+    processor: Any,
+    folder: str | PathLike,
+    *,
+    test: Dataset | None = None,
+    held_out: Dataset | None = None,
+    int8: bool = False,
+    batch_size: int = 64,
+    name: str | None = None,
+    license: str | None = None,
+    screen: Screen | None = None,
+    **metadata: str | None,
+) -> ExportReport:
+    """
+    Write ONNX files of a classifier, checked against it and, with `test`, measured.
+
+    Args:
+        model ([`~transformers.PreTrainedModel`]): Not modified.
+        processor: Its image processor.
+        folder (`str` or `PathLike`): Where to; a new or empty folder, or an earlier export, which is replaced.
+        test (`Dataset`, *optional*): Labelled images to measure the files on.
+        held_out (`Dataset`, *optional*): Labelled images that neither trained the model nor test it: they set the
+            ranges of the int8 file and its temperature.
+        int8 (`bool`, *optional*, defaults to `False`): Whether to write an int8 file too; needs `test` and `held_out`.
+        batch_size (`int`, *optional*, defaults to 64): Images in a forward pass.
+        name (`str`, *optional*): What report and card call the model; its class by default.
+        license (`str`, *optional*): Of the model, for the card.
+        screen ([`Screen`], *optional*): Where to show how far it is; without one, nothing is shown.
+        metadata: Fields of [`ExportReport`] that say where model and images come from: `model_revision`, `dataset`,
+            `dataset_config`, `split`, `held_out_split` and `command`.
+
+    Raises:
+        `ValueError`: If the model cannot be exported, the files do not agree with it, or data are missing; nothing is
+        written then.
+    """
+    folder, screen = Path(folder), screen or Screen(enabled=False)
+    check_request(folder, int8=int8, has_images=test is not None and held_out is not None)
+    size = preparation(processor).size
+    if size is None:
+        raise ValueError(
+            f"{type(processor).__name__} gives images of varying sizes; an exported file takes one size only. Set "
+            "image_size=..."
+        )
+    described = described_processor(processor)
+    network = exportable(model, size)
+
+    # The folder, or the first above it that exists: on the same disk, so that files can be moved.
+    place = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
+    with tempfile.TemporaryDirectory(prefix=DRAFT, dir=place) as temporary:
+        staged = Path(temporary)
+        (staged / "onnx").mkdir()
+        is_timm = isinstance(model, TimmWrapperForImageClassification)
+        (timm_config(model, processor.data_config) if is_timm else model.config).save_pretrained(staged)
+        described.save_pretrained(staged)
+        with screen.phase("writing the float32 file"):
+            opset = write_onnx(network, size, staged / FLOAT32_FILE)
+        classifier = OnnxClassifier(staged / FLOAT32_FILE)
+        with screen.phase("comparing it with PyTorch"):
+            agreement = _agreement(network, classifier, processor, test)
+        files, measured = [FLOAT32_FILE], {}
+        if test is not None:
+            logits, labels = _predict(classifier, test, batch_size, screen, "testing float32")
+            measured = {"n": len(test), "float32": measure(_rows(logits, labels))}
+        if int8:
+            files.append(INT8_FILE)
+            measured["int8"] = _int8(classifier, staged, model, held_out, test, logits, batch_size, screen)
+        report = ExportReport(
+            image_size=size,
+            num_labels=model.config.num_labels,
+            opset=opset,
+            files={name: (staged / name).stat().st_size for name in files},
+            agreement=agreement,
+            calibration_temperature=vars(model.config).get(TEMPERATURE_FIELD),
+            versions={package: version(package) for package in ("macs-hf", "torch", "transformers", *NEEDED)},
+            model=name or type(model).__name__,
+            **measured,
+            **metadata,
+        )
+        report.save(staged)
+        write_card(report, staged, license=license, name=folder.resolve().name)
+        (folder / "onnx").mkdir(parents=True, exist_ok=True)
+        (folder / INT8_FILE).unlink(missing_ok=True)
+        for path in sorted(path for path in staged.rglob("*") if path.is_file()):
+            path.replace(folder / path.relative_to(staged))
+    return report
+
+
+NEEDED = ("onnx", "onnxruntime", "onnxscript")
+
+
+def check_request(folder: Path, *, int8: bool, has_images: bool) -> None:
+    """Refuse, before anything is loaded, what cannot end well: a missing extra, int8 without images, a full folder."""
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise ImportError(
+            f"Exporting needs {' and '.join(missing)}, which {'are' if len(missing) > 1 else 'is'} not installed: "
+            f"pip install {' '.join(missing)}."
+        )
+    if int8 and not has_images:
+        raise ArgumentError(
+            "int8",
+            "needs images: held-out ones to set the ranges of the integers, and test images to measure what that "
+            "changes. Name a dataset.",
+            True,
+        )
+    if folder.exists() and not folder.is_dir():
+        raise ArgumentError("output_dir", "is a file. Name a folder.", str(folder))
+    found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    others = [name for name in found if name not in (LOCK_FILE, IDENTITY_FILE) and not name.startswith(DRAFT)]
+    if others and EXPORT_FILE not in others:
+        raise ArgumentError(
+            "output_dir",
+            "holds files that are no earlier export, and README.md and config.json would be overwritten. Choose an "
+            "empty folder.",
+            str(folder),
+        )
+
+
+def described_processor(processor: Any) -> Any:
+    """
+    A processor that `preprocessor_config.json` can describe, which transformers.js and Optimum read.
+
+    timm's own is code, known by the fields of `pretrained_cfg`; an equal one is made from them. Others are returned.
+
+    Raises:
+        `ValueError`: For a way of cropping that no description has.
+    """
+    if not isinstance(processor, TimmProcessor):
+        return processor
+    settings = processor.data_config
+    _, height, width = settings["input_size"]
+    resized = [math.floor(side / settings["crop_pct"]) for side in (height, width)]
+    if settings["crop_mode"] == "center" and height == width:
+        size = {"shortest_edge": resized[0]}
+    elif settings["crop_mode"] == "squash":
+        size = {"height": resized[0], "width": resized[1]}
+    else:
+        raise ValueError(
+            f"crop_mode={settings['crop_mode']!r} for images of {height} x {width} pixels has no description that "
+            "other runtimes read. Export a model of square images whose crop_mode is 'center' or 'squash'."
+        )
+    return BitImageProcessor(
+        size=size,
+        crop_size={"height": height, "width": width},
+        resample=Image.Resampling[settings["interpolation"].upper()],
+        image_mean=list(settings["mean"]),
+        image_std=list(settings["std"]),
+    )
+
+
+# ---- The float32 file ----
+
+
+MAX_BYTES = 1_900_000_000  # a file of this format cannot hold 2 GB
+REMOTE_CODE = "transformers_modules"  # where transformers puts code that came with a repository
+
+
+class _Logits(nn.Module):
+    """The logits alone, in float32."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        return logits_of(self.model(pixel_values=pixel_values)).float()
+
+
+def exportable(model: nn.Module, image_size: tuple[int, int]) -> nn.Module:
+    """
+    A copy of a classifier on the CPU, in float32 and evaluation mode, that returns nothing but its logits.
+
+    Args:
+        model (`nn.Module`): Takes `pixel_values`, and returns logits or an output that has `.logits`.
+        image_size (`tuple[int, int]`): Height and width of its input.
+
+    Raises:
+        `ValueError`: If it came with code of its own, is too large, or gives no `(batch, classes)` logits.
+    """
+    name = type(model).__name__
+    if type(model).__module__.split(".")[0] == REMOTE_CODE:
+        raise ValueError(
+            f"{name} is code that came with its repository, which is not exported. Choose a model whose architecture "
+            "transformers or timm has."
+        )
+    size = 4 * sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
+    if size > MAX_BYTES:
+        raise ValueError(f"the model has {size / 1e9:.1f} GB of weights; an ONNX file holds less than 2 GB.")
+    whole = _Logits(copy.deepcopy(model)).cpu().float().eval()
+    if isinstance(model, PreTrainedModel):
+        # Fused attention has strides of its own, which torch's exporter does not follow (Swin).
+        whole.model.set_attn_implementation("eager")
+    try:
+        with torch.inference_mode():
+            logits = whole(torch.zeros(2, 3, *image_size))
+    except TypeError as error:
+        raise ValueError(f"{name} gives no logits and cannot be exported: {error}") from error
+    if logits.ndim != 2 or logits.shape[0] != 2 or logits.shape[1] < 2:
+        raise ValueError(
+            f"{name} gives an output of shape {tuple(logits.shape)} for two images; a classifier gives logits of "
+            "shape (2, classes)."
+        )
+    return whole
+
+
+def write_onnx(model: nn.Module, image_size: tuple[int, int], path: str | PathLike) -> int:
+    """
+    Write what [`exportable`] returned as ONNX, for batches of any size; returns the version of the operators.
+
+    Raises:
+        `ValueError`: If torch's exporter cannot translate it.
+    """
+    import onnx
+
+    try:
+        torch.onnx.export(
+            model,
+            (torch.zeros(2, 3, *image_size),),
+            str(path),
+            dynamo=True,
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+            dynamic_shapes={INPUT: {0: torch.export.Dim("batch")}},
+            external_data=False,
+            verbose=False,
+        )
+    except torch.onnx.errors.OnnxExporterError as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        reason = str(cause).strip().partition("\n")[0]
+        raise ValueError(f"torch cannot export {type(model.model).__name__} to ONNX: {reason}") from error
+    written = onnx.load(path)
+    # The exporter notes lines of source, with the paths of this machine.
+    graph = written.graph
+    parts = [written, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer]
+    for function in written.functions:
+        parts += [function, *function.node, *function.value_info]
+    for part in parts:
+        del part.metadata_props[:]
+        part.doc_string = ""
+    onnx.save(written, path)
+    return written.opset_import[0].version
+
+
+class OnnxClassifier:
+    """
+    Logits of an exported file, by onnxruntime on the CPU.
+
+    Args:
+        path (`str` or `os.PathLike`): `onnx/model.onnx`, for instance.
+
+    Example:
+
+    ```python
+    >>> classifier = OnnxClassifier("exported/onnx/model_quantized.onnx")
+    >>> processor = AutoImageProcessor.from_pretrained("exported")
+    >>> classifier(processor(image, return_tensors="np")["pixel_values"])
+    ```
+    """
+
+    def __init__(self, path: str | PathLike) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3  # hints about its own optimisations are of no use to a caller
+        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def __call__(self, pixel_values: np.ndarray) -> np.ndarray:
+        """Images `(batch, 3, height, width)`, normalised, to logits `(batch, classes)`."""
+        return self._session.run([OUTPUT], {INPUT: pixel_values})[0]
+
+
+def _agreement(network: nn.Module, classifier: OnnxClassifier, processor: Any, test: Dataset | None) -> Agreement:
+    if test is None:
+        images, where = sample_photographs(processor), "crops of the two photographs that come with scikit-learn"
+    else:
+        chosen = Subset(test, subset(len(test), CHECKED_IMAGES, seed=0))
+        images, where = torch.from_numpy(next(batches(chosen, CHECKED_IMAGES))[0]), "test images"
+    # Batches of several sizes, one among them: a graph may have taken the size it was traced with for a constant.
+    parts = [part for part in (images[:1], *images[1:].split(50)) if len(part)]
+    with torch.inference_mode():
+        expected = torch.cat([network(part) for part in parts]).numpy()
+    found = np.concatenate([classifier(part.numpy()) for part in parts])
+    difference, largest = float(np.abs(found - expected).max()), float(np.abs(expected).max())
+    if not difference <= TOLERANCE * max(largest, 1.0):
+        raise ValueError(
+            f"The ONNX file gives other logits than the model, by up to {difference:.3g} where the largest is "
+            f"{largest:.3g}: the exporter does not translate {type(network.model).__name__} correctly."
+        )
+    same = int((found.argmax(1) == expected.argmax(1)).sum())
+    return Agreement(where, len(found), difference, largest, same)
+
+
+def sample_photographs(processor: Any) -> Tensor:
+    """Crops of the two photographs that come with scikit-learn, prepared: real images where no dataset is given."""
+    from sklearn.datasets import load_sample_images
+
+    crops = [photo[:side, -side:] for photo in load_sample_images().images for side in range(64, len(photo), 48)]
+    prepared = [processor(Image.fromarray(crop), return_tensors="pt")[INPUT] for crop in crops]
+    return torch.cat(prepared).float()
+
+
+def batches(dataset: Dataset, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Images and labels of a dataset of `pixel_values` and `labels`, as arrays."""
+
+    def collate(items: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+        images = torch.stack([torch.as_tensor(item["pixel_values"]) for item in items]).float().numpy()
+        return images, np.array([int(item["labels"]) for item in items])
+
+    yield from DataLoader(dataset, batch_size=batch_size, collate_fn=collate)
+
+
+def _predict(
+    classifier: OnnxClassifier, dataset: Dataset, batch_size: int, screen: Screen, label: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels."""
+    logits, labels = [], []
+    with screen.phase(f"{label} on {len(dataset):,} images", len(dataset)) as bar:
+        for images, classes in batches(dataset, batch_size):
+            logits.append(classifier(images))
+            labels.append(classes)
+            bar.update(len(images))
+    return np.concatenate(logits), np.concatenate(labels)
+
+
+def _rows(logits: np.ndarray, labels: np.ndarray) -> SampleRows:
+    return SampleRows.from_logits(torch.from_numpy(logits), torch.from_numpy(labels))
+
+
+# ---- The int8 file ----
+
+
+PRODUCTS = ("Conv", "Gemm", "MatMul")
+
+
+def _int8(
+    classifier: OnnxClassifier,
+    staged: Path,
+    model: PreTrainedModel,
+    held_out: Dataset,
+    test: Dataset,
+    float32: np.ndarray,
+    batch_size: int,
+    screen: Screen,
+) -> QuantizedPart:
+    """Write the int8 file and measure it; `float32` are the logits of the other file, `classifier`, on `test`."""
+    chosen = Subset(held_out, subset(len(held_out), RANGE_IMAGES, seed=0))
+    with screen.phase(f"writing the int8 file, with ranges of {len(chosen):,} images"):
+        images = (images for images, _ in batches(chosen, batch_size))
+        layers = quantize(staged / FLOAT32_FILE, staged / INT8_FILE, images)
+    reference, labels = _predict(classifier, held_out, batch_size, screen, "temperature of float32")
+    quantized = OnnxClassifier(staged / INT8_FILE)
+    logits, _ = _predict(quantized, held_out, batch_size, screen, "temperature of int8")
+    temperature, reason = refitted_temperature(reference, logits, labels)
+    divide_logits(staged / INT8_FILE, temperature)
+    quantized = OnnxClassifier(staged / INT8_FILE)
+    logits, labels = _predict(quantized, test, batch_size, screen, "testing int8")
+    with screen.phase("computing intervals"):
+        rows = _rows(logits, labels)
+        differences = compare(rows, _rows(float32, labels))
+    return QuantizedPart(
+        range_images=len(chosen),
+        float_layers=layers,
+        temperature=temperature,
+        temperature_images=len(held_out),
+        temperature_reason=reason,
+        published=measure(rows),
+        differences={name: Difference(*differences[name][2:6]) for name in COMPARED},
+        sets=set_coverage(vars(model.config).get("prediction_set_thresholds", {}), float32, logits, labels),
+    )
+
+
+def quantize(source: str | PathLike, target: str | PathLike, images: Iterable[np.ndarray]) -> tuple[str, ...]:
+    """
+    Write an int8 version (QDQ) of an ONNX file: weights and activations in 8 bits, ranges from held-out images.
+
+    Weights are signed, with a scale for each channel; activations are unsigned, which x86 CPUs multiply fastest. In
+    convolutional networks everything but the head is quantised, so that neighbouring layers pass integers to each
+    other; in networks with layer normalisation (ViT, Swin, ConvNeXT) only what goes into convolutions and matrix
+    products. With 8 bits, the sums between them lose what layer normalisation then magnifies: a ViT's logits are
+    wrong by a third of their spread instead of a thirtieth. The head stays in float32: 256 values are too few for
+    logits.
+
+    Args:
+        source, target (`str` or `PathLike`): The float32 file, and where the int8 one goes.
+        images (iterable of `np.ndarray`): Batches of normalised images, whose activations set the ranges.
+
+    Returns:
+        `tuple[str, ...]`: The layers that stay in float32.
+    """
+    import onnx
+    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    root = logging.getLogger()  # to which onnxruntime logs one line for each tensor that it leaves alone
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            prepared = Path(folder, "prepared.onnx")
+            # Symbolic shapes fail on some operators, and are not needed: only the batch has no fixed size.
+            quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
+            graph, options = onnx.load(prepared).graph, {}
+            if any(node.op_type == "LayerNormalization" for node in graph.node):
+                options["op_types_to_quantize"] = list(PRODUCTS)
+                options["extra_options"] = {"OpTypesToExcludeOutputQuantization": list(PRODUCTS)}
+            heads = head_layers(graph)
+            quantize_static(
+                str(prepared),
+                str(target),
+                _Reader(images),
+                quant_format=QuantFormat.QDQ,
+                activation_type=QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+                per_channel=True,
+                nodes_to_exclude=list(heads),
+                **options,
+            )
+    finally:
+        root.setLevel(level)
+    return heads
+
+
+class _Reader:
+    """What onnxruntime takes ranges from."""
+
+    def __init__(self, images: Iterable[np.ndarray]) -> None:
+        self.batches = ({INPUT: batch} for batch in images)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self.batches, None)
+
+
+def head_layers(graph: Any) -> tuple[str, ...]:
+    """The names of the matrix products and convolutions from which no other one leads to the logits."""
+    producers = {name: node for node in graph.node for name in node.output}
+    waiting, seen, found = [OUTPUT], set(), []
+    while waiting:
+        node = producers.get(waiting.pop())
+        if node is None or node.name in seen:
+            continue
+        seen.add(node.name)
+        if node.op_type in PRODUCTS:
+            found.append(node.name)
+        else:
+            waiting.extend(node.input)
+    return tuple(sorted(found))
+
+
+def refitted_temperature(float32: np.ndarray, int8: np.ndarray, labels: np.ndarray) -> tuple[float, str | None]:
+    """
+    The best temperature of the int8 file over that of the float32 file, on the same held-out images, and why it is 1
+    if it could not be fitted. Both see the same images, so that chance moves the ratio far less than either.
+    """
+    fits = [find_temperature(*checked_samples(logits, labels)) for logits in (float32, int8)]
+    reason = fits[0].reason or fits[1].reason
+    return (1.0, reason) if reason is not None else (fits[1].temperature / fits[0].temperature, None)
+
+
+def divide_logits(path: str | PathLike, temperature: float) -> None:
+    """Put a division by `temperature` at the end of a graph, so that its logits are calibrated."""
+    import onnx
+
+    model = onnx.load(path)
+    raw = f"{OUTPUT}_before_{TEMPERATURE_FIELD}"
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [raw if name == OUTPUT else name for name in names]
+    scalar = onnx.helper.make_tensor(TEMPERATURE_FIELD, onnx.TensorProto.FLOAT, [], [temperature])
+    model.graph.initializer.append(scalar)
+    division = onnx.helper.make_node("Div", [raw, TEMPERATURE_FIELD], [OUTPUT], name=TEMPERATURE_FIELD)
+    model.graph.node.append(division)
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+
+
+def set_coverage(
+    thresholds: Mapping[str, Any], float32: np.ndarray, int8: np.ndarray, labels: np.ndarray
+) -> tuple[SetCoverage, ...]:
+    """
+    Args:
+        thresholds (`Mapping`): `prediction_set_thresholds` of the model's config.
+        float32, int8 (`np.ndarray`): Logits of both files on the test images.
+        labels (`np.ndarray`): Of these images.
+    """
+    found, own = [], torch.from_numpy(labels)[:, None]
+    for method, stored in thresholds.items():
+        for coverage, threshold in promised_levels(stored).items():
+            sets = [prediction_sets(logits, threshold, method) for logits in (float32, int8)]
+            shares = [share(members.gather(1, own).sum().item(), len(labels)) for members in sets]
+            found.append(SetCoverage(method, coverage, *shares))
+    return tuple(found)
+
+
+# ---- The card ----
+
+
+TEMPLATE = Path(__file__).parent / "publishing" / "templates" / "export_card.md"
+TAGS = ("onnx", "transformers.js", "image-classification", "calibration", "macs")
+KINDS = {FLOAT32_FILE: "float32", INT8_FILE: "int8 (`q8` in transformers.js)"}
+# Key, label, factor, unit and digits of each row.
+METRICS = (
+    ("accuracy", "Accuracy", 100, " %", 2),
+    ("ece", "ECE", 100, " %", 2),
+    ("nll", "NLL", 1, "", 4),
+    ("brier", "Brier score", 1, "", 4),
+)
+
+
+def write_card(report: ExportReport, folder: str | PathLike, *, name: str, license: str | None = None) -> None:
+    """Write `README.md` into an exported folder that will be called `name`."""
+    data = ModelCardData(
+        license=license,
+        pipeline_tag="image-classification",
+        base_model=report.model if is_hub_id(report.model) else None,
+        datasets=[report.dataset] if report.dataset is not None and is_hub_id(report.dataset) else None,
+        tags=list(TAGS),
+    )
+    columns = {"float32": report.float32} if report.float32 is not None else {}
+    if report.int8 is not None:
+        columns["int8"] = report.int8.published
+    card = rendered(
+        TEMPLATE,
+        metadata=data.to_yaml(),
+        name=name,
+        report=report,
+        files=[(file, KINDS[file], size / 1e6) for file, size in report.files.items()],
+        columns=columns,
+        metrics=METRICS,
+        interval=interval_text,
+        temperature=temperature_sentence(report) if report.int8 is not None else "",
+    )
+    ModelCard(card).save(Path(folder) / "README.md")
+
+
+def temperature_sentence(report: ExportReport) -> str:
+    """What happened to the temperature of the int8 file."""
+    int8 = report.int8
+    if int8.temperature_reason is not None:
+        return f"Whether int8 needs another temperature could not be found out: {int8.temperature_reason}."
+    return (
+        f"On {int8.temperature_images:,} held-out images int8 needs {int8.temperature:.4f} times the temperature of "
+        "float32: the int8 file divides its logits by that."
+    )

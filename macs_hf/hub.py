@@ -1,0 +1,408 @@
+"""The Hugging Face Hub: what is local and what is not, whether it can be reached, and reasons in plain words.
+
+Nothing waits for long: after five seconds a line says for what, and within a minute it is given up.
+"""
+
+import contextvars
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from huggingface_hub import HfApi, constants, get_token, set_client_factory
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.utils import get_session, httpx, parse_ratelimit_headers, validate_repo_id
+
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_SECONDS = 5.0  # to find out whether there is a Hub
+SAY_AFTER = 5.0
+GIVE_UP_AFTER = 45.0  # a request; a transfer, if nothing moves for so long
+OUT_OF_ORDER = (408, 500, 502, 503, 504)
+TOO_MANY = 429
+SILENT = "has not answered"
+FILE = "/resolve/"  # in the path of a file: /owner/name/resolve/branch/folder/file
+WRONG_TOKEN = (
+    "the Hub does not know your token. Get one at https://huggingface.co/settings/tokens, then `hf auth login` or set "
+    "HF_TOKEN (unset it if it is an old one)."
+)
+
+
+# ---- What is local ----
+
+
+def is_local(name_or_path: str | os.PathLike) -> bool:
+    return Path(name_or_path).exists()
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name means a repository: it has an owner. A name without one is that of something local."""
+    if "/" not in name or is_local(name):
+        return False
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return True
+
+
+def hub_api(token: str | None = None) -> HfApi:
+    return HfApi(token=token, library_name="macs_hf")
+
+
+# ---- Whether the Hub can be reached ----
+
+
+class HubUnreachableError(ConnectionError):
+    """
+    The Hub did not answer.
+
+    Args:
+        message (`str`): What was needed, why it cannot be had, and what to do.
+        reason (`str`): Why the Hub did not answer.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def require_hub(what: str) -> None:
+    """
+    Raise a [`HubUnreachableError`] if the Hub does not answer within seconds; its own clients take minutes to give up.
+
+    Offline mode (`HF_HUB_OFFLINE=1`) is left to them: they then look into the cache only, and fail at once.
+    """
+    if constants.HF_HUB_OFFLINE:
+        return
+    try:
+        _within(TIMEOUT_SECONDS, lambda: get_session().head(constants.ENDPOINT, timeout=TIMEOUT_SECONDS))
+    except Exception as error:
+        is_silence = isinstance(error, httpx.TimeoutException)
+        reason = f"no answer within {TIMEOUT_SECONDS:g} s" if is_silence else str(error)
+        raise HubUnreachableError(
+            f"{what} has to come from {constants.ENDPOINT}, which cannot be reached ({reason}). Connect to the "
+            "network; or set HF_HUB_OFFLINE=1 if it was downloaded before; or give the path of a local folder.",
+            reason=reason,
+        ) from None
+
+
+def _within(seconds: float, call: Callable[[], Any]) -> Any:
+    """
+    What a call returns; an `httpx.ReadTimeout` if it takes longer.
+
+    A client's own limits hold for each piece of an answer, and not for looking up a host's name, which the operating
+    system does without one; waiting for a thread bounds all of it.
+    """
+    context, outcome = contextvars.copy_context(), {}
+
+    def run() -> None:
+        try:
+            outcome["result"] = context.run(call)
+        except BaseException as error:
+            outcome["error"] = error
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if "error" in outcome:
+        raise outcome["error"]
+    if "result" not in outcome:
+        raise httpx.ReadTimeout(f"no answer within {seconds:g} s")
+    return outcome["result"]
+
+
+def require_repo(what: str, repo_id: str, repo_type: str = "model", revision: str | None = None) -> None:
+    """
+    Raise a plain error if a repository cannot be read: missing or private, gated, unknown revision, wrong token.
+
+    Other failures are left to the clients, which may have the files in their cache.
+    """
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError:
+        raise FileNotFoundError(f"{what} is neither a local folder nor the id of a Hub {repo_type}.") from None
+    require_hub(what)
+    if constants.HF_HUB_OFFLINE:
+        return
+    page = f"{constants.ENDPOINT}/{'datasets/' if repo_type == 'dataset' else ''}{repo_id}"
+    api = hub_api()
+    try:
+        api.auth_check(repo_id, repo_type=repo_type)
+        if revision is not None:
+            api.repo_info(repo_id, repo_type=repo_type, revision=revision, timeout=TIMEOUT_SECONDS)
+    except GatedRepoError:
+        who = "your token's account has" if get_token() else "you are not logged in and have"
+        raise PermissionError(
+            f"{what} is gated, and {who} no access yet. Accept its terms at {page}, then log in with `hf auth login` "
+            "or set HF_TOKEN."
+        ) from None
+    except RevisionNotFoundError:
+        raise ValueError(f"{what} has no branch, tag or commit {revision!r}: see {page}/tree/main.") from None
+    except RepositoryNotFoundError:
+        reader = "your token may not read it" if get_token() else "you are not logged in (`hf auth login` or HF_TOKEN)"
+        raise FileNotFoundError(
+            f"{what} is not at {page}: the name is wrong, or it is private and {reader}. There "
+            "is no local folder of that name either."
+        ) from None
+    except HfHubHTTPError as error:
+        if status_of(error) == 401:
+            raise PermissionError(f"{what} cannot be read: {WRONG_TOKEN}") from None
+        # A Hub that is out of order is no reason to stop whoever has the files in the cache.
+    except HubSilentError:
+        raise
+    except httpx.HTTPError:
+        # The Hub answered a moment ago. Whether the files can be had without it, only the client that loads them
+        # knows; if not, it says so.
+        pass
+
+
+@contextmanager
+def hub_needed(what: str, name_or_path: str, repo_type: str = "model", revision: str | None = None) -> Iterator[None]:
+    """Whatever is loaded inside fails at once and plainly if it must come from a Hub that cannot give it."""
+    if is_local(name_or_path):
+        yield
+        return
+    require_repo(what, name_or_path, repo_type, revision)
+    if isinstance(client := get_session(), HubClient):
+        client.refusals.clear()
+    try:
+        yield
+    except Exception as error:
+        if not constants.HF_HUB_OFFLINE and (reason := _why_unreadable(what, error)) is not None:
+            raise reason from error
+        if not constants.HF_HUB_OFFLINE or not isinstance(error, OSError):
+            raise
+        raise ConnectionError(
+            f"{what} is neither a local folder nor wholly in the cache, and HF_HUB_OFFLINE=1 forbids downloading it. "
+            "Unset HF_HUB_OFFLINE; or copy the cache of a machine that has it; or give the path of a local folder."
+        ) from error
+
+
+# ---- The client of commands ----
+# The Hub's own client has no limit for most requests. This one, which transformers and datasets use too, has; and it
+# keeps what went wrong, which those libraries do not always pass on.
+
+
+class HubSilentError(httpx.TransportError, ConnectionError):
+    """The Hub gave no good answer for so long that it was given up. Clients do not repeat such a request."""
+
+
+class Refusal(NamedTuple):
+    """A request that the Hub did not do, its HTTP status (`None`: the connection was cut)."""
+
+    path: str
+    status: int | None
+
+
+def limit_waiting() -> None:
+    """Let no request of this process to the Hub wait for more than a minute, or for 5 s without a line about it."""
+    present = get_session()
+    if not isinstance(present, HubClient):
+        hooks = present.event_hooks
+        set_client_factory(lambda: HubClient(event_hooks=hooks, follow_redirects=True, timeout=None))
+
+
+class HubClient(httpx.Client):
+    """A client that gives up, says what it waits for, and raises a sentence for a dataset's file that is refused."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.refusals: deque[Refusal] = deque(maxlen=100)
+        self._storage: set[str] = set()  # hosts that the Hub sends its clients to
+        self._failing_since: float | None = None
+
+    def send(self, request: httpx.Request, *, stream: bool = False, **kwargs: Any) -> httpx.Response:
+        dataset = _dataset_of(request)
+        try:
+            response = self._send(request, stream=stream, **kwargs)
+        except HubSilentError as error:
+            if dataset is None:
+                raise
+            # Of a class that `datasets` does not take for a reason to ask again, for minutes.
+            raise ConnectionError(f"Dataset {dataset!r} cannot be read: {error}. Try again later.") from error
+        # Clients repeat a request for some answers, and find out the end of a file with 416.
+        if dataset is None or not response.is_error or response.status_code in (*OUT_OF_ORDER, TOO_MANY, 416):
+            return response
+        # Streams read files in other processes too, where nobody could add to what libraries say of an answer: the
+        # address of the storage, with its signature.
+        response.close()
+        raise _unreadable(f"Dataset {dataset!r}", Refusal(request.url.path, response.status_code))
+
+    def _send(self, request: httpx.Request, *, stream: bool, **kwargs: Any) -> httpx.Response:
+        start, what = time.monotonic(), f"{request.method} {_name_of(request.url)}"
+        left, asked = self._time_left(start), request.extensions.get("timeout", {})
+        limits = {kind: asked.get(kind) for kind in ("connect", "read", "write", "pool")}
+        request.extensions["timeout"] = {kind: left if old is None else min(old, left) for kind, old in limits.items()}
+        line = f"Waiting for {constants.ENDPOINT} to answer {what}; giving up after {GIVE_UP_AFTER:g} s."
+        timer = threading.Timer(SAY_AFTER, logger.warning, args=[line])
+        timer.daemon = True
+        timer.start()
+
+        def answer() -> httpx.Response:
+            return super(HubClient, self).send(request, stream=stream, **kwargs)
+
+        # A file may take as long as it takes, as long as it moves; all else has to be there in time.
+        is_transfer = stream or request.method == "PUT" or "/commit/" in request.url.path
+        try:
+            response = answer() if is_transfer else _within(left, answer)
+        except httpx.TimeoutException:
+            self._fail(start, SILENT, what)
+            raise
+        except httpx.TransportError as error:
+            if self._is_hub(request.url):
+                self.refusals.append(Refusal(request.url.path, None))
+                is_closed = isinstance(error, httpx.ConnectError)
+                self._fail(start, "cannot be reached" if is_closed else "cuts the connection", what)
+            raise
+        finally:
+            timer.cancel()
+        self._look_at(response, request, start, what)
+        return response
+
+    def _is_hub(self, url: httpx.URL) -> bool:
+        """Whether it is the Hub's or its storage's. Libraries also ask other hosts, and do without their answer."""
+        return str(url).startswith(constants.ENDPOINT) or url.host in self._storage
+
+    def _look_at(self, response: httpx.Response, request: httpx.Request, start: float, what: str) -> None:
+        """Keep what was refused and where the Hub sends its clients to; give up if it goes on for too long."""
+        if "Location" in response.headers and self._is_hub(request.url):
+            self._storage.add(httpx.URL(response.headers["Location"]).host)
+        # Clients find out that there is no such file by asking for it.
+        is_refused = response.is_error and response.headers.get("X-Error-Code") != "EntryNotFound"
+        if is_refused and self._is_hub(request.url):
+            self.refusals.append(Refusal(request.url.path, response.status_code))
+        if response.status_code == TOO_MANY:
+            pause = _pause(response)
+            if pause is not None and pause > SAY_AFTER:  # clients wait for so long, without a word
+                said = (
+                    f"{constants.ENDPOINT} answers with HTTP 429 (too many requests) and asks to wait for {pause:g} s"
+                )
+                if pause > GIVE_UP_AFTER:
+                    raise HubSilentError(f"{said} ({what})")
+                logger.warning(f"{said}: waiting.")
+        elif response.status_code in OUT_OF_ORDER:
+            self._fail(start, f"answers with HTTP {response.status_code}", what)
+        else:
+            self._failing_since = None
+
+    def _time_left(self, now: float) -> float:
+        """Seconds for the next request: one that was given up may be followed by others, which libraries try next."""
+        if self._failing_since is None or now - self._failing_since > 2 * GIVE_UP_AFTER:
+            self._failing_since = None  # a failure of long ago has nothing to do with the next one
+            return GIVE_UP_AFTER
+        return max(GIVE_UP_AFTER - (now - self._failing_since), 0.05 * GIVE_UP_AFTER)
+
+    def _fail(self, start: float, reason: str, what: str) -> None:
+        """Clients repeat what failed: say so, and give up if nothing has come for too long."""
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = start
+            if reason != SILENT:  # that is said already
+                logger.warning(f"Waiting for {constants.ENDPOINT}, which {reason} ({what}).")
+        if now - self._failing_since > 0.95 * GIVE_UP_AFTER:
+            raise HubSilentError(f"{constants.ENDPOINT} {reason} for {now - self._failing_since:.0f} s ({what})")
+
+
+def _name_of(url: httpx.URL) -> str:
+    """Addresses in the Hub's storage may be signed."""
+    return url.path if str(url).startswith(constants.ENDPOINT) else "a file in its storage"
+
+
+def _dataset_of(request: httpx.Request) -> str | None:
+    """Which dataset's file is to be read. Whether there is one is asked with HEAD, and a refusal is then an answer."""
+    place, file, _ = request.url.path.partition(FILE)
+    is_read = request.method == "GET" and file and str(request.url).startswith(f"{constants.ENDPOINT}/datasets/")
+    return place.partition("/datasets/")[2] if is_read else None
+
+
+def _pause(response: httpx.Response) -> float | None:
+    """Seconds that the Hub asks its clients to wait for, which they do."""
+    limit = parse_ratelimit_headers(response.headers)
+    if limit is not None and limit.remaining == 0:
+        return limit.reset_in_seconds
+    asked = response.headers.get("Retry-After", "").strip()
+    return float(asked) if asked.isdecimal() else None
+
+
+# ---- Why the Hub did not do it ----
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a push failed, in a line; uploads wrap the Hub's answer in other exceptions."""
+    for cause in _causes(error):
+        status = status_of(cause)
+        if status is not None:
+            known = {401: WRONG_TOKEN.rstrip("."), 403: "your token may not write there", 507: "the Hub has no space"}
+            known[TOO_MANY] = "too many requests, wait a few minutes"
+            return f"{known.get(status, 'the Hub refused or failed')} (HTTP {status})"
+        if isinstance(cause, HubSilentError):
+            return str(cause)
+        if isinstance(cause, httpx.TransportError):
+            return f"the connection was cut ({cause or type(cause).__name__})"
+        if isinstance(cause, OfflineModeIsEnabled):
+            return "HF_HUB_OFFLINE=1 is set"
+    return str(error).rstrip(".") or type(error).__name__
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status of the answer that an error is about."""
+    response = getattr(error, "response", None)
+    return getattr(response, "status_code", None)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+
+
+def _why_unreadable(what: str, error: BaseException) -> OSError | None:
+    """
+    The error to raise in place of that of a library which could not read `what` from the Hub; `None` if the Hub had no
+    part in it, or the library is left to say so.
+    """
+    if isinstance(error, HubSilentError):
+        return None  # it says so itself
+    causes = list(_causes(error))
+    if silent := [cause for cause in causes if isinstance(cause, HubSilentError)]:
+        return HubSilentError(str(silent[0]))
+    client = get_session()
+    is_of_hub = any(isinstance(cause, OSError | httpx.HTTPError) for cause in causes)
+    if not isinstance(client, HubClient) or not is_of_hub:
+        return None
+    of_files = [refusal for refusal in client.refusals if FILE in refusal.path]
+    found = of_files + [refusal for refusal in client.refusals if refusal.status != 404]
+    return _unreadable(what, found[0]) if found else None
+
+
+def _unreadable(what: str, refusal: Refusal) -> OSError:
+    """The error that says which file of `what` was refused, and why."""
+    path, status = refusal
+    part = path.partition(FILE)[2].partition("/")[2]
+    part = part or ("its list of files" if path.startswith("/api/") else "a file of it")
+    reader = "your token" if get_token() else "who is not logged in (`hf auth login`)"
+    reasons = {
+        None: f"the connection was cut (at {part}). Try again.",
+        401: WRONG_TOKEN,
+        403: f"{reader} may not read {part} (HTTP 403).",
+        404: f"the Hub does not find {part} (HTTP 404).",
+        TOO_MANY: f"too many requests (HTTP 429 at {part}). Wait a few minutes, or log in (`hf auth login`).",
+    }
+    reason = reasons.get(status, f"the Hub answers with HTTP {status} (at {part}). Try again later.")
+    kinds = {401: PermissionError, 403: PermissionError, 404: FileNotFoundError}
+    return kinds.get(status, ConnectionError)(f"{what} cannot be read: {reason}")

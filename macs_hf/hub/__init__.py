@@ -1,1 +1,0 @@
-"""Reaching the Hugging Face Hub: what is local and what is not, deadlines, reasons in plain words."""

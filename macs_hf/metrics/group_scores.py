@@ -1,0 +1,202 @@
+"""Where the mean hides trouble: measures of each class, or of any other group of images, and the confusion matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import hypergeom
+
+from ..report.report import ConfusionMatrix, GroupMeasures, GroupTable, Interval
+from ..report.rows import SampleRows
+from .ece import ScoreOptions, calibration_error, check_level
+from .intervals import noise_scores, wilson
+
+
+MAX_GROUPS = 1000
+FEW = 30
+
+
+def group_measures(
+    rows: SampleRows,
+    groups: Any = None,
+    *,
+    column: str = "label",
+    names: Sequence[str] | None = None,
+    covered: np.ndarray | None = None,
+    promised_coverage: float | None = None,
+    n_bins: int = 15,
+    level: float = 0.95,
+    seed: int = 0,
+) -> GroupTable:
+    """
+    Accuracy, calibration and coverage of each group, worst first, corrected for looking at many.
+
+    Whether a group's accuracy or coverage differs from that of all other images is tested exactly (hypergeometric),
+    and so is its gap against perfect calibration (Poisson binomial); each with Holm's correction over all groups, at
+    `1 - level`.
+
+    By default images are grouped by their label. Read the calibration of such groups with care: the label is not known
+    when a model answers, so even a perfectly calibrated one is overconfident on the images of rare or hard classes.
+    Grouped by `rows.prediction`, the gaps say whether the answers of each class are calibrated.
+
+    Args:
+        rows ([`SampleRows`]):
+            One row per sample.
+        groups (array of shape `(n,)`, *optional*, defaults to `rows.label`):
+            The group of each sample, whole numbers or text.
+        column (`str`, *optional*, defaults to `"label"`):
+            How the grouping is called.
+        names (sequence of `str`, *optional*):
+            Names of the groups 0, 1, …, such as those of the classes.
+        covered (`np.ndarray` of shape `(n,)` and type `bool`, *optional*):
+            Whether the prediction set of each sample holds its class.
+        promised_coverage (`float`, *optional*):
+            The share of them that was promised; only kept in the table.
+        n_bins (`int`, *optional*, defaults to `15`):
+            Number of equal-width bins of the calibration error.
+        level (`float`, *optional*, defaults to `0.95`):
+            Probability that the intervals are meant to cover.
+        seed (`int`, *optional*, defaults to `0`):
+            Seed of the noise floor.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> logits = torch.tensor([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+    >>> table = group_measures(SampleRows.from_logits(logits, torch.tensor([0, 0, 1, 1])), names=["cat", "dog"])
+    >>> [(group.name, group.n, group.accuracy.value) for group in table.groups]
+    [('dog', 2, 0.5), ('cat', 2, 1.0)]
+
+    ```
+    """
+    check_level(level)
+    options = ScoreOptions(n_bins)
+    values, index = _groups(rows, rows.label if groups is None else groups, column)
+    if names is not None:
+        if values.dtype.kind not in "iu" or values.min() < 0 or values.max() >= len(names):
+            raise ValueError(f"names has {len(names)} entries, but {column} holds {values.min()} to {values.max()}")
+        values = [names[value] for value in values]
+    confidence = rows.confidence.astype(np.float64)
+    n = np.bincount(index)
+    right = np.bincount(index, weights=rows.correct).astype(np.int64)
+    claimed = np.bincount(index, weights=confidence)
+    significant = holm(_share_p_values(right, n), 1 - level)
+    gap_significant = holm(_calibration_p_values(confidence, index, right), 1 - level)
+    if covered is not None:
+        held = np.bincount(index, weights=covered).astype(np.int64)
+        coverage_significant = holm(_share_p_values(held, n), 1 - level)
+    measures = []
+    for i, name in enumerate(values):
+        low, high = wilson(int(right[i]), int(n[i]), level)
+        accuracy, mean, members = right[i] / n[i], claimed[i] / n[i], index == i
+        coverage = {}
+        if covered is not None:
+            coverage["coverage"] = Interval(float(held[i] / n[i]), *wilson(int(held[i]), int(n[i]), level))
+            coverage["coverage_significant"] = bool(coverage_significant[i])
+        measures.append(
+            GroupMeasures(
+                name=str(name),
+                n=int(n[i]),
+                few=bool(n[i] < FEW),
+                accuracy=Interval(float(accuracy), low, high),
+                ece=calibration_error(confidence[members], rows.correct[members], n_bins=n_bins),
+                noise_floor=float(noise_scores(confidence[members], options, seed=seed).mean()),
+                gap=Interval(float(mean - accuracy), float(mean - high), float(mean - low)),
+                significant=bool(significant[i]),
+                gap_significant=bool(gap_significant[i]),
+                **coverage,
+            )
+        )
+    measures.sort(key=lambda group: (group.accuracy.high, group.accuracy.value, group.name))
+    return GroupTable(column, tuple(measures), promised_coverage)
+
+
+def confusion_matrix(rows: SampleRows, n_classes: int | None = None, names: Sequence[str] = ()) -> ConfusionMatrix:
+    """
+    How often each label got each prediction; `names` are those of the classes, if they are known.
+
+    ```python
+    >>> import torch
+    >>> logits = torch.tensor([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+    >>> confusion_matrix(SampleRows.from_logits(logits, torch.tensor([0, 0, 1, 1]))).to_array().tolist()
+    [[2, 0], [1, 1]]
+
+    ```
+    """
+    largest = int(max(rows.label.max(), rows.prediction.max()))
+    n_classes = largest + 1 if n_classes is None else n_classes
+    if n_classes <= largest:
+        raise ValueError(f"n_classes={n_classes}, but the rows hold class {largest}")
+    pairs, count = np.unique(rows.label.astype(np.int64) * n_classes + rows.prediction, return_counts=True)
+    label, prediction = np.divmod(pairs, n_classes)
+    columns = (tuple(column.tolist()) for column in (label, prediction, count))
+    return ConfusionMatrix(n_classes, *columns, tuple(names))
+
+
+def holm(p_values: np.ndarray, alpha: float = 0.05) -> np.ndarray:
+    """Which hypotheses Holm's step-down procedure rejects, with a chance of at most `alpha` to reject a true one."""
+    order = np.argsort(p_values)
+    passed = p_values[order] <= alpha / np.arange(len(p_values), 0, -1)
+    rejected = np.zeros(len(p_values), dtype=bool)
+    rejected[order] = np.logical_and.accumulate(passed)
+    return rejected
+
+
+def _share_p_values(right: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Two-sided, exact: that many of the right ones if the group were drawn at random from all images."""
+    law = hypergeom(n.sum(), right.sum(), n)
+    return np.minimum(1.0, 2 * np.minimum(law.cdf(right), law.sf(right - 1)))
+
+
+def _calibration_p_values(confidence: np.ndarray, index: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """
+    Two-sided, exact: that many right ones in each group if every answer is right with its confidence.
+
+    Where confidences are close to 1, a few errors are expected, and a normal law would call three in place of one
+    beyond chance.
+    """
+    order = np.argsort(index, kind="stable")
+    found = []
+    for chances, count in zip(np.split(confidence[order], np.cumsum(np.bincount(index))[:-1]), right, strict=True):
+        law = _sum_of_chances(np.clip(chances, 0, 1))
+        found.append(min(1.0, 2 * min(law[: count + 1].sum(), law[count:].sum())))
+    return np.array(found)
+
+
+def _sum_of_chances(chances: np.ndarray) -> np.ndarray:
+    """The probability of each number of successes, if each trial has its own chance: halves, then their sum."""
+    if len(chances) <= 32:
+        law = np.ones(1)
+        for chance in chances:
+            law = np.convolve(law, [1 - chance, chance])
+        return law
+    middle = len(chances) // 2
+    return np.convolve(_sum_of_chances(chances[:middle]), _sum_of_chances(chances[middle:]))
+
+
+def _groups(rows: SampleRows, groups: Any, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """The groups present in ascending order, and the position of each sample's group among them."""
+    missing = np.ma.getmaskarray(groups) if isinstance(groups, np.ma.MaskedArray) else None
+    groups = np.ma.getdata(groups) if missing is not None else np.asarray(groups)
+    if groups.shape != (len(rows),):
+        raise ValueError(f"{column} must name a group for each of the {len(rows)} rows, got the shape {groups.shape}")
+    if missing is None:
+        missing = np.array([value is None or value != value for value in groups.tolist()])
+    if missing.any():
+        raise ValueError(
+            f"{column} has no value for {int(missing.sum())} of {len(rows)} samples, first for number "
+            f"{int(missing.argmax())}: fill them in, or leave these samples out"
+        )
+    if groups.dtype.kind == "f" and (groups % 1 == 0).all():
+        groups = groups.astype(np.int64)
+    if groups.dtype == object and all(isinstance(value, str) for value in groups):
+        groups = groups.astype(str)
+    if groups.dtype.kind not in "iubU":
+        raise ValueError(f"{column} must hold whole numbers or text, one group per sample, got {groups.dtype}")
+    values, index = np.unique(groups, return_inverse=True)
+    if len(values) > MAX_GROUPS:
+        raise ValueError(f"{column} has {len(values)} different values; at most {MAX_GROUPS} groups can be measured")
+    return values, index

@@ -1,0 +1,28 @@
+"""Reports as pages, as Markdown and as pictures."""
+
+from ..report.sections import alt_texts
+from .pictures import (
+    plot_confusion,
+    plot_corruption_heat_map,
+    plot_gallery,
+    plot_groups,
+    plot_measurements,
+    plot_reliability,
+    plot_risk_coverage,
+    plot_severity_curves,
+    report_pictures,
+)
+
+
+__all__ = [
+    "alt_texts",
+    "plot_confusion",
+    "plot_corruption_heat_map",
+    "plot_gallery",
+    "plot_groups",
+    "plot_measurements",
+    "plot_reliability",
+    "plot_risk_coverage",
+    "plot_severity_curves",
+    "report_pictures",
+]

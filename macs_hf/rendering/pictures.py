@@ -1,0 +1,633 @@
+"""The pictures of a report. Matplotlib's `Figure` alone, so no display and no global state."""
+
+import io
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from PIL import Image
+from torch.utils.data import Dataset
+from torchvision.transforms.v2.functional import to_pil_image
+
+from ..data.images import ImageDataset
+from ..metrics.intervals import wilson
+from ..pixels import PixelStats
+from ..report.report import (
+    ConfusionMatrix,
+    CorruptionTable,
+    EvaluationReport,
+    GroupMeasures,
+    GroupTable,
+    Interval,
+    Measurement,
+)
+from ..report.rows import FAMILIES, SEVERITIES, STANDARD_15, SampleRows
+from ..report.run import GALLERY
+from ..report.sections import short_name
+
+
+# ---- Style ----
+# How every picture looks: one set of colours, sizes and rules. The colours were checked for three kinds of colour
+# blindness, and nothing is shown by colour alone.
+
+
+INK, AXIS, TICK, RULE, PALE = "#222222", "#888888", "#444444", "#e5e5e5", "#bbbbbb"
+# What a line or a point is about: accuracy, or confidence.
+ACCURACY, CONFIDENCE = "#0072b2", "#d55e00"
+# The gap between the two, as an area and as a line.
+OVERCONFIDENT, UNDERCONFIDENT = "#d9692f", "#f2d16b"
+OVERCONFIDENT_LINE, UNDERCONFIDENT_LINE = "#c44e00", "#d9a400"
+# Several models in one picture.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+DASHES, DOTS = (0, (4, 3)), (0, (1, 1.5))
+
+HEADING, TITLE, LABEL, SMALL, SMALLEST = 10.5, 9.5, 9, 8.5, 7
+DPI = 160
+CHARACTERS_PER_INCH = 11  # of a heading
+PERCENT = "\u202f%"  # a narrow space that does not break, and the sign
+
+
+class Picture(Figure):
+    """A figure of Matplotlib that a notebook shows without `%matplotlib inline`."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
+
+
+def picture(width: float, height: float, heading: str = "") -> Picture:
+    """An empty picture, in inches, with lines of text above it."""
+    figure = Picture(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+    longest = int(CHARACTERS_PER_INCH * width)
+    whole = (" ".join(short(word, longest) for word in line.split()) for line in heading.split("\n"))
+    if lines := [part for line in whole for part in textwrap.wrap(line, longest)]:
+        figure.suptitle("\n".join(lines), fontsize=HEADING, color=INK, parse_math=False)  # names may have dollar signs
+    return figure
+
+
+def png(figure: Figure, dpi: int = DPI) -> bytes:
+    """The file of a picture, with 256 colours, which makes it a third as large."""
+    drawn, content = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=dpi)
+    with Image.open(drawn) as image:
+        reduced = image.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    reduced.save(content, "PNG", optimize=True)
+    return content.getvalue()
+
+
+def tidy(axes: Axes, *, grid: str = "y", percent: str = "xy") -> None:
+    """Thin axes at the left and below, a faint grid, and shares as percentages on the axes named in `percent`."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(AXIS)
+    axes.grid(axis=grid, color=RULE, linewidth=0.8, zorder=0)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=TICK, labelsize=SMALL, length=3)
+    for name in percent:
+        {"x": axes.xaxis, "y": axes.yaxis}[name].set_major_formatter(FuncFormatter(_percent))
+    for part in (axes.xaxis.label, axes.yaxis.label):
+        part.set(fontsize=LABEL, color=INK)
+
+
+def _percent(share: float, _: int) -> str:
+    return f"{round(100 * share, 6):g}{PERCENT}"  # 2.5 % and 5 %, not 5.0 %
+
+
+def short(name: str, longest: int) -> str:
+    """A name with its middle left out if it is long: names often differ at the end."""
+    if len(name) <= longest:
+        return name
+    start = (longest - 1) // 2
+    return f"{name[:start].rstrip()}…{name[start + 1 - longest :].lstrip()}"
+
+
+# ---- Reliability ----
+# Reliability diagram with a histogram of confidences, before and after temperature scaling, from a report.
+
+
+def plot_reliability(report: EvaluationReport) -> Picture:
+    """Accuracy against confidence, one column per measurement of the report (before, and after if there is one)."""
+    after = scaled(report)
+    measurements = {"As evaluated" if after is None else "Before temperature scaling": report.before}
+    if after is not None:
+        measurements[f"After (T = {report.temperature.value:.3g})"] = after
+    return plot_measurements(measurements, heading(report))
+
+
+def plot_measurements(measurements: Mapping[str, Measurement], title: str = "") -> Picture:
+    """
+    A reliability diagram for each measurement, side by side.
+
+    Points are the accuracy of each bin with its 95 % (Wilson) interval, the light part of a bar is the gap to the
+    mean confidence, and the histogram below shows where the samples are.
+
+    Args:
+        measurements (`Mapping[str, Measurement]`): What to call each, and its numbers.
+        title (`str`, *optional*): Above all.
+    """
+    figure = picture(4.2 * len(measurements) + 0.6, 6.1, title)
+    figure.get_layout_engine().set(wspace=0.06, hspace=0.02)
+    grid = figure.subplots(
+        2, len(measurements), sharex=True, sharey="row", squeeze=False, gridspec_kw={"height_ratios": [3.4, 1]}
+    )
+    for column, (name, measurement) in enumerate(measurements.items()):
+        points = _diagram(grid[0, column], measurement, name)
+        _histogram(grid[1, column], measurement)
+    grid[0, 0].set_ylabel("Accuracy")
+    grid[1, 0].set_ylabel("Images")
+    largest = max(max(part.bins.count) / sum(part.bins.count) for part in measurements.values())
+    grid[1, 0].set_ylim(0, min(1.0, 1.12 * largest))
+    grid[1, 0].yaxis.set_major_locator(MaxNLocator(3))
+    points.set_label("Accuracy of a bin, with its 95 % interval")
+    handles = [
+        points,
+        Line2D([], [], color=INK, linewidth=1, linestyle=DASHES, label="Accuracy equals confidence"),
+        Patch(facecolor=OVERCONFIDENT, hatch="////", edgecolor="white", label="Overconfident by"),
+        Patch(facecolor=UNDERCONFIDENT, label="Underconfident by"),
+    ]
+    columns = 4 if len(measurements) > 1 else 2
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=SMALL)
+    return figure
+
+
+def scaled(report: EvaluationReport) -> Measurement | None:
+    """What a temperature made of it; `None` if none was fitted, which would only repeat the other column."""
+    return report.after if report.has_temperature else None
+
+
+def heading(report: EvaluationReport) -> str:
+    """Model, with the method that trained it, and dataset on two lines, without folders of the machine."""
+    method = report.training_arguments.get("method")
+    model = short_name(report.model) + (f", {short_name(str(method))}" if method else "")
+    return f"{model}\n{short_name(report.dataset)}, {report.split} (n = {report.n:,})"
+
+
+def _diagram(axes: Axes, measurement: Measurement, title: str) -> ErrorbarContainer:
+    bins = measurement.bins
+    lower, upper, count = (np.asarray(column) for column in (bins.lower, bins.upper, bins.count))
+    confidence, accuracy = np.asarray(bins.confidence), np.asarray(bins.accuracy)
+    filled = count > 0
+    left, width = lower[filled], (upper - lower)[filled]
+    count, confidence, accuracy = count[filled], confidence[filled], accuracy[filled]
+    axes.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=DASHES, zorder=3)
+    style = {"align": "edge", "edgecolor": "white", "linewidth": 0.8, "zorder": 2}
+    axes.bar(left, np.minimum(accuracy, confidence), width, color=ACCURACY, **style)
+    over = confidence > accuracy
+    colours = np.where(over, OVERCONFIDENT, UNDERCONFIDENT)
+    gap = np.abs(accuracy - confidence)
+    hatches = ["////" if part else "" for part in over]
+    axes.bar(left, gap, width, np.minimum(accuracy, confidence), color=colours, hatch=hatches, **style)
+    right = np.rint(accuracy * count).astype(int)
+    low, high = np.transpose([wilson(int(k), int(n)) for k, n in zip(right, count, strict=True)])
+    lengths = np.maximum(0, [accuracy - low, high - accuracy])
+    points = axes.errorbar(
+        left + width / 2, accuracy, lengths, fmt="o", color=INK, markersize=3.2, elinewidth=1, zorder=4, clip_on=False
+    )
+    ece = measurement.metrics["ece"]
+    interval = f"{100 * ece.low:.2f} to {100 * ece.high:.2f}"
+    axes.set_title(
+        f"{title}\nECE {100 * ece.value:.2f} % ({interval}), noise floor {100 * measurement.noise_floor:.2f} %",
+        fontsize=TITLE, color=INK, linespacing=1.5, parse_math=False,
+    )  # fmt: skip
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    tidy(axes)
+    return points
+
+
+def _histogram(axes: Axes, measurement: Measurement) -> None:
+    bins = measurement.bins
+    lower, upper, count = (np.asarray(column, dtype=np.float64) for column in (bins.lower, bins.upper, bins.count))
+    share = count / count.sum()
+    axes.bar(lower, share, upper - lower, align="edge", color=PALE, edgecolor="white", linewidth=0.8, zorder=2)
+    mean_confidence = float(share @ np.asarray(bins.confidence))
+    accuracy = measurement.metrics["accuracy"].value
+    axes.axvline(accuracy, color=ACCURACY, linewidth=1.8, zorder=3)
+    axes.axvline(mean_confidence, color=CONFIDENCE, linewidth=1.8, linestyle=(0, (3, 2)), zorder=3)
+    # Above the histogram, where no line can cross them.
+    style = {"transform": axes.transAxes, "va": "bottom", "fontsize": SMALL}
+    axes.text(0, 1.04, f"accuracy {100 * accuracy:.1f} % (line)", ha="left", color=ACCURACY, **style)
+    said = f"mean confidence {100 * mean_confidence:.1f} % (dashed)"
+    axes.text(1, 1.04, said, ha="right", color=CONFIDENCE, **style)
+    axes.set_xlabel("Confidence")
+    tidy(axes)
+
+
+# ---- Risk and coverage ----
+# Risk against coverage: the share of wrong answers if only the surest images are answered, from a report.
+
+
+def plot_risk_coverage(report: EvaluationReport) -> Picture:
+    """
+    The curve of the model as published, the best that its accuracy allows (every error last), and the largest
+    coverages at 1, 5 and 10 % risk with their 95 % intervals.
+    """
+    found = report.risk_coverage
+    if found is None:
+        raise ValueError("the report has no risk_coverage: measure the model again.")
+    error = 1 - report.published.metrics["accuracy"].value
+    coverage = np.asarray(found.coverage)
+    figure = picture(4.8, 4.7, heading(report))
+    axes = figure.subplots()
+    ideal = np.linspace(0, 1, 201)[1:]
+    axes.plot(coverage, found.risk, color=ACCURACY, linewidth=1.8, zorder=3, label="As published")
+    best_risk = np.maximum(0, 1 - (1 - error) / ideal)
+    axes.plot(ideal, best_risk, color=INK, linewidth=1, linestyle=DASHES, zorder=2, label="If every error came last")
+    # A risk above that of answering everything is no point of the curve.
+    shown = {name: share for name, share in found.coverage_at_risk.items() if 0 < share.value < 1}
+    risks = ", ".join(shown).replace("%", " %")
+    for number, (name, share) in enumerate(shown.items()):
+        below, above = max(0, share.value - share.low), max(0, share.high - share.value)
+        axes.errorbar(
+            share.value, _share(name), xerr=[[below], [above]], fmt="o",
+            color=CONFIDENCE, markersize=4, elinewidth=1.3, zorder=4, clip_on=False,
+            label="_" if number else f"Answered at a risk of {risks}, with 95 % interval",
+        )  # fmt: skip
+    aurc, best = found.aurc, found.aurc.value - found.excess_aurc.value
+    said = f"AURC {aurc.value:.4f} ({aurc.low:.4f} to {aurc.high:.4f}), best ordering {best:.4f}"
+    axes.set_title(said if found.risk[-1] else f"None of {report.n:,} answers was wrong", fontsize=TITLE, color=INK)
+    axes.set(xlim=(0, 1), xlabel="Coverage: images answered, surest first", ylabel="Risk: wrong answers")
+    axes.set_ylim(0, max(0.02, 1.15 * max(found.risk), *(1.15 * _share(name) for name in shown)))
+    figure.legend(loc="outside lower center", ncols=1, frameon=False, fontsize=SMALL)
+    tidy(axes)
+    return figure
+
+
+def _share(percent: str) -> float:
+    return float(percent.removesuffix("%")) / 100
+
+
+# ---- Corruptions ----
+# What corruptions do to a classifier. Each function returns a figure; `figure.savefig(path)` writes it.
+
+
+GENERATED = "generated"  # here, as most are; others have the name of their dataset
+
+
+def plot_corruption_heat_map(table: CorruptionTable, *, title: str = "") -> Picture:
+    """
+    Accuracy (%) by corruption and severity.
+
+    In the spread design each corruption has images of its own, and its row says how many.
+
+    Args:
+        table (`CorruptionTable`): The model's scores.
+        title (`str`, *optional*): Above the picture.
+    """
+    rows = list(table.cells)
+    severities = list(next(iter(table.cells.values())))
+    values = np.array([[100 * cell.accuracy for cell in row.values()] for row in table.cells.values()])
+    figure = picture(4.8, 1.3 + 0.25 * len(rows), f"{title}\n{_caption(table)}")
+    axes = figure.subplots()
+    axes.imshow(values, aspect="auto", cmap="viridis", vmin=0, vmax=100)
+    for (row, column), value in np.ndenumerate(values):
+        colour = "white" if value < 55 else INK
+        axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=SMALL, color=colour)
+    axes.set_title("Accuracy, %", fontsize=TITLE, color=INK)
+    axes.set_xticks(range(len(severities)), severities, fontsize=SMALL)
+    axes.set_yticks(range(len(rows)), [_row_label(table, row) for row in rows], fontsize=SMALL)
+    axes.set_xlabel("Severity", fontsize=LABEL, color=INK)
+    axes.tick_params(length=0, colors=TICK)
+    for row in _last_of_families(rows)[:-1]:
+        axes.axhline(rows.index(row) + 0.5, color="white", linewidth=2.5)
+    axes.spines[:].set_visible(False)
+    return figure
+
+
+def plot_severity_curves(table: CorruptionTable, *, title: str = "") -> Picture:
+    """
+    Accuracy and ECE against severity; severity 0 is the clean images.
+
+    A point is the mean over the standard 15 corruptions, or over all there are if some of them are missing. Dashed,
+    the ECE with the table's temperature, unless that is 1 and changes nothing. Dotted, the noise floor of the ECE (of
+    the dashed one, if there is one): what a calibrated model with the same confidences would score on so few images,
+    the mean over the same cells.
+
+    Args:
+        table (`CorruptionTable`): The model's scores.
+        title (`str`, *optional*): Above the picture.
+    """
+    names = STANDARD_15 if set(STANDARD_15) <= set(table.cells) else tuple(table.cells)
+    figure = picture(7.6, 4.08, f"{title}\n{_caption(table)}")
+    left, right = figure.subplots(1, 2)
+    style = {"color": ACCURACY, "marker": "o", "markersize": 4, "linewidth": 1.6}
+    _draw(left, table.by_severity("accuracy", names), "_", style)
+    ece = table.by_severity("ece", names)
+    if table.temperature in (None, 1.0):
+        floor = "noise_floor"
+        _draw(right, ece, "As evaluated", style)
+    else:
+        floor = "scaled_noise_floor"
+        _draw(right, ece, "Without temperature", style)
+        scaled = table.by_severity("scaled_ece", names)
+        _draw(right, scaled, f"T = {table.temperature:.3g}", style | {"linestyle": DASHES})
+    if floors := _noise_floors(table, names, floor):
+        _draw(right, floors, "Noise floor", {"color": ACCURACY, "linestyle": DOTS, "linewidth": 1.6})
+    over = "mean of the standard 15" if names == STANDARD_15 else f"mean of {len(names)}"
+    for axes, what, top in ((left, "Accuracy", 1.03), (right, "ECE", None)):
+        axes.set_title(f"{what}, {over}", fontsize=TITLE, color=INK)
+        axes.set_xlabel("Severity (0: clean)")
+        axes.set_xticks((0, *SEVERITIES))
+        axes.set_ylim(0, top)
+        tidy(axes, percent="y")
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=SMALL, handlelength=3.2)
+    return figure
+
+
+def _draw(axes: Axes, points: Mapping[int, float], label: str, style: dict[str, object]) -> None:
+    axes.plot(list(points), list(points.values()), label=label, **style)
+
+
+def _noise_floors(table: CorruptionTable, names: tuple[str, ...], field: str) -> dict[int, float]:
+    """By severity, the mean over the cells; empty if a cell does not have it."""
+    cells = {severity: [table.cells[name][severity] for name in names] for severity in table.cells[names[0]]}
+    if table.clean is not None:
+        cells = {0: [table.clean]} | cells
+    floors = {severity: [getattr(cell, field) for cell in row] for severity, row in cells.items()}
+    if any(None in row for row in floors.values()):
+        return {}
+    return {severity: fmean(row) for severity, row in floors.items()}
+
+
+def _row_label(table: CorruptionTable, name: str) -> str:
+    label = name.replace("_", " ")
+    counts = {cell.n for cell in table.cells[name].values()}
+    return f"{label} (n = {max(counts):,})" if counts != {table.n} else label
+
+
+def _last_of_families(rows: list[str]) -> list[str]:
+    present = ([name for name in names if name in rows] for names in FAMILIES.values())
+    return [names[-1] for names in present if names]
+
+
+def _caption(table: CorruptionTable) -> str:
+    """What a reader must know to compare: parameter set, source, number of images, whether frost is approximate."""
+    caption = f"{table.n:,} images, {table.params} parameters"
+    caption += f", {table.source}" if table.source != GENERATED else ""
+    caption += ", each image under one corruption" if table.design == "spread" else ""
+    return caption + (", frost approximate" if "approximate" in (table.frost or "") else "")
+
+
+# ---- Classes and groups ----
+# Where a model is worse than on average: accuracy and confidence of each class or group, and the confusion matrix.
+
+
+MOST_GROUPS = 100
+IN_ONE_COLUMN = 50
+LONGEST_NAME = 28
+# Up to so many classes their shares are written into the confusion matrix, and up to so many it shows all of them.
+WRITTEN, MOST_CLASSES, MOST_CONFUSED = 20, 100, 40
+
+
+def plot_groups(table: GroupTable, title: str = "") -> Picture:
+    """
+    The accuracy of each group with its 95 % interval, worst first, and by how much its confidence exceeds it.
+
+    Filled points differ from all other images (or, on the right, from perfect calibration) beyond chance, corrected
+    for the number of groups. Of more than 100 groups the worst 100 are shown.
+
+    Args:
+        table ([`GroupTable`]): The groups.
+        title (`str`, *optional*): Above the picture.
+    """
+    groups = table.groups[:MOST_GROUPS]
+    columns = 1 if len(groups) <= IN_ONE_COLUMN else 2
+    rows = -(-len(groups) // columns)
+    shown = f"the worst {len(groups)} of {len(table.groups):,}" if len(groups) < len(table.groups) else "worst first"
+    figure = picture(6.4 * columns, 1.7 + 0.19 * rows, f"{title}\nBy {table.column}, {shown}")
+    all_axes = figure.subplots(1, 2 * columns, sharex=False, squeeze=False, width_ratios=[3, 2] * columns)[0]
+    overall = sum(group.n * group.accuracy.value for group in table.groups) / table.n
+    lowest = min(group.accuracy.low for group in groups)
+    widest = max(max(abs(group.gap.low), abs(group.gap.high)) for group in groups)
+    for column in range(columns):
+        part = groups[column * rows : (column + 1) * rows]
+        _accuracies(all_axes[2 * column], part, overall, lowest)
+        _gaps(all_axes[2 * column + 1], part, widest)
+        for axes in all_axes[2 * column : 2 * column + 2]:
+            axes.set_ylim(rows - 0.5, -0.5)
+    point = {"color": INK, "linewidth": 1.1, "marker": "o", "markersize": 4}
+    handles = [
+        Line2D([], [], **point, label="Differs beyond chance"),
+        Line2D([], [], **point, markerfacecolor="white", label="Does not"),
+        Line2D([], [], color=INK, linewidth=1.1, label="95 % interval"),
+        Line2D([], [], color=INK, linewidth=1, linestyle=DASHES, label="All images, and no gap"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=SMALL)
+    return figure
+
+
+def plot_confusion(matrix: ConfusionMatrix, title: str = "") -> Picture:
+    """
+    How often each class (row) was taken for each (column), as shares of the row.
+
+    Of more than 100 classes only 40 are shown, those of the most frequent mistakes.
+
+    Args:
+        matrix ([`ConfusionMatrix`]): The counts.
+        title (`str`, *optional*): Above the picture.
+    """
+    counts = matrix.to_array()
+    names = [short(name, LONGEST_NAME) for name in matrix.class_names]
+    seen = np.flatnonzero(counts.sum(axis=0) + counts.sum(axis=1))
+    shown = seen if len(seen) <= MOST_CLASSES else _most_confused(counts)
+    shares = (counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))[np.ix_(shown, shown)]
+    size = np.clip(0.5 * len(shown) if len(shown) <= WRITTEN else 0.115 * len(shown) + 3, 3.2, 15)
+    some = f"The {len(shown)} most confused of {len(seen):,} classes" if len(shown) < len(seen) else ""
+    figure = picture(size + 2.2, size + 1.3, f"{title}\n{some}")
+    axes = figure.subplots()
+    image = axes.imshow(100 * shares, cmap="Blues", norm=PowerNorm(0.5, 0, 100))  # small shares are the mistakes
+    font = SMALL if len(shown) <= WRITTEN else 6.5 if len(shown) <= 50 else 5
+    upright = all(len(names[place]) <= 3 for place in shown)
+    labels = [names[place] for place in shown]
+    axes.set_xticks(range(len(shown)), labels, rotation=0 if upright else 90, fontsize=font, parse_math=False)
+    axes.set_yticks(range(len(shown)), labels, fontsize=font, parse_math=False)
+    if len(shown) <= WRITTEN:
+        for (row, column), share in np.ndenumerate(shares):
+            if share:
+                text = f"{100 * share:.0f}" if share > 0.005 else "<1"  # 0.5 % would be rounded to 0
+                colour = "white" if share > 0.4 else INK
+                axes.text(column, row, text, ha="center", va="center", fontsize=SMALLEST, color=colour)
+    axes.set_xlabel("Predicted", fontsize=LABEL, color=INK)
+    axes.set_ylabel("True", fontsize=LABEL, color=INK)
+    axes.tick_params(length=0)
+    axes.spines[:].set_color(RULE)
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, ticks=[0, 1, 5, 20, 50, 100])
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=SMALLEST, length=2)
+    bar.set_label("% of the images of the true class", fontsize=SMALL, color=INK)
+    return figure
+
+
+def _most_confused(counts: np.ndarray) -> np.ndarray:
+    """The classes of the pairs that are mixed up most often, in ascending order."""
+    wrong = counts - np.diag(np.diag(counts))
+    pairs = np.argsort(-wrong, axis=None, kind="stable")[: MOST_CONFUSED * MOST_CONFUSED]
+    classes = dict.fromkeys(np.stack(np.unravel_index(pairs, wrong.shape), axis=1).reshape(-1).tolist())
+    return np.sort(list(classes)[:MOST_CONFUSED])
+
+
+def _accuracies(axes: Axes, groups: tuple[GroupMeasures, ...], overall: float, lowest: float) -> None:
+    axes.axvline(overall, color=INK, linewidth=1, linestyle=DASHES, zorder=1)
+    _points(axes, [group.accuracy for group in groups], ACCURACY, [group.significant for group in groups])
+    labels = [f"{short(group.name, LONGEST_NAME)}  ({group.n:,})" for group in groups]
+    axes.set_xlim(max(0.0, lowest - 0.03), 1.01)
+    axes.set_title("Accuracy (number of images)", fontsize=TITLE, color=INK)
+    _rows(axes, labels)
+
+
+def _gaps(axes: Axes, groups: tuple[GroupMeasures, ...], widest: float) -> None:
+    axes.axvline(0, color=INK, linewidth=1, linestyle=DASHES, zorder=1)
+    colours = [OVERCONFIDENT_LINE if group.gap.value > 0 else UNDERCONFIDENT_LINE for group in groups]
+    _points(axes, [group.gap for group in groups], colours, [group.gap_significant for group in groups])
+    axes.set_xlim(-1.05 * widest, 1.05 * widest)
+    axes.set_title("Confidence - accuracy", fontsize=TITLE, color=INK)
+    _rows(axes, [])
+
+
+def _points(axes: Axes, intervals: list[Interval], colours: str | list[str], filled: list[bool]) -> None:
+    rows = range(len(intervals))
+    value, low, high = zip(*((part.value, part.low, part.high) for part in intervals), strict=True)
+    axes.hlines(rows, low, high, colors=colours, linewidth=1.1, zorder=2)
+    edges = [colours] * len(filled) if isinstance(colours, str) else colours
+    faces = [edge if full else "white" for edge, full in zip(edges, filled, strict=True)]
+    axes.scatter(value, rows, s=15, c=faces, edgecolors=edges, linewidths=1.1, zorder=3)
+
+
+def _rows(axes: Axes, labels: list[str]) -> None:
+    tidy(axes, grid="both", percent="x")
+    axes.set_yticks(range(len(labels)), labels, fontsize=SMALLEST + 0.5, parse_math=False)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+# ---- Gallery ----
+# Images side by side, each with a few words below it.
+
+
+IN_A_ROW = 6
+LARGEST = 256  # pixels of the longer side
+
+
+def plot_gallery(images: Sequence[Image.Image], captions: Sequence[str], title: str = "") -> Picture:
+    """
+    A gallery, six images a row.
+
+    Args:
+        images (sequence of `PIL.Image.Image`): What to show; large ones are made smaller.
+        captions (sequence of `str`): What to write below each, in lines.
+        title (`str`, *optional*): Above all.
+    """
+    if not images:
+        raise ValueError("plot_gallery needs at least one image.")
+    columns = min(len(images), IN_A_ROW)
+    rows = -(-len(images) // columns)
+    lines = 1 + max(caption.count("\n") for caption in captions)
+    figure = picture(max(4.0, 1.75 * columns + 0.2), (1.65 + 0.14 * lines) * rows + 0.5, title)
+    grid = figure.subplots(rows, columns, squeeze=False).reshape(-1)
+    for axes, image, caption in zip(grid, images, captions, strict=False):
+        shown = image.copy()
+        shown.thumbnail((LARGEST, LARGEST))
+        axes.imshow(shown, interpolation="nearest")
+        axes.set_xlabel(caption, fontsize=SMALLEST, color=INK, linespacing=1.3, parse_math=False)
+    for axes in grid:
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set_visible(False)
+    return figure
+
+
+# ---- Mistakes ----
+# The test images that a model is wrong about and most sure of, as one picture.
+
+
+LONGEST_IN_CAPTION = 26
+
+
+def confident_mistakes(rows: SampleRows, count: int) -> np.ndarray:
+    """The rows of the `count` wrong predictions with the highest confidence, the most confident first."""
+    wrong = np.flatnonzero(~rows.correct)
+    return wrong[np.argsort(-rows.confidence[wrong], kind="stable")[:count]]
+
+
+def write_gallery(
+    test: Dataset,
+    rows: SampleRows,
+    class_names: tuple[str, ...],
+    folder: str | Path,
+    count: int,
+    pixel_stats: PixelStats | None = None,
+) -> Path | None:
+    """
+    Write `mistakes.png`: the most confident wrong predictions with their true class.
+
+    The picture shows test images: it is pushed to the Hub, and shown by the card, only on request.
+
+    Args:
+        test (`Dataset`): The test images.
+        rows ([`SampleRows`]): What the published model made of them.
+        class_names (`tuple[str, ...]`): One for each class.
+        folder (`str` or `Path`): The run's folder.
+        count (`int`): At most this many images.
+        pixel_stats ([`PixelStats`], *optional*): How images were normalised, where `test` holds no original ones.
+
+    Returns:
+        `Path`, or `None` if no prediction was wrong.
+    """
+    chosen = confident_mistakes(rows, count)
+    path = Path(folder) / GALLERY
+    path.unlink(missing_ok=True)
+    if not len(chosen):
+        return None
+    images = [_image(test, int(place), pixel_stats) for place in chosen]
+    captions = [_caption_of_mistake(rows, int(place), class_names) for place in chosen]
+    wrong = int((~rows.correct).sum())
+    title = f"the {len(chosen)} most confident of {wrong:,} mistakes on {len(rows):,} test images"
+    plot_gallery(images, captions, title).savefig(path)
+    return path
+
+
+def _image(test: Dataset, place: int, pixel_stats: PixelStats | None) -> Image.Image:
+    if isinstance(test, ImageDataset):
+        return test.image(place)
+    values = test[place]["pixel_values"].float()
+    if pixel_stats is not None:
+        return to_pil_image(pixel_stats.to_pixels(values))
+    low, high = values.min(), values.max()
+    return to_pil_image((values - low) / (high - low).clamp(min=1e-12))
+
+
+def _caption_of_mistake(rows: SampleRows, place: int, class_names: tuple[str, ...]) -> str:
+    truth, answer = (class_names[int(column[place])] for column in (rows.label, rows.prediction))
+    position = place if rows.index is None else int(rows.index[place])
+    name = f"image {position}" if rows.name is None else str(rows.name[place])
+    lines = (f"predicted {answer}", f"with {100 * rows.confidence[place]:.1f} %", f"true {truth}", name)
+    return "\n".join(
+        line if len(line) <= LONGEST_IN_CAPTION else f"…{line[1 - LONGEST_IN_CAPTION :]}" for line in lines
+    )
+
+
+# ---- All pictures of a report ----
+# All pictures of a report, under the names that their files have.
+
+
+def report_pictures(report: EvaluationReport) -> Iterator[tuple[str, Picture]]:
+    """One after the other, so that only one is in memory; what the report lacks is left out."""
+    title = heading(report)
+    yield "reliability.png", plot_reliability(report)
+    if report.risk_coverage is not None:
+        yield "risk_coverage.png", plot_risk_coverage(report)
+    if report.corruptions is not None:
+        yield "corruptions.png", plot_corruption_heat_map(report.corruptions, title=title)
+        yield "severity.png", plot_severity_curves(report.corruptions, title=title)
+    if report.classes is not None:
+        yield "classes.png", plot_groups(report.classes, title)
+    if report.confusion is not None:
+        yield "confusion.png", plot_confusion(report.confusion, title)
+    if report.groups is not None:
+        yield "groups.png", plot_groups(report.groups, title)

@@ -1,0 +1,976 @@
+"""EvaluationReport: everything measured about one checkpoint on one dataset, to and from JSON. Nothing but data.
+
+Its parts come first, the smallest at the top: intervals, the corruption table, classes and groups, images of no class,
+risk and coverage, guarantees, margins, leakage. The report, which holds them, comes last. All are dataclasses that
+pydantic checks: types and bounds by their hints, unknown fields are refused, and what two fields must agree on is in
+`_check`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import field
+from os import PathLike
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
+
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    NonNegativeInt,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+
+from .rows import CORRUPTIONS, FAMILIES, MEANS, SEVERITIES, STANDARD_15, CorruptionRows
+from .run_folder import redact, write_text_atomically
+
+
+T = TypeVar("T")
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+ROUNDING = 1e-6  # means and quantiles of the same numbers may differ in the last digits
+
+Fraction = Annotated[float, Field(ge=-ROUNDING, le=1 + ROUNDING)]
+NonNegative = Annotated[float, Field(ge=-ROUNDING)]
+Level = Annotated[float, Field(gt=0, lt=1)]
+
+
+def read_json(kind: type[T], text: str) -> T:
+    """A dataclass from JSON, checked; the `ValueError` names the field that is wrong, and says how."""
+    try:
+        if "\\ud" in text:  # half of a surrogate pair, as names of files may have, which pydantic's reader refuses
+            text = json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace")
+        return TypeAdapter(kind).validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        if first["type"] == "unexpected_keyword_argument":
+            message = "not a known field; a newer version of macs_hf may have written it"
+        raise ValueError(f"{place}: {message}" if place else message) from None
+
+
+def to_plain(value: Any) -> dict[str, Any]:
+    """A dataclass as what JSON holds."""
+    return TypeAdapter(type(value)).dump_python(value, mode="json")
+
+
+# ---- Intervals ----
+
+
+@dataclass(frozen=True, config=STRICT)
+class Interval:
+    """A value and its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        slack = ROUNDING * max(1.0, abs(self.value))
+        if not self.low - slack <= self.value <= self.high + slack:
+            raise ValueError(f"value must lie between low and high, got {self.low} <= {self.value} <= {self.high}")
+        return self
+
+
+def _within(found: Interval, low: float, high: float, name: str = "value") -> Interval:
+    if found.low < low - ROUNDING or found.high > high + ROUNDING:
+        raise ValueError(f"{name} must lie within [{low:g}, {high:g}], got {found.low} to {found.high}")
+    return found
+
+
+FractionInterval = Annotated[Interval, AfterValidator(lambda found: _within(found, 0, 1))]
+
+
+class Bounded(Protocol):
+    """What has a value between two ends: an [`Interval`], or a share of images."""
+
+    value: float
+    low: float
+    high: float
+
+
+def digits_shown(found: Bounded, digits: int, most: int = 6) -> int:
+    """At least so many digits, and as many more as it takes that an end beside 0 is not shown as 0."""
+    while digits < most and any(number and not float(f"{number:.{digits}f}") for number in (found.low, found.high)):
+        digits += 1
+    return digits
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share, as terminals and cards show it."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def interval_text(found: Bounded, scale: float = 1, unit: str = "", digits: int = 4, sign: str = "") -> str:
+    """
+    A value and its interval, as terminals and cards show it.
+
+    ```python
+    >>> interval_text(Interval(0.9, 0.88, 0.915), 100, " %", 1)
+    '90.0 % [88.0, 91.5]'
+
+    ```
+    """
+    value, low, high = (f"{scale * number:{sign}.{digits}f}" for number in (found.value, found.low, found.high))
+    return f"{value}{unit} [{low}, {high}]"
+
+
+# ---- Corruptions ----
+
+
+Score = Literal["accuracy", "nll", "ece", "scaled_nll", "scaled_ece"]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Cell:
+    """
+    The scores of one corruption at one severity.
+
+    Args:
+        n (`int`): Number of images.
+        accuracy, nll, ece (`float`): As fractions and nats; the ECE has 15 equal-width, right-closed bins.
+        scaled_nll, scaled_ece (`float`, *optional*): With the logits divided by the table's temperature.
+        noise_floor, scaled_noise_floor (`float`, *optional*): The ECE that a calibrated model with the same
+            confidences would get on so many images.
+    """
+
+    n: NonNegativeInt
+    accuracy: Fraction
+    nll: NonNegative
+    ece: Fraction
+    scaled_nll: NonNegative | None = None
+    scaled_ece: Fraction | None = None
+    noise_floor: Fraction | None = None
+    scaled_noise_floor: Fraction | None = None
+
+
+@dataclass(frozen=True, config=STRICT)
+class CorruptionTable:
+    """
+    The scores of one classifier under corruption.
+
+    Args:
+        params (`str`): The parameter set, `"cifar"` or `"imagenet"`: part of every key of `summary`.
+        source (`str`): `"generated"`, or the published data that were read.
+        n (`int`): Number of images; a cell has its own number.
+        cells (`dict[str, dict[int, Cell]]`): Scores by corruption and severity.
+        clean (`Cell`, *optional*): Scores on the images without corruption.
+        when (`str`): `"after_resize"` (at the network's input size) or `"before_resize"` (on the original image).
+        seed (`int`, *optional*): Seed of generated corruptions, of the subset of images, and of the spread design.
+        design (`str`): `"crossed"`, every image under every corruption, or `"spread"`, every image under one, drawn by
+            `seed`.
+        frost (`str`, *optional*): Where generated frost took its textures from.
+        temperature (`float`, *optional*): The temperature of the scaled scores.
+        standard_error (`dict[str, float]`, *optional*): Of the mean accuracies that are complete: `mean15`, `mean19`,
+            the families, and `severity_1` to `severity_5` over the standard 15. Over images, as the design has it.
+        rows ([`CorruptionRows`], *optional*): Results image by image, with which two tables can be compared; they are
+            columns of the file of samples, not part of `to_dict`.
+        size (`tuple[int, int]`, *optional*): Height and width of the images as the network got them.
+        confidence_gap (`dict[str, Interval]`, *optional*): Mean confidence minus accuracy, above 0 where the model is
+            overconfident, with the temperature if there is one: `clean`, and the keys of `standard_error`.
+    """
+
+    params: str
+    source: str
+    n: NonNegativeInt
+    cells: dict[str, dict[int, Cell]]
+    clean: Cell | None = None
+    when: str = "after_resize"
+    seed: int | None = None
+    frost: str | None = None
+    temperature: NonNegative | None = None
+    standard_error: dict[str, NonNegative] | None = None
+    size: tuple[int, int] | None = None
+    design: Literal["crossed", "spread"] = "crossed"
+    confidence_gap: dict[str, Interval] | None = None
+    rows: Annotated[InstanceOf[CorruptionRows] | None, Field(exclude=True)] = field(
+        default=None, compare=False, repr=False
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name, row in self.cells.items():
+            if name not in CORRUPTIONS:
+                raise ValueError(f"cells.{name} is not one of the corruptions {', '.join(CORRUPTIONS)}")
+            if unknown := set(row) - set(SEVERITIES):
+                raise ValueError(f"cells.{name}.{min(unknown)} is not one of the severities {SEVERITIES}")
+            for severity, cell in row.items():
+                if self.temperature is not None and None in (cell.scaled_nll, cell.scaled_ece):
+                    raise ValueError(f"cells.{name}.{severity} must have scores with temperature {self.temperature}")
+            first = next(iter(self.cells))
+            if row.keys() != self.cells[first].keys():
+                raise ValueError(
+                    f"cells.{name} must have the severities of cells.{first}: {sorted(self.cells[first])}"
+                )
+        return self
+
+    def by_corruption(self, score: Score = "accuracy") -> dict[str, float]:
+        """The mean over severities, for each corruption."""
+        return {name: fmean(getattr(cell, score) for cell in row.values()) for name, row in self.cells.items()}
+
+    def by_severity(self, score: Score = "accuracy", names: Sequence[str] | None = None) -> dict[int, float]:
+        """The mean over corruptions (`names`, or all there are), for each severity; 0 is the clean images."""
+        rows = [self.cells[name] for name in names or self.cells]
+        means = {severity: fmean(getattr(row[severity], score) for row in rows) for severity in rows[0]}
+        return means if self.clean is None else {0: getattr(self.clean, score)} | means
+
+    def mean(self, names: Sequence[str], score: Score = "accuracy") -> float | None:
+        """The mean over corruptions and severities; `None` unless all of `names` are there, at all five severities."""
+        if any(tuple(self.cells.get(name, ())) != SEVERITIES for name in names):
+            return None
+        rows = self.by_corruption(score)
+        return fmean(rows[name] for name in names)
+
+    def interval(self, mean: str = "mean15") -> Interval | None:
+        """
+        A mean accuracy with the 95 % interval that the number of images implies; `None` if that is not known, or not
+        all of the corruptions are there.
+
+        Args:
+            mean (`str`, *optional*, defaults to `"mean15"`): A key of `standard_error`.
+        """
+        if not self.standard_error or mean not in self.standard_error:
+            return None
+        if not mean.startswith("severity_"):
+            value = self.mean((MEANS | FAMILIES)[mean])
+        elif self.cells.keys() >= set(STANDARD_15):
+            value = self.by_severity(names=STANDARD_15).get(int(mean.removeprefix("severity_")))
+        else:
+            value = None
+        if value is None:
+            return None
+        half = 1.96 * self.standard_error[mean]
+        return Interval(value, max(0.0, value - half), min(1.0, value + half))
+
+    def summary(self) -> dict[str, float]:
+        """A flat dictionary for logs, such as `corruption_accuracy/cifar/mean15`; what is incomplete is left out."""
+        flat: dict[str, float | None] = {}
+        scores = ("accuracy", "nll", "ece") + (("scaled_nll", "scaled_ece") if self.temperature is not None else ())
+        for score in scores:
+            key = f"corruption_{score}/{self.params}"
+            flat |= {f"{key}/{mean}": self.mean(names, score) for mean, names in (MEANS | FAMILIES).items()}
+            standard = [name for name in self.cells if name in STANDARD_15] or None
+            flat |= {f"{key}/severity_{s}": value for s, value in self.by_severity(score, standard).items() if s}
+            flat |= {f"{key}/{name}": value for name, value in self.by_corruption(score).items()}
+        for name in MEANS:
+            if (interval := self.interval(name)) is not None:
+                flat[f"corruption_accuracy/{self.params}/{name}_low"] = interval.low
+                flat[f"corruption_accuracy/{self.params}/{name}_high"] = interval.high
+        return {name: value for name, value in flat.items() if value is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, with the means beside the cells."""
+        return to_plain(self) | {"summary": self.summary()}
+
+
+# ---- Classes and groups ----
+
+
+@dataclass(frozen=True, config=STRICT)
+class GroupMeasures:
+    """
+    What the model does on the images of one group.
+
+    Args:
+        name (`str`): The class or group.
+        n (`int`): Number of its images.
+        few (`bool`): Whether there are fewer than 30 of them, too few to say much.
+        accuracy ([`Interval`]): With Wilson's interval.
+        ece, noise_floor (`float`): The calibration error on these images, and what a perfectly calibrated model with
+            these confidences would score.
+        gap ([`Interval`]): Mean confidence minus accuracy: above 0 is overconfident. The interval is that of the
+            accuracy.
+        significant (`bool`): Whether the accuracy differs from that of all other images, after Holm's correction for
+            the number of groups.
+        gap_significant (`bool`): Whether the gap differs from that of perfect calibration, after Holm's correction.
+        coverage ([`Interval`], *optional*): The share of its images whose prediction set holds the right class, with
+            Wilson's interval.
+        coverage_significant (`bool`): Whether that share differs from the one of all other images, after Holm's
+            correction.
+    """
+
+    name: str
+    n: PositiveInt
+    few: bool
+    accuracy: FractionInterval
+    ece: Fraction
+    noise_floor: Fraction
+    gap: Interval
+    significant: bool
+    gap_significant: bool
+    coverage: FractionInterval | None = None
+    coverage_significant: bool = False
+
+
+@dataclass(frozen=True, config=STRICT)
+class GroupTable:
+    """
+    Args:
+        column (`str`): What the images are grouped by, such as `"label"`.
+        groups (`tuple[GroupMeasures, ...]`): The groups, worst first: in ascending order of the upper end of the
+            accuracy's interval, so that a group of a few images is not the worst by chance.
+        promised_coverage (`float`, *optional*): The coverage that the prediction sets promise for all images together.
+    """
+
+    column: str
+    groups: tuple[GroupMeasures, ...]
+    promised_coverage: Fraction | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for group in self.groups:
+            if self.promised_coverage is not None and group.coverage is None:
+                raise ValueError(f"group {group.name!r} must have a coverage, since one is promised")
+        return self
+
+    @property
+    def n(self) -> int:
+        """Number of images in all groups."""
+        return sum(group.n for group in self.groups)
+
+
+@dataclass(frozen=True, config=STRICT)
+class ConfusionMatrix:
+    """
+    How often each label got each prediction; only pairs that occurred are kept.
+
+    Args:
+        n_classes (`int`): Number of classes.
+        label, prediction, count (`tuple[int, ...]`): The pairs and their numbers of images.
+        names (`tuple[str, ...]`): What the classes are called; empty if that is not known.
+    """
+
+    n_classes: PositiveInt
+    label: tuple[NonNegativeInt, ...]
+    prediction: tuple[NonNegativeInt, ...]
+    count: tuple[PositiveInt, ...]
+    names: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.names and len(self.names) != self.n_classes:
+            raise ValueError(f"names must be one for each of the {self.n_classes} classes, got {len(self.names)}")
+        if not len(self.label) == len(self.prediction) == len(self.count):
+            raise ValueError("label, prediction and count must have one entry per pair")
+        if any(number >= self.n_classes for number in (*self.label, *self.prediction)):
+            raise ValueError(f"label and prediction must hold class ids below {self.n_classes}")
+        return self
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names, or the numbers of the classes as text."""
+        return self.names or tuple(map(str, range(self.n_classes)))
+
+    def mistakes(self) -> list[tuple[int, int, int]]:
+        """Count, label and prediction of the pairs of different classes, the most frequent first."""
+        pairs = zip(self.count, self.label, self.prediction, strict=True)
+        return sorted((pair for pair in pairs if pair[1] != pair[2]), key=lambda pair: (-pair[0], *pair[1:]))
+
+    def to_array(self) -> np.ndarray:
+        """`(classes, classes)`, one row per label."""
+        matrix = np.zeros((self.n_classes, self.n_classes), dtype=np.int64)
+        matrix[list(self.label), list(self.prediction)] = self.count
+        return matrix
+
+
+# ---- Images of no class ----
+
+
+ScoreName = Literal["max_probability", "max_logit", "energy"]
+# What readers see.
+SCORE_NAMES = {"max_probability": "maximum probability", "max_logit": "maximum logit", "energy": "energy"}
+
+
+@dataclass(frozen=True, config=STRICT)
+class Detection:
+    """
+    How well one score tells known from unknown images.
+
+    Args:
+        score (`str`): `"max_probability"`, `"max_logit"` or `"energy"` (the logarithm of the sum of the exponentials
+            of the logits). Higher means known.
+        auroc ([`Interval`]): Probability that a known image scores higher than an unknown one; ties count half.
+        fpr95 ([`Interval`]): Share of the unknown images that are accepted at the highest threshold that accepts at
+            least 95 % of the known ones; a score equal to the threshold is accepted.
+    """
+
+    score: ScoreName
+    auroc: FractionInterval
+    fpr95: FractionInterval
+
+
+@dataclass(frozen=True, config=STRICT)
+class Answered:
+    """
+    What happens to unknown images if the model answers only where its confidence reaches a threshold.
+
+    Args:
+        accuracy (`float`): What the threshold promises for known images.
+        threshold (`float`): The lowest confidence that is answered.
+        unknown ([`Interval`]): Share of the unknown images that are answered, with Wilson's interval.
+        known ([`Interval`]): The same of the known ones.
+    """
+
+    accuracy: Fraction
+    threshold: Fraction
+    unknown: FractionInterval
+    known: FractionInterval
+
+
+@dataclass(frozen=True, config=STRICT)
+class Unknowns:
+    """
+    Images that belong to none of the model's classes, against the test images.
+
+    Args:
+        dataset (`str`): Hub id or name of the folder.
+        split (`str`): Its split.
+        n (`int`): Number of its images.
+        total (`int`): Number of images that the split has, of which `n` were drawn at random.
+        confidence, known_confidence (`float`): Mean confidence of the published model on them, and on test images.
+        before (`tuple[Detection, ...]`): One per score, without temperature.
+        after (`tuple[Detection, ...]`, *optional*): The same with the temperature.
+        answered (`tuple[Answered, ...]`): One per threshold that the model promises an accuracy with.
+        left_out (`tuple[str, ...]`): Classes of that dataset that the model has too: their images were left out.
+        copies (`int`): Of these images, how many are exact copies of test images.
+    """
+
+    dataset: str
+    split: str
+    n: PositiveInt
+    total: PositiveInt
+    confidence: Fraction
+    known_confidence: Fraction
+    before: tuple[Detection, ...]
+    after: tuple[Detection, ...] | None = None
+    answered: tuple[Answered, ...] = ()
+    left_out: tuple[str, ...] = ()
+    copies: NonNegativeInt = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.total < self.n:
+            raise ValueError(f"total must be at least n = {self.n}, got {self.total}")
+        return self
+
+    @property
+    def published(self) -> tuple[Detection, ...]:
+        """Of the model as it is published: with its temperature, if it has one."""
+        return self.before if self.after is None else self.after
+
+
+# ---- Risk and coverage ----
+
+
+@dataclass(frozen=True, config=STRICT)
+class RiskCoverage:
+    """
+    A model that answers only where it is most confident: the share of answers that are wrong (risk) against the share
+    of images that get an answer (coverage).
+
+    Args:
+        aurc ([`Interval`]): Area under that curve: the mean risk over all coverages. Lower is better.
+        excess_aurc ([`Interval`]): The same less that of the best ordering at this accuracy, which has every error
+            last.
+        coverage_at_risk (`dict[str, Interval]`): For `"1%"`, `"5%"` and `"10%"`, the largest coverage whose risk is at
+            most that; 0 if there is none. It is measured on these images, and no promise for others.
+        coverage, risk (`tuple[float, ...]`): At most 100 points of the curve, in ascending coverage.
+    """
+
+    aurc: Interval
+    excess_aurc: Interval
+    coverage_at_risk: dict[str, Interval]
+    coverage: tuple[float, ...]
+    risk: tuple[float, ...]
+
+
+# ---- Guarantees ----
+
+
+SHOWN_COVERAGE = 0.9
+
+
+@dataclass(frozen=True, config=STRICT)
+class Share:
+    """
+    A share of samples and its 95 % Wilson interval.
+
+    Args:
+        value, low, high (`float`): Fractions.
+        n (`int`): The number of images it is a share of. Images seen under several corruptions count once: their
+            outcomes depend on each other, so the interval is rather too wide than too narrow.
+    """
+
+    value: Fraction
+    low: Fraction
+    high: Fraction
+    n: PositiveInt
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(f"value must lie within [{self.low}, {self.high}], got {self.value}")
+        return self
+
+
+@dataclass(frozen=True, config=STRICT)
+class PredictionSetGuarantee:
+    """
+    Sets that hold the right class of a new image with a probability of at least `coverage`.
+
+    Args:
+        method (`str`): `"lac"` or `"raps"`.
+        coverage (`float`): The promised probability.
+        threshold (`float`): Classes with a score of at most this are in the set.
+        num_samples (`int`): Held-out samples that the threshold comes from.
+        test_coverage ([`Share`], *optional*): Test images whose set holds the right class.
+        mean_size (`float`, *optional*): Mean number of classes in a set of a test image.
+        class_covered (`tuple[int, ...]`): For each class, how many of its test images are covered; the promise is for
+            all images together and may be missed by a class. `Guarantees.class_counts` has how many there are.
+        severity_coverage (`dict[int, Share]`): The same for corrupted test images, by severity, where they were
+            measured: there the promise does not hold.
+    """
+
+    method: Literal["lac", "raps"]
+    coverage: Level
+    threshold: float
+    num_samples: PositiveInt
+    test_coverage: Share | None = None
+    mean_size: NonNegative | None = None
+    class_covered: tuple[NonNegativeInt, ...] = ()
+    severity_coverage: dict[int, Share] = field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.mean_size is not None and self.mean_size > len(self.class_covered) + ROUNDING:
+            raise ValueError(f"mean_size must be at most {len(self.class_covered)}, got {self.mean_size}")
+        return self
+
+
+@dataclass(frozen=True, config=STRICT)
+class AbstentionGuarantee:
+    """
+    A confidence from which on answers are right with a share of at least `accuracy`, unless the draw of the held-out
+    samples was one of the unlucky ones, which has a probability of at most `delta`.
+
+    Args:
+        accuracy (`float`): The promised share of right answers.
+        delta (`float`): The probability with which the promise may be broken.
+        num_samples (`int`): Held-out samples that the threshold comes from.
+        threshold (`float`, *optional*): Answer where the confidence is at least this; `None` if nothing is promised.
+        reason (`str`, *optional*): Why there is no threshold.
+        test_answered ([`Share`], *optional*): Test images that are answered.
+        test_accuracy ([`Share`], *optional*): Of these, the right ones; `None` if none is answered.
+        severity_accuracy (`dict[int, Share]`): The same for corrupted test images, by severity, where they were
+            measured: there the promise does not hold.
+    """
+
+    accuracy: Level
+    delta: Level
+    num_samples: NonNegativeInt
+    threshold: Fraction | None = None
+    reason: str | None = None
+    test_answered: Share | None = None
+    test_accuracy: Share | None = None
+    severity_accuracy: dict[int, Share] = field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.threshold is None) == (self.reason is None):
+            raise ValueError("reason must be given where there is no threshold, and only there")
+        if self.threshold is None and self.test_answered is not None:
+            raise ValueError("test_answered must be given only where there is a threshold")
+        return self
+
+
+@dataclass(frozen=True, config=STRICT)
+class Guarantees:
+    """
+    Everything that a model promises.
+
+    Args:
+        num_temperature (`int`): Held-out samples that fitted the temperature.
+        num_guarantee (`int`): Other held-out samples, that the promises come from; 0 if nothing is promised.
+        num_test (`int`): Test samples on which the outcome was measured; 0 if it was not.
+        temperature (`float`): All thresholds are for logits divided by this, as those of the calibrated model are.
+        exact (`bool`): Whether the held-out samples fitted nothing else. If they also chose the checkpoint, promises
+            are approximate.
+        reason (`str`, *optional*): Why nothing is promised, with the number of samples it would take.
+        class_counts (`tuple[int, ...]`): Test samples of each class.
+        class_names (`tuple[str, ...]`): What the classes are called, if that is known.
+        prediction_sets (`tuple[PredictionSetGuarantee, ...]`): By method and coverage.
+        abstentions (`tuple[AbstentionGuarantee, ...]`): By accuracy.
+    """
+
+    num_temperature: NonNegativeInt
+    num_guarantee: NonNegativeInt
+    num_test: NonNegativeInt
+    temperature: Annotated[float, Field(gt=0)]
+    exact: bool
+    reason: str | None = None
+    class_counts: tuple[NonNegativeInt, ...] = ()
+    class_names: tuple[str, ...] = ()
+    prediction_sets: tuple[PredictionSetGuarantee, ...] = ()
+    abstentions: tuple[AbstentionGuarantee, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.num_guarantee == 0) != (self.reason is not None):
+            raise ValueError("reason must be given where num_guarantee is 0, and only there")
+        if self.prediction_sets and sum(self.class_counts) != self.num_test:
+            raise ValueError(f"class_counts must add up to num_test, {self.num_test}, got {sum(self.class_counts)}")
+        if self.class_names and len(self.class_names) != len(self.class_counts):
+            raise ValueError(f"class_names must be as many as class_counts, {len(self.class_counts)}")
+        for sets in self.prediction_sets:
+            if len(sets.class_covered) != len(self.class_counts):
+                raise ValueError("prediction_sets must have one entry of class_covered for each of class_counts")
+            if any(covered > count for covered, count in zip(sets.class_covered, self.class_counts, strict=True)):
+                raise ValueError("prediction_sets cover more images of a class than there are")
+        return self
+
+    @property
+    def shown_set(self) -> PredictionSetGuarantee | None:
+        """The sets that are shown where there is room for one kind: LAC at 90 %, or else the first of LAC."""
+        sets = [promise for promise in self.prediction_sets if promise.method == "lac"]
+        return next((promise for promise in sets if promise.coverage == SHOWN_COVERAGE), sets[0] if sets else None)
+
+
+# ---- Margins ----
+
+
+@dataclass(frozen=True, config=STRICT)
+class MarginAnalysis:
+    """
+    Means over the images, misclassified ones included; `macs_hf.evaluation.margins` has the equations.
+
+    Args:
+        num_samples (`int`): Images seen.
+        logit_norm (`float`): L2 norm of the logits.
+        max_logit (`float`): Largest logit.
+        margin (`float`): Signed margin, negative where the prediction is wrong.
+        margin_threshold (`float`): The margin that `margin_share` asks for.
+        margin_share (`float`): Share of images whose margin exceeds the threshold.
+        logit_sensitivity (`float`): Change of the logits in the maximum norm over the L2 length of the noise.
+        logit_sensitivity_l2 (`float`): The same with the change in L2.
+        probability_sensitivity (`float`): L1 change of the probabilities, in [0, 2].
+        consistency (`float`): KL(p(x) || p(x + e)) in nats.
+        margin_to_sensitivity (`float`, *optional*): `margin / logit_sensitivity`, a ratio of means; `None` for a
+            constant model, for which it has no value.
+        radius_estimate (`float`): Radius of the theorem, from estimated constants; 0 where the prediction is wrong.
+        radius_estimate_lipschitz (`float`): The same by the corollary, from the change of single logits: never larger.
+        sigma (`float`): Standard deviation of the noise.
+        num_draws (`int`): Noise samples per image.
+        space (`str`): `"normalized"` or `"pixel"`, the units of sigma and of every length.
+        spectral_complexity_log10 (`float`, *optional*): Of the model's weights; `None` if it was not computed, or if a
+            layer is all zero.
+    """
+
+    num_samples: PositiveInt
+    logit_norm: NonNegative
+    max_logit: float
+    margin: float
+    margin_threshold: float
+    margin_share: Fraction
+    logit_sensitivity: NonNegative
+    logit_sensitivity_l2: NonNegative
+    probability_sensitivity: Annotated[float, Field(ge=-ROUNDING, le=2 + ROUNDING)]
+    consistency: NonNegative
+    margin_to_sensitivity: float | None
+    radius_estimate: NonNegative
+    radius_estimate_lipschitz: float
+    sigma: float
+    num_draws: PositiveInt
+    space: Literal["normalized", "pixel"]
+    spectral_complexity_log10: float | None = None
+
+
+# ---- Leakage ----
+
+
+@dataclass(frozen=True, config=STRICT)
+class Copies:
+    """
+    Args:
+        split (`str`): The split that is looked at, such as `"test"`.
+        other (`str`): The split that it should have nothing in common with, such as `"train"`.
+        count (`int`): Images of `split` whose decoded pixels are equal to those of an image of `other`.
+    """
+
+    split: str
+    other: str
+    count: NonNegativeInt
+
+
+@dataclass(frozen=True, config=STRICT)
+class Leakage:
+    """
+    Exact copies of images between splits. Images that were scaled, cropped or compressed again are not found.
+
+    Args:
+        compared (`dict[str, int]`): By split, how many of its images were compared.
+        total (`dict[str, int]`): By split, how many images it has. Where this is more, copies may be missing.
+        copies (`tuple[Copies, ...]`): For each two splits.
+    """
+
+    compared: dict[str, NonNegativeInt]
+    total: dict[str, NonNegativeInt]
+    copies: tuple[Copies, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.compared.keys() != self.total.keys():
+            raise ValueError(f"total must have the splits of compared, {list(self.compared)}, got {list(self.total)}")
+        for split, number in self.compared.items():
+            if self.total[split] < number:
+                raise ValueError(f"total.{split} must be at least compared.{split}, {number}")
+        for place, pair in enumerate(self.copies):
+            if unknown := {pair.split, pair.other} - self.compared.keys():
+                raise ValueError(f"copies[{place}] names a split that was not compared, {sorted(unknown)[0]!r}")
+            if pair.count > self.compared[pair.split]:
+                raise ValueError(f"copies[{place}].count is {pair.count}, more than were compared")
+        return self
+
+    @property
+    def found(self) -> tuple[Copies, ...]:
+        """The pairs of splits that have images in common."""
+        return tuple(pair for pair in self.copies if pair.count)
+
+
+# ---- The report ----
+
+
+# A fitted temperature lies within these bounds.
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
+# The metrics that every measurement has, with their bounds.
+METRIC_BOUNDS = {"accuracy": (0.0, 1.0), "nll": (0.0, float("inf")), "ece": (0.0, 1.0), "brier": (0.0, 2.0)}
+INNERMOST = re.compile(r"[\[{][^\[\]{}]*[\]}]")
+
+PlainValue = bool | int | float | str | None
+
+
+@dataclass(frozen=True, config=STRICT)
+class ReliabilityTable:
+    """
+    A reliability diagram as numbers, one entry per bin `(lower, upper]`; an empty bin has zeros.
+
+    Args:
+        lower, upper (`tuple[float, ...]`): Edges of the bins.
+        count (`tuple[int, ...]`): Number of samples.
+        confidence, accuracy (`tuple[float, ...]`): Means over the samples of the bin.
+    """
+
+    lower: tuple[Fraction, ...]
+    upper: tuple[Fraction, ...]
+    count: tuple[NonNegativeInt, ...]
+    confidence: tuple[Fraction, ...]
+    accuracy: tuple[Fraction, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in ("lower", "upper", "confidence", "accuracy"):
+            if len(getattr(self, name)) != len(self.count):
+                raise ValueError(f"{name} must have one entry per bin, {len(self.count)}")
+        for place, (low, high) in enumerate(zip(self.lower, self.upper, strict=True)):
+            if low >= high:
+                raise ValueError(f"upper.{place} must be above lower.{place}, {low}, got {high}")
+        return self
+
+
+@dataclass(frozen=True, config=STRICT)
+class Measurement:
+    """
+    Args:
+        metrics (`dict[str, Interval]`): `accuracy`, `nll`, `ece`, `brier`, `logit_margin`, as fractions and nats.
+        noise_floor (`float`): The ECE that a perfectly calibrated model with the same confidences would get.
+        bins ([`ReliabilityTable`]): The bins of that ECE.
+    """
+
+    metrics: dict[str, Interval]
+    noise_floor: Fraction
+    bins: ReliabilityTable
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name, bounds in METRIC_BOUNDS.items():
+            if name not in self.metrics:
+                raise ValueError(f"metrics.{name} is missing")
+            _within(self.metrics[name], *bounds, name=f"metrics.{name}")
+        return self
+
+
+@dataclass(frozen=True, config=STRICT)
+class Temperature:
+    """
+    Args:
+        value (`float`): The fitted temperature; 1 if none could be fitted.
+        reason (`str`, *optional*): Why it stayed 1.
+        calibration_split (`str`, *optional*): The split on which it was fitted.
+        n (`int`, *optional*): Number of samples of that split.
+        standard_error (`float`, *optional*): Of the temperature, over the draw of these samples.
+        confidence_shift (`float`, *optional*): By how much the mean confidence changes if the temperature moves by one
+            standard error.
+        nll_before, nll_after (`float`, *optional*): Of these samples, without and with the temperature.
+        nll_gain ([`Interval`], *optional*): By how much it lowered the NLL of the test samples, which did not fit it.
+    """
+
+    value: Annotated[float, Field(ge=MIN_TEMPERATURE - ROUNDING, le=MAX_TEMPERATURE + ROUNDING)]
+    reason: str | None = None
+    calibration_split: str | None = None
+    n: NonNegativeInt | None = None
+    standard_error: NonNegative | None = None
+    confidence_shift: NonNegative | None = None
+    nll_before: NonNegative | None = None
+    nll_after: NonNegative | None = None
+    nll_gain: Interval | None = None
+
+    @property
+    def helped(self) -> bool:
+        """Whether it lowered the NLL of the test samples beyond chance; older reports do not say, and are believed."""
+        return self.nll_gain is None or self.nll_gain.low > 0
+
+
+@dataclass(frozen=True, config=STRICT)
+class EvaluationReport:
+    """
+    Everything about one checkpoint on one dataset.
+
+    A new part is a new field: a dataclass, or plain values. It is written, read and checked by its type hints.
+
+    Args:
+        model, dataset, split (`str`): Hub ids or local names.
+        n (`int`): Number of samples.
+        before ([`Measurement`]): Without temperature scaling.
+        after ([`Measurement`], *optional*): With `temperature`.
+        temperature ([`Temperature`], *optional*): The temperature of `after`, or why there is none.
+        model_revision, dataset_revision, dataset_config (`str`, *optional*): What exactly was evaluated.
+        corruptions ([`CorruptionTable`], *optional*): Scores under corruption; its `rows` are in the file of samples.
+        margins ([`MarginAnalysis`], *optional*): Margins and sensitivity.
+        guarantees ([`Guarantees`], *optional*): What the published model promises on new images, and what came true.
+        risk_coverage ([`RiskCoverage`], *optional*): How well confidence ranks the answers of the published model.
+        image_size (`tuple[int, int]`, *optional*): Height and width of the images that the network was given.
+        classes ([`GroupTable`], *optional*): The published model on the images of each class, worst first.
+        confusion ([`ConfusionMatrix`], *optional*): How often each class was taken for each.
+        groups ([`GroupTable`], *optional*): As `classes`, for the values of another column of the dataset.
+        unknowns ([`Unknowns`], *optional*): How the model reacts to images that belong to none of its classes.
+        leakage ([`Leakage`], *optional*): Images that are in two splits at once.
+        renamed_classes (`tuple`): The model's and the dataset's name of each class for which the two differ.
+        training_arguments (`dict`, *optional*): Arguments of the training run, as plain values or lists of them.
+        data_arguments (`dict`, *optional*): Which images a measurement without training took: columns, the largest
+            number of images, whether unreadable ones were left out.
+        command (`str`, *optional*): The command that made the report.
+        seeds (`dict[str, int]`), versions (`dict[str, str]`): Seeds and versions of the libraries.
+    """
+
+    model: str
+    dataset: str
+    split: str
+    n: PositiveInt
+    before: Measurement
+    after: Measurement | None = None
+    temperature: Temperature | None = None
+    model_revision: str | None = None
+    dataset_revision: str | None = None
+    dataset_config: str | None = None
+    corruptions: CorruptionTable | None = None
+    margins: MarginAnalysis | None = None
+    guarantees: Guarantees | None = None
+    risk_coverage: RiskCoverage | None = None
+    image_size: tuple[PositiveInt, PositiveInt] | None = None
+    classes: GroupTable | None = None
+    confusion: ConfusionMatrix | None = None
+    groups: GroupTable | None = None
+    unknowns: Unknowns | None = None
+    leakage: Leakage | None = None
+    renamed_classes: tuple[tuple[str, str], ...] = ()
+    training_arguments: dict[str, PlainValue | list[PlainValue]] = field(default_factory=dict)
+    data_arguments: dict[str, PlainValue] = field(default_factory=dict)
+    command: str | None = None
+    seeds: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    schema_version: Literal[2] = field(default=2, kw_only=True, repr=False)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.after is not None and self.temperature is None:
+            raise ValueError("temperature must be given where there is after, which is with it")
+        for name in ("before", "after"):
+            part = getattr(self, name)
+            if part is not None and sum(part.bins.count) != self.n:
+                raise ValueError(f"{name}.bins.count must add up to n = {self.n}, got {sum(part.bins.count)}")
+        if self.guarantees is not None and self.guarantees.prediction_sets and self.guarantees.num_test != self.n:
+            raise ValueError(f"guarantees.num_test must be n = {self.n}, got {self.guarantees.num_test}")
+        for name in ("classes", "groups"):
+            table = getattr(self, name)
+            if table is not None and table.n != self.n:
+                raise ValueError(f"{name} must be about n = {self.n} images, got {table.n}")
+        if self.confusion is not None and sum(self.confusion.count) != self.n:
+            raise ValueError(f"confusion.count must add up to n = {self.n}, got {sum(self.confusion.count)}")
+        return self
+
+    @property
+    def published(self) -> Measurement:
+        """The measurement of the model as it is published: with its temperature, if it has one."""
+        return self.after or self.before
+
+    @property
+    def has_temperature(self) -> bool:
+        """Whether a temperature was fitted; it stays 1, with a reason, where none could be."""
+        return self.temperature is not None and self.temperature.reason is None
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether a temperature was fitted that lowered the NLL of the test samples beyond chance."""
+        return self.has_temperature and self.temperature.helped
+
+    def to_json(self) -> str:
+        text = json.dumps({"schema_version": self.schema_version} | to_plain(self), indent=2, allow_nan=False)
+        # An object or a list of numbers on one line. JSON has line breaks between its words only, never inside.
+        return INNERMOST.sub(lambda part: re.sub(r"\n\s*", " ", part[0]), text) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> EvaluationReport:
+        return read_json(cls, text)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        write_text_atomically(path, redact(self.to_json()))
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> EvaluationReport:
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is not a report that can be used: {error}") from error
+
+
+# ---- The model's config ----
+# What a calibrated model's config holds beside the fields of transformers. Whoever changes the logits removes it.
+
+
+TEMPERATURE_FIELD = "calibration_temperature"
+THRESHOLD_FIELDS = ("prediction_set_thresholds", "abstention_thresholds")
+
+
+def forget_guarantees(config: Any) -> None:
+    """Remove the thresholds: they were for other logits."""
+    _remove(config, THRESHOLD_FIELDS)
+
+
+def forget_calibration(config: Any) -> None:
+    """Remove temperature and thresholds: the weights are trained on, or the head is replaced."""
+    _remove(config, (TEMPERATURE_FIELD, *THRESHOLD_FIELDS))
+
+
+def _remove(config: Any, names: tuple[str, ...]) -> None:
+    for name in names:
+        if hasattr(config, name):
+            delattr(config, name)

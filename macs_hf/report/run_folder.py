@@ -1,0 +1,430 @@
+"""The folder of a run: one command at a time writes into it, whole files or none, no secrets and no local paths."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ..exceptions import ArgumentError
+
+
+# ---- A folder belongs to one run ----
+# A folder belongs to one run: one command at a time writes into it, and it holds the results of that run only.
+
+
+REPORT_FILE = "evaluation.json"
+ROWS_FILE = "samples.parquet"
+# The report with its pictures as one page, to read and to mail.
+PAGE_FILE = "report.html"
+# Pictures that may lie beside the report, and what they show.
+PICTURES = {
+    "reliability.png": "Reliability diagram: accuracy against confidence, without and with the temperature",
+    "risk_coverage.png": "Risk and coverage: the share of wrong answers if only the surest images are answered",
+    "corruptions.png": "Accuracy by corruption and severity",
+    "severity.png": "Accuracy and calibration by severity",
+    "classes.png": "Accuracy and confidence of each class, worst first",
+    "confusion.png": "How often each class was taken for each",
+    "groups.png": "Accuracy and confidence of each group, worst first",
+}
+# A picture of test images: it is neither shown nor pushed unless the user asks for it.
+GALLERY = "mistakes.png"
+GALLERY_CAPTION = "Test images that the model is wrong about, the most confident mistakes first"
+# What a run was asked to do.
+IDENTITY_FILE = "run.json"
+LOCK_FILE = "run.lock"
+# What commands write. A folder that has any of these holds results.
+RESULTS = (
+    *("checkpoint-[0-9]*", "*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", "training_args.bin"),
+    *("config.json", "preprocessor_config.json", "card.json", "README.md"),
+    *(REPORT_FILE, ROWS_FILE, PAGE_FILE, *PICTURES, GALLERY),
+    *("trainer_state.json", "train_results.json", "all_results.json"),
+)
+
+
+@contextmanager
+def locked_folder(folder: str | Path, hold: bool = True) -> Iterator[None]:
+    """
+    Inside the block no other command writes into `folder`, which is made if it is not there, and removed again if
+    nothing was written. The operating system frees the lock of a process that dies.
+
+    Args:
+        folder (`str` or `Path`): The run's folder.
+        hold (`bool`, *optional*, defaults to `True`): `False` for all processes of a run but the main one.
+
+    Raises:
+        `FileExistsError`: If another command is writing there.
+        `OSError`: If nothing can be written there.
+    """
+    if not hold:
+        yield
+        return
+    folder = Path(folder)
+    made = _make(folder)
+    lock = FileLock(folder / LOCK_FILE, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise FileExistsError(
+            f"{str(folder)!r} is in use: another command is writing into it. Wait for its end, or choose another "
+            "output_dir."
+        ) from None
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    try:
+        finish_writing(folder)  # what an earlier command was about to move into place when it was killed
+        yield
+    finally:
+        if folder in made and {path.name for path in folder.iterdir()} == {LOCK_FILE, IDENTITY_FILE}:
+            (folder / IDENTITY_FILE).unlink()
+        (folder / LOCK_FILE).unlink(missing_ok=True)
+        lock.release()
+        with suppress(OSError):  # not empty
+            for path in made:
+                path.rmdir()
+
+
+def claim_folder(
+    folder: str | Path,
+    identity: Mapping[str, Any],
+    *,
+    continues: str | None = None,
+    changeable: Sequence[str] = (),
+    advice: str = "",
+) -> None:
+    """
+    Make `folder` that of the run which `identity` describes, on record in `run.json`.
+
+    Args:
+        folder (`str` or `Path`): The run's folder.
+        identity (`Mapping[str, Any]`): What makes a run the same run when it is started again.
+        continues (`str`, *optional*): The checkpoint that the user named to continue from. If it is one of this
+            folder, the run may go on with other values of `changeable`, and without a record of its own.
+        changeable (`Sequence[str]`, *optional*): Parts of `identity`.
+        advice (`str`, *optional*): What else the user can do if the folder is another run's.
+
+    Raises:
+        `FileExistsError`: If it holds results of another run, or of an unknown one.
+    """
+    folder = Path(folder)
+    plain = _stated(json.loads(redact(json.dumps(identity))))
+    if held := sorted(path.name for pattern in RESULTS for path in folder.glob(pattern)):
+        earlier = _read(folder / IDENTITY_FILE)
+        own = continues is not None and Path(continues).resolve().is_relative_to(folder.resolve())
+        if not _is_same(earlier, plain, own, changeable):
+            what = held[0] if earlier is None else "the results"
+            raise FileExistsError(
+                f"{str(folder)!r} holds {what} of another run ({_differences(earlier, plain)}). Choose another "
+                f"output_dir, or delete this one{advice}."
+            )
+    if _read(folder / IDENTITY_FILE) != plain:  # the other processes of a run find it written
+        _make(folder)
+        write_text_atomically(folder / IDENTITY_FILE, json.dumps(plain, indent=2) + "\n")
+
+
+def _is_same(earlier: dict[str, Any] | None, identity: dict[str, Any], own: bool, changeable: Sequence[str]) -> bool:
+    if earlier is None:
+        return own
+    left_out = changeable if own else ()
+    return all(earlier.get(name) == identity.get(name) for name in {**earlier, **identity} if name not in left_out)
+
+
+def _stated(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked for: an argument that was left out, or that an earlier version did not have, says nothing."""
+    return {name: value for name, value in identity.items() if value is not None}
+
+
+def _differences(earlier: dict[str, Any] | None, identity: Mapping[str, Any]) -> str:
+    if earlier is None:
+        return "it has no record of what made it"
+    names = [name for name in earlier | identity if earlier.get(name) != identity.get(name)]
+    if "command" in names:  # then nearly everything differs
+        return f"made by another command, {earlier.get('command', 'train')}"
+    return ", ".join(f"{name}: {_given(earlier, name)}, now {_given(identity, name)}" for name in names)
+
+
+def _given(identity: Mapping[str, Any], name: str) -> str:
+    return repr(identity[name]) if name in identity else "not given"
+
+
+def _read(record: Path) -> dict[str, Any] | None:
+    """What a run left about itself; `None` if there is nothing that can be read."""
+    try:
+        found = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _make(folder: Path) -> list[Path]:
+    """Make a folder and those above it; returns the ones that were not there, the innermost first."""
+    try:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    return missing
+
+
+def _cannot_write(folder: Path, error: OSError) -> OSError:
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return type(error)(
+        f"output_dir={str(folder)!r} cannot be written to: {reason}. Choose another folder, or a copy of this one."
+    )
+
+
+# ---- Files that change together ----
+# Several files that change together: written beside those they replace, then moved into place.
+
+
+# Where files are written, and what says that all of them are.
+DRAFT = "_writing"
+COMPLETE = "complete.json"
+
+
+@contextmanager
+def atomic_folder(folder: str | Path, *, replaces: Sequence[str] = (), last: str = "config.json") -> Iterator[Path]:
+    """
+    A new folder to write files into, which at the end of the block take the places of the files of `folder`. If the
+    block fails, for example because the disk is full, nothing of `folder` has changed.
+
+    If the process is killed while the files are moved, [`finish_writing`] moves the rest. Until then there is no file
+    `last`, so that nobody takes a mixture of old and new files for a model.
+
+    Args:
+        folder (`str` or `Path`): The folder to change, made if it is not there.
+        replaces (`Sequence[str]`, *optional*): Patterns of files of `folder` that are removed if the block writes none
+            of their name.
+        last (`str`, *optional*, defaults to `"config.json"`): The file that is moved last.
+    """
+    folder = Path(folder)
+    place = folder / DRAFT
+    shutil.rmtree(place, ignore_errors=True)
+    # Named as the folder: pictures show the name of a run.
+    draft = place / folder.absolute().name
+    try:
+        draft.mkdir(parents=True)
+        yield draft
+        for path in draft.iterdir():
+            _sync(path)
+        removed = {path.name for pattern in replaces for path in folder.glob(pattern) if path.is_file()}
+        removed -= {path.name for path in draft.iterdir()}
+        plan = {"draft": draft.name, "removed": sorted(removed), "last": last}
+        unfinished = place / f"{COMPLETE}.tmp"
+        unfinished.write_text(json.dumps(plan))
+        _sync(unfinished)
+        for path in draft.iterdir():
+            with suppress(PermissionError):  # some network disks have no modes
+                path.chmod(unfinished.stat().st_mode)  # safetensors lets nobody but the owner read its files
+        unfinished.replace(place / COMPLETE)
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    finish_writing(folder)
+
+
+def finish_writing(folder: str | Path) -> None:
+    """Move the files of an interrupted [`atomic_folder`] into place if all of them were written, else remove them."""
+    folder = Path(folder)
+    place = folder / DRAFT
+    if place.is_symlink() or not place.is_dir():
+        return
+    if (plan := _plan(place)) is not None:
+        draft, last = place / plan["draft"], plan["last"]
+        if blocked := sorted(path.name for path in draft.iterdir() if _is_folder(folder / path.name)):
+            raise FileExistsError(
+                f"{str(folder / blocked[0])!r} is a folder, where an interrupted command has a file to put. Move it "
+                f"away, or delete {str(place)!r} to do without what that command had written."
+            )
+        if (draft / last).exists():
+            (folder / last).unlink(missing_ok=True)
+        for name in plan["removed"]:
+            if not _is_folder(folder / name):  # that is somebody else's
+                (folder / name).unlink(missing_ok=True)
+        for path in sorted(draft.iterdir(), key=lambda path: (path.name == last, path.name)):
+            path.replace(folder / path.name)
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def write_text_atomically(path: str | Path, text: str) -> None:
+    """Write a file of text whole: whoever reads it meanwhile, or after a crash, has the old one or the new one."""
+    path = Path(path)
+    draft = path.with_name(f"{path.name}.tmp")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _plan(place: Path) -> dict[str, Any] | None:
+    """What is to be done with a draft; `None` if it is not complete, or if it would touch anything outside."""
+    try:
+        plan = json.loads((place / COMPLETE).read_text(encoding="utf-8"))
+        names = [plan["draft"], plan["last"], *plan["removed"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if any(not isinstance(name, str) or Path(name).name != name or name == os.pardir for name in names):
+        return None
+    draft = place / plan["draft"]
+    if not draft.is_dir() or draft.is_symlink():
+        return None
+    return plan if all(path.is_file() and not path.is_symlink() for path in draft.iterdir()) else None
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _sync(path: Path) -> None:
+    """Have the operating system write a file to the disk, where errors of writing may show only now."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+# ---- Secrets ----
+# Tokens and keys: refused among the arguments of a command, and never written.
+
+
+# Tokens of the Hub, of GitHub, of OpenAI and of AWS, by the form they have.
+TOKEN = re.compile(
+    r"(?<![A-Za-z0-9])(?:(?:hf|api_org|gh[pousr])_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{16})"
+)
+SECRET_NAME = re.compile("TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
+# A shorter value of such a variable is a switch (TOKENIZERS_PARALLELISM=false), not a secret.
+SHORTEST = 12
+REDACTED = "REDACTED"
+
+
+def redact(text: str) -> str:
+    """The text without anything that looks like a token or is the value of a secret environment variable."""
+    for value in _secret_values().values():
+        text = text.replace(value, REDACTED)
+    return TOKEN.sub(REDACTED, text)
+
+
+def refuse_secrets(arguments: Mapping[str, Any]) -> None:
+    """
+    Refuse arguments that hold a secret, before they are written into reports, cards and checkpoints.
+
+    Args:
+        arguments (`Mapping[str, Any]`): Values by name; lists and dictionaries are searched too.
+
+    Raises:
+        `ValueError`: With the argument's name, and not with the secret.
+    """
+    secrets = _secret_values()
+    for name, value in arguments.items():
+        for text in _texts(value):
+            found = next((variable for variable, secret in secrets.items() if secret in text), None)
+            token = TOKEN.search(text)
+            if found is None and token is None:
+                continue
+            what = f"the value of the environment variable {found}" if found else f"a token ({token[0][:4]}...)"
+            message = (
+                f"holds {what}, which would be written into files that may be published. Leave it out; for the Hub,"
+            )
+            raise ArgumentError(name, f"{message} run `hf auth login` or set HF_TOKEN.", "...")
+
+
+def _secret_values() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if SECRET_NAME.search(name) and len(value) >= SHORTEST and not os.path.exists(value)
+    }
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(key)
+            yield from _texts(item)
+    elif isinstance(value, list | tuple | set):
+        for item in value:
+            yield from _texts(item)
+
+
+# ---- Names without paths ----
+# What local files are called in results: by name, since a path says where they are on one machine.
+
+
+def public_name(name: str) -> str:
+    """The last part of a local path; a Hub id, or a name that this package knows, as it is."""
+    path = os.path.expanduser(name)
+    return os.path.basename(os.path.abspath(path)) if os.path.exists(path) or os.path.isabs(path) else name
+
+
+def public_words(words: Iterable[str]) -> list[str]:
+    """
+    The words of a command, with only the names of files outside of the current folder.
+
+    ```python
+    >>> public_words(["train", "--dataset", "/home/me/photos", "--output_dir=../out", "--model", "runs/first"])
+    ['train', '--dataset', 'photos', '--output_dir=out', '--model', 'runs/first']
+
+    ```
+    """
+    shown = []
+    for word in words:
+        flag, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+        path = os.path.normpath(os.path.expanduser(value)) if value else value
+        if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
+            value = os.path.basename(os.path.abspath(path))
+        shown.append(f"{flag}{equals}{value}")
+    return shown
+
+
+def path_fingerprint(name: str, seen_from: str | os.PathLike) -> str | None:
+    """
+    A fingerprint of where a local file is, relative to the folder `seen_from`: two folders of one name have different
+    ones, and both may move together. `None` for what is not local.
+    """
+    path = os.path.expanduser(name)
+    if not os.path.exists(path):
+        return None
+    relative = os.path.relpath(os.path.realpath(path), os.path.realpath(seen_from))
+    return hashlib.blake2b(relative.encode(), digest_size=8).hexdigest()
+
+
+# ---- Free space ----
+# Whether what a run will write fits on the disk, found out before it trains.
+
+
+def check_free_space(folder: str | Path, needed: int, what: str) -> None:
+    """
+    Args:
+        folder (`str` or `Path`): Where it will be written; it need not be there yet.
+        needed (`int`): Bytes.
+        what (`str`): What takes them, and how to need fewer.
+
+    Raises:
+        `OSError`: If the disk has less free space.
+    """
+    path = Path(folder).absolute()
+    while not path.exists():
+        path = path.parent
+    free = shutil.disk_usage(path).free
+    if free < needed:
+        raise OSError(
+            f"The run will write about {readable_size(needed)} to output_dir={str(folder)!r}, but the disk has "
+            f"{readable_size(free)} free: {what}. Free some space, or choose another output_dir."
+        )
+
+
+def readable_size(size: float) -> str:
+    """A number of bytes in the largest unit that leaves a number of at least 1."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

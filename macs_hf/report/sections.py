@@ -1,0 +1,711 @@
+"""
+A report as headline and sections: what it says, once, for terminal, notebook, card, page, app and pull request.
+
+Whoever shows a report prints these and adds nothing: all texts are plain, and are escaped where they are shown.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from statistics import fmean, stdev
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from .report import (
+    SCORE_NAMES,
+    AbstentionGuarantee,
+    Bounded,
+    Cell,
+    ConfusionMatrix,
+    CorruptionTable,
+    EvaluationReport,
+    GroupTable,
+    Guarantees,
+    Interval,
+    Leakage,
+    Measurement,
+    PredictionSetGuarantee,
+    RiskCoverage,
+    Share,
+    Temperature,
+    Unknowns,
+    digits_shown,
+    interval_text,
+    percent,
+)
+from .rows import FAMILIES, MEANS, SEVERITIES, STANDARD_15
+from .run import PICTURES
+
+
+# ---- Metrics ----
+
+
+class Metric(NamedTuple):
+    """How a metric is shown: what it is called, the factor, unit and digits of its values, which values are better."""
+
+    title: str
+    scale: int
+    unit: str
+    digits: int
+    better: Literal["higher", "lower", "near 0"]
+
+    @property
+    def style(self) -> tuple[int, str, int]:
+        """The arguments of `interval_text`."""
+        return self.scale, self.unit, self.digits
+
+
+METRICS = {
+    "accuracy": Metric("Accuracy", 100, " %", 2, "higher"),
+    "ece": Metric("Calibration error (ECE)", 100, " %", 2, "lower"),
+    "nll": Metric("Negative log-likelihood", 1, "", 3, "lower"),
+    "brier": Metric("Brier score", 1, "", 3, "lower"),
+    "debiased_ece": Metric("Calibration error, debiased", 100, " %", 2, "lower"),
+    "confidence_gap": Metric("Confidence minus accuracy", 100, " %", 2, "near 0"),
+    "aurc": Metric("Risk over coverage (AURC)", 1, "", 4, "lower"),
+    "excess_aurc": Metric("Excess AURC", 1, "", 4, "lower"),
+    "mean15": Metric("Accuracy under 15 corruptions", 100, " %", 2, "higher"),
+    "mean19": Metric("Accuracy under 19 corruptions", 100, " %", 2, "higher"),
+}
+METRICS |= {
+    f"coverage_at_{risk}_risk": Metric(f"Answered at {risk} risk", 100, " %", 1, "higher")
+    for risk in ("1%", "5%", "10%")
+}
+IN_EVERY_REPORT = ("accuracy", "ece", "nll", "brier")
+
+
+# ---- Headline ----
+
+
+NO_CHANGE = 0.05  # temperatures closer to 1 move no probability by much
+MOST_UNCERTAIN = 0.03  # noise floor, and half of the interval of the accuracy: with more, nothing is ruled out
+Trust = Literal["trusted", "overconfident", "underconfident", "miscalibrated", "unknown"]
+HEADLINES = {
+    "trusted": "Its probabilities can be trusted",
+    "overconfident": "Overconfident",
+    "underconfident": "Underconfident",
+    "miscalibrated": "Miscalibrated",
+    "unknown": "No miscalibration beyond chance",
+}
+TOO_FEW = "Too few images to tell"
+NOT_FOUND = ("trusted", "unknown")  # no calibration error beyond chance
+
+
+class Headline(NamedTuple):
+    """
+    Args:
+        trust (`str`): Whether the confidence of the model can be trusted, with its temperature if it has one.
+        title (`str`): A few words.
+        ability, confidence (`str`): A sentence each.
+    """
+
+    trust: Trust
+    title: str
+    ability: str
+    confidence: str
+
+
+def headline(report: EvaluationReport) -> Headline:
+    """
+    What a reader should take away from a report.
+
+    A calibration error counts as such if its interval excludes 0, which with perfect calibration happens to one in 20
+    test sets; below the noise floor nothing was found, and in between it cannot be decided. With so few images that
+    chance alone explains more than 3 points, of the calibration error or of the accuracy, nothing that was not found
+    can be ruled out either.
+    """
+    before, published = trust_of(report.before), trust_of(report.published)
+    title = _title(report.before)
+    if before in NOT_FOUND and published != "trusted":
+        title = _title(report.published) + ("" if published in NOT_FOUND else " with its temperature")
+    elif report.has_temperature and before not in NOT_FOUND:
+        effect = "repairs it" if published == "trusted" else "helps"
+        effect = "changes little" if abs(report.temperature.value - 1) < NO_CHANGE else effect
+        effect = effect if report.is_calibrated else "does not help beyond chance"
+        title += f", and a temperature {effect}"
+    return Headline(published, title, _ability(report), _confidence(report, before))
+
+
+def trust_of(part: Measurement) -> Trust:
+    """What the calibration error, its interval and its noise floor say together."""
+    ece = part.metrics["ece"]
+    if ece.value <= part.noise_floor:
+        return "unknown" if has_too_few(part) else "trusted"
+    if ece.low <= 0:  # noise alone reaches such an error
+        return "unknown"
+    gap = confidence_gap(part)
+    if abs(gap) <= 1.96 * _gap_error(part):
+        return "miscalibrated"  # too sure at some confidences and not sure enough at others
+    return "overconfident" if gap > 0 else "underconfident"
+
+
+def _title(part: Measurement) -> str:
+    trust = trust_of(part)
+    return TOO_FEW if trust == "unknown" and has_too_few(part) else HEADLINES[trust]
+
+
+def has_too_few(part: Measurement) -> bool:
+    """Whether the images are so few that a calibration error of some points may be hidden in the noise."""
+    accuracy = part.metrics["accuracy"]
+    return max(part.noise_floor, (accuracy.high - accuracy.low) / 2) > MOST_UNCERTAIN
+
+
+def confidence_gap(part: Measurement) -> float:
+    """Mean confidence minus accuracy: above 0 is overconfident."""
+    total = sum(part.bins.count)
+    confidence = sum(n * value for n, value in zip(part.bins.count, part.bins.confidence, strict=True)) / total
+    return confidence - part.metrics["accuracy"].value
+
+
+def _gap_error(part: Measurement) -> float:
+    """Standard error of the gap, given the confidences: answers of one bin are right with about the same chance."""
+    bins = zip(part.bins.count, part.bins.accuracy, strict=True)
+    return math.sqrt(sum(n * share * (1 - share) for n, share in bins)) / sum(part.bins.count)
+
+
+def _ability(report: EvaluationReport) -> str:
+    text = f"It is right on {percent(report.published.metrics['accuracy'].value)} of {report.n:,} test images"
+    table = report.corruptions
+    if table is None:
+        return f"{text}."
+    worst, accuracy = _worst(table)
+    mean = table.mean(STANDARD_15)
+    if mean is None:
+        return f"{text}, and at worst, under {worst}, on {percent(accuracy)}."
+    return f"{text}, and on {percent(mean)} of corrupted ones; {worst} is the worst, with {percent(accuracy)}."
+
+
+def _worst(table: CorruptionTable) -> tuple[str, float]:
+    means = table.by_corruption()
+    name = min(means, key=means.__getitem__)
+    return name.replace("_", " "), means[name]
+
+
+def _confidence(report: EvaluationReport, trust: Trust) -> str:
+    part = report.before
+    ece, floor, gap = percent(part.metrics["ece"].value), percent(part.noise_floor), 100 * confidence_gap(part)
+    text = {
+        "trusted": f"No miscalibration was detected: its calibration error is {ece}, and {floor} would be chance",
+        "unknown": f"Its calibration error is {ece}, and {floor} would be chance: more images would tell "
+        "whether there is more to it",
+        "overconfident": f"Its confidence is {gap:.1f} points too high on average, more than chance explains",
+        "underconfident": f"Its confidence is {-gap:.1f} points too low on average, more than chance explains",
+        "miscalibrated": f"Its calibration error is {ece}, more than chance explains ({floor}): too sure at some "
+        "confidences and not sure enough at others, which cancels on average",
+    }[trust]
+    return f"{text}{_temperature(report, trust)}."
+
+
+def _temperature(report: EvaluationReport, trust: Trust) -> str:
+    """What it does to the calibration error, as the end of a sentence."""
+    if report.after is None:
+        return ""
+    if report.temperature.reason is not None:
+        return f"; no temperature was fitted ({report.temperature.reason})"
+    value = report.temperature.value
+    if abs(value - 1) < NO_CHANGE and trust in NOT_FOUND:
+        effect = "so there is nothing to repair" if trust == "trusted" else "which changes little"
+        return f"; the temperature that fits best is {value:.2f}, {effect}"
+    before, after = (percent(part.metrics["ece"].value) for part in (report.before, report.after))
+    chance = percent(report.after.noise_floor)
+    return f"; a temperature of {value:.2f} brings the calibration error from {before} to {after} (chance: {chance})"
+
+
+# ---- Sections ----
+
+
+WORST, MISTAKES = 5, 3  # classes or groups in a table, frequent confusions in a sentence
+IN_A_LINE = 3  # classes or groups in a line
+SURE_SHIFT = 0.01  # of the mean confidence by one standard error of the temperature: a point
+MEAN_NAMES = {"mean15": "mean of the standard 15", "mean19": "mean of all 19"}
+# What the parameters of the corruptions were made for.
+SIZES = {"cifar": " (for small images)", "imagenet": " (for photographs)"}
+
+
+class Table(NamedTuple):
+    """Cells of text; the first column names the rows."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+class Section(NamedTuple):
+    """
+    Args:
+        title (`str`): Its heading.
+        finding (`str`): What a reader with one line should know; empty if the headline says it.
+        lead (`str`): Sentences before the table.
+        table ([`Table`], *optional*): Numbers with their 95 % intervals in brackets.
+        notes (`tuple[str, ...]`): Sentences after the table.
+        pictures (`Mapping[str, str]`): Files that belong here, where they were drawn, and what they show in words.
+    """
+
+    title: str
+    finding: str
+    lead: str
+    table: Table | None = None
+    notes: Sequence[str] = ()
+    pictures: Mapping[str, str] = MappingProxyType({})
+
+
+def sections(report: EvaluationReport) -> list[Section]:
+    """Everything that a report has, the most important first; what it lacks is left out."""
+    found = [measured(report)]
+    if report.renamed_classes:
+        line = renamed_line(report.renamed_classes)
+        found.append(Section("Class names", line, line))
+    if report.corruptions is not None:
+        found.append(corrupted(report.corruptions))
+    if report.guarantees is not None:
+        found += _guaranteed(report.guarantees)
+    if report.risk_coverage is not None:
+        found.append(_ranked(report.risk_coverage))
+    if report.classes is not None:
+        found.append(worst_groups(report.classes, report.confusion))
+    if report.groups is not None:
+        found.append(worst_groups(report.groups))
+    if report.unknowns is not None:
+        found.append(_unknown_images(report.unknowns, report.has_temperature))
+    if report.leakage is not None:
+        line = f"{leakage_line(report.leakage).capitalize()}."
+        notes = ("Scaled, cropped or newly compressed copies are not found.",)
+        found.append(Section("Copies between splits", line, line, notes=notes))
+    return found
+
+
+def alt_texts(report: EvaluationReport) -> dict[str, str]:
+    """What each picture of a report shows, in words, for readers who do not see it; by the name of its file."""
+    return {name: words for part in sections(report) for name, words in part.pictures.items()}
+
+
+def _described(finding: str, *names: str) -> dict[str, str]:
+    return {name: f"{PICTURES[name]}. {finding}" for name in names}
+
+
+def measured(report: EvaluationReport) -> Section:
+    """The metrics of the model, without and with its temperature."""
+    columns = {"as published": report.before}
+    if report.after is not None and report.has_temperature:
+        columns = {"without temperature": report.before, "with temperature": report.after}
+    size = "" if report.image_size is None else ", {} x {} pixels".format(*report.image_size)
+    sentences = [] if report.temperature is None else temperature_sentences(report.temperature)
+    return Section(
+        "Measured",
+        " ".join(sentences[:2]),
+        f"{report.n:,} images of {short_name(report.dataset)}, {report.split}{size}. In brackets: 95 % intervals over "
+        "the test images; they do not cover the variation between training runs.",
+        metric_table(columns),
+        (
+            f"ECE: {len(report.before.bins.count)} equal-width bins of the highest probability. By chance alone: the "
+            "ECE of a perfectly calibrated model with the same confidences on so many images (the noise floor).",
+            *sentences,
+        ),
+        _described(_confidence(report, trust_of(report.before)), "reliability.png"),
+    )
+
+
+def metric_table(columns: Mapping[str, Measurement]) -> Table:
+    """Each metric with its interval and the noise floor, a column for each measurement."""
+    rows = [
+        [METRICS[name].title, *(interval_text(part.metrics[name], *METRICS[name].style) for part in columns.values())]
+        for name in IN_EVERY_REPORT
+    ]
+    rows.insert(2, ["ECE by chance alone", *(percent(part.noise_floor, 2) for part in columns.values())])
+    return Table(("", *columns), rows)
+
+
+def temperature_sentences(temperature: Temperature) -> list[str]:
+    """Where it comes from, whether it helped, and whether it is uncertain."""
+    if temperature.reason is not None:
+        return [f"Not calibrated, the temperature stays 1: {temperature.reason}."]
+    error = "" if temperature.standard_error is None else f" ± {temperature.standard_error:.4f}"
+    images = "images" if temperature.n is None else f"{temperature.n:,} images"
+    split = "" if temperature.calibration_split is None else f" of {temperature.calibration_split}"
+    sentences = [
+        f"The temperature is {temperature.value:.4f}{error}, fitted on {images}{split} that neither trained nor "
+        "tested the model; it changes the confidence, not the predicted class."
+    ]
+    gain = temperature.nll_gain
+    if gain is not None:
+        amount = interval_text(gain, digits=digits_shown(gain, 3))
+        if temperature.helped:
+            sentences.append(f"It lowered the NLL of the test images by {amount}.")
+        else:
+            effect = "raised the NLL of" if gain.high < 0 else "did not lower the NLL beyond chance on"
+            sentences.append(f"Not called calibrated: it {effect} the test images (gain {amount}).")
+    shift = temperature.confidence_shift
+    if shift is not None and shift >= SURE_SHIFT:
+        sentences.append(
+            f"The temperature is uncertain: one standard error of it moves the mean confidence by {100 * shift:.1f} "
+            "points. More images to calibrate on would make it surer."
+        )
+    return sentences
+
+
+def corrupted(table: CorruptionTable) -> Section:
+    """Accuracy under corruption, and what becomes of the confidence."""
+    rows = [] if table.clean is None else [("clean, the same images", percent(table.clean.accuracy))]
+    for mean, names in (MEANS | FAMILIES).items():
+        accuracy, interval = table.mean(names), table.interval(mean) if mean in MEANS else None
+        if accuracy is not None and mean != "extra":
+            shown = percent(accuracy) if interval is None else _share(interval)
+            rows.append((MEAN_NAMES.get(mean, f"{mean}, of the 15"), shown))
+    worst, accuracy = _worst(table)
+    clean = "" if table.clean is None else f"; without, {percent(table.clean.accuracy)}"
+    main = next((f"{shown}, {name}" for name, shown in rows if name in MEAN_NAMES.values()), "")
+    main = main or f"{percent(accuracy)} under {worst}, the worst"
+    each = ", each image under one of them" if table.design == "spread" else ""
+    notes = confidence_sentences(table)
+    if table.source == "generated":
+        notes.append("Compare them only with numbers from images that were corrupted in the same way.")
+    finding = f"Accuracy under corruption: {main}{clean} ({table.n:,} images, {table.params} parameters)."
+    return Section(
+        "Under corruption",
+        finding,
+        f"Accuracy on {table.n:,} images under {len(table.cells)} corruptions at five severities{each}: "
+        f"{table.source}, {table.params} parameters{SIZES.get(table.params, '')}.",
+        Table(("images", "accuracy"), rows) if rows else None,
+        notes,
+        _described(finding, "corruptions.png") | {"severity.png": _severity_in_words(table)},
+    )
+
+
+def _severity_in_words(table: CorruptionTable) -> str:
+    names = STANDARD_15 if set(STANDARD_15) <= set(table.cells) else tuple(table.cells)
+    score = "ece" if table.temperature is None else "scaled_ece"
+    accuracy, ece = table.by_severity("accuracy", names), table.by_severity(score, names)
+    first, last = min(accuracy), max(accuracy)
+    start = "on clean images" if first == 0 else f"at severity {first}"
+    return (
+        f"{PICTURES['severity.png']}, mean of {len(names)} corruptions: accuracy "
+        f"{percent(accuracy[first])} {start} and {percent(accuracy[last])} at severity {last}, ECE "
+        f"{percent(ece[first])} and {percent(ece[last])}."
+    )
+
+
+def _guaranteed(found: Guarantees) -> list[Section]:
+    """Prediction sets and answers only when sure: what is guaranteed, and what came true."""
+    if found.reason is not None:
+        line = f"No coverage guarantee: {found.reason}."
+        return [Section("Coverage guarantees", line, line)]
+    origin = f"the {found.num_guarantee:,} held-out images, which were used for nothing else"
+    if not found.exact:
+        origin = f"{found.num_guarantee:,} held-out images that also chose the checkpoint: it is approximate"
+    parts = []
+    if (shown := found.shown_set) is not None:
+        parts.append(_prediction_sets(found, shown, origin))
+    if found.abstentions:
+        parts.append(_abstentions(found, origin))
+    return parts
+
+
+def _prediction_sets(found: Guarantees, shown: PredictionSetGuarantee, origin: str) -> Section:
+    header = ["guaranteed", "method", "sets with the right class", "mean size", "lowest class"]
+    rows = []
+    for sets in found.prediction_sets:
+        name, lowest = lowest_class(sets, found)
+        tested = "" if sets.test_coverage is None else _share(sets.test_coverage)
+        size = "" if sets.mean_size is None else f"{sets.mean_size:.2f}"
+        rows.append([level(sets.coverage), sets.method.upper(), tested, size, f"{name}: {_share(lowest)}"])
+    shifted = _add_severities(header, rows, [sets.severity_coverage for sets in found.prediction_sets])
+    tested = "" if shown.test_coverage is None else f": on test images {_share(shown.test_coverage)}"
+    size = "" if shown.mean_size is None else f", {shown.mean_size:.2f} classes in a set"
+    return Section(
+        "Prediction sets",
+        f"Prediction sets with the right class, guaranteed {level(shown.coverage)}{tested}{size}.",
+        "Instead of one class, the model can return a set of classes, which contains the right one with at least the "
+        "guaranteed probability for new images like the held-out ones (a conformal coverage guarantee). It comes from "
+        f"{origin}. Over the choice of these images, sets of {level(shown.coverage)} usually reach "
+        f"{_usual_coverage(shown.coverage, found.num_guarantee)}. It holds for all images together, not for each "
+        f"class{', and not for corrupted images' if shifted else ''}. Beside it, what came true on the test images.",
+        Table(header, rows),
+        ("LAC aims at the smallest sets, RAPS at a coverage that is more even over easy and hard images.",),
+    )
+
+
+def _abstentions(found: Guarantees, origin: str) -> Section:
+    kept = [part for part in found.abstentions if part.threshold is not None]
+    header = ["guaranteed right", "confidence at least", "test images answered", "of these right"]
+    rows = [
+        [
+            level(part.accuracy),
+            f"{part.threshold:.6g}",
+            "" if part.test_answered is None else _share(part.test_answered),
+            "no image is answered" if part.test_accuracy is None else _share(part.test_accuracy),
+        ]
+        for part in kept
+    ]
+    _add_severities(header, rows, [part.severity_accuracy for part in kept])
+    missing = [
+        f"{level(part.accuracy)} right is not guaranteed: {part.reason}." for part in found.abstentions if part.reason
+    ]
+    return Section(
+        "Answering only when sure",
+        _answers_line(kept[0]) if kept else missing[0],
+        "If the model answers only where its confidence reaches a threshold, at least the guaranteed share of its "
+        f"answers is right for images like the held-out ones. It comes from {origin}. Each line by itself holds with "
+        f"a probability of {percent(1 - found.abstentions[0].delta, 0)} over the choice of these images.",
+        Table(header, rows) if rows else None,
+        missing,
+    )
+
+
+def _answers_line(part: AbstentionGuarantee) -> str:
+    line = f"Answers where confidence is at least {part.threshold:.6g}, guaranteed {level(part.accuracy)} right"
+    if part.test_answered is None or part.test_accuracy is None:
+        return f"{line}: no test image is answered."
+    return f"{line}: {_share(part.test_accuracy)} of test images, {percent(part.test_answered.value)} answered."
+
+
+def _add_severities(header: list[str], rows: list[list[str]], found: Sequence[Mapping[int, Share]]) -> bool:
+    """A last column with what came true on corrupted images; returns whether these were measured."""
+    if not any(found):
+        return False
+    header.append("corrupted, severity 1 to 5")
+    for row, shares in zip(rows, found, strict=True):
+        cells = ["-" if s not in shares else f"{100 * shares[s].value:.1f}" for s in SEVERITIES]
+        row.append(f"{' / '.join(cells)} %")
+    return True
+
+
+def _usual_coverage(share: float, n: int) -> str:
+    """Between which shares 95 % of all models lie whose sets come from `n` samples: a beta distribution."""
+    from scipy import stats  # slow to import
+
+    rank = math.ceil((n + 1) * Fraction(str(share)))
+    low, high = stats.beta.ppf([0.025, 0.975], rank, n + 1 - rank)
+    return f"{100 * low:.1f} to {100 * high:.1f} %"
+
+
+def lowest_class(sets: PredictionSetGuarantee, found: Guarantees) -> tuple[str, Share]:
+    """The class whose interval ends lowest, so that a class of a few images is not the lowest by chance."""
+    from scipy import stats
+
+    ends = []
+    for number, (covered, count) in enumerate(zip(sets.class_covered, found.class_counts, strict=True)):
+        if count:
+            interval = stats.binomtest(covered, count).proportion_ci(method="wilson")
+            ends.append((interval.high, number, Share(covered / count, interval.low, interval.high, count)))
+    _, number, share = min(ends, key=lambda end: end[:2])
+    return found.class_names[number] if found.class_names else f"class {number}", share
+
+
+def _ranked(found: RiskCoverage) -> Section:
+    title = "Risk and coverage"
+    if found.risk[-1] == 0:
+        line = "No answer to a test image was wrong: how well confidence ranks errors is not known."
+        return Section(title, line, line, pictures=_described(line, "risk_coverage.png"))
+    shares = {risk.replace("%", " %"): _share(part) for risk, part in found.coverage_at_risk.items()}
+    answered = ", ".join(f"{share} with {risk} wrong" for risk, share in shares.items())
+    finding = f"Test images that can be answered, the surest first: {answered} (measured, not guaranteed)."
+    return Section(
+        title,
+        finding,
+        "If the model answers only where it is surest. Measured on the test images, and no guarantee for others.",
+        Table(("wrong answers", "images answered"), [(f"at most {risk}", share) for risk, share in shares.items()]),
+        (
+            f"AURC, the mean share of errors over all numbers of answered images: {interval_text(found.aurc)}; the "
+            f"best possible order would give {found.aurc.value - found.excess_aurc.value:.4f}.",
+        ),
+        _described(finding, "risk_coverage.png"),
+    )
+
+
+def worst_groups(table: GroupTable, confusion: ConfusionMatrix | None = None) -> Section:
+    """The classes, or the groups by another column, that the model is least accurate on."""
+    of_classes, number = table.column == "label", f"{len(table.groups):,}"
+    header = ["class" if of_classes else table.column, "images", "accuracy", "confidence - accuracy"]
+    header += (
+        [] if table.promised_coverage is None else [f"{level(table.promised_coverage)} sets with the right class"]
+    )
+    rows = []
+    for group in table.groups[:WORST]:
+        gap = interval_text(group.gap, 100, " %", 1, "+")
+        rows.append([group.name, f"{group.n:,}", _share(group.accuracy) + _star(group.significant), gap])
+        if table.promised_coverage is not None:
+            rows[-1].append(_share(group.coverage) + _star(group.coverage_significant))
+    starred = any(cell.endswith("*") for row in rows for cell in row[2:])
+    chance = f"differs from all other images beyond chance, corrected for {number} comparisons."
+    chance = f"*: {chance}" if starred else f"None of these {chance}"
+    notes = [chance]
+    if of_classes:
+        notes.append("Even a perfectly calibrated model is too confident on the images of a hard class.")
+    if confusion is not None:
+        mistakes = f"Most frequent mistakes: {', '.join(_mistakes(confusion)) or 'none'}."
+        notes.append(mistakes)
+    what = "class" if of_classes else table.column
+    lowest = ", ".join(f"{row[0]!r} {row[2]}" for row in rows[:IN_A_LINE])
+    finding = f"Lowest accuracy by {what}: {lowest} ({chance.rstrip('.')})."
+    pictures = _described(finding, "classes.png" if of_classes else "groups.png")
+    if confusion is not None:
+        pictures |= _described(mistakes, "confusion.png")
+    return Section(
+        "Classes" if of_classes else f"By {table.column}",
+        finding,
+        f"The lowest of {number}, in the order of the upper end of the interval. Confidence - accuracy: above 0 is "
+        "overconfident.",
+        Table(header, rows),
+        notes,
+        pictures,
+    )
+
+
+def _star(significant: bool) -> str:
+    return " *" if significant else ""
+
+
+def _mistakes(matrix: ConfusionMatrix) -> list[str]:
+    """The most frequent confusions, in words."""
+    names, counts = matrix.class_names, matrix.to_array().sum(axis=1)
+    return [
+        f"{names[label]} taken for {names[other]} ({count:,} of {counts[label]:,})"
+        for count, label, other in matrix.mistakes()[:MISTAKES]
+    ]
+
+
+def _unknown_images(found: Unknowns, has_temperature: bool) -> Section:
+    header, parts = ["score", "AUROC", "FPR"], [found.published]
+    if found.after is not None and has_temperature:
+        header = ["score", "AUROC without temperature", "FPR without temperature", "AUROC", "FPR"]
+        parts = [found.before, found.after]
+    rows = [
+        [SCORE_NAMES[scores[0].score], *(_share(part) for score in scores for part in (score.auroc, score.fpr95))]
+        for scores in zip(*parts, strict=True)
+    ]
+    what = f"{found.n:,} images of none of its classes ({short_name(found.dataset)}, {found.split})"
+    means = f"mean confidence {percent(found.confidence)}, on test images {percent(found.known_confidence)}"
+    notes = [
+        f"Where confidence is at least {part.threshold:.6g}, guaranteed {level(part.accuracy)} right: "
+        f"{_share(part.unknown)} of the unknown images are answered, and {percent(part.known.value)} of test images."
+        for part in found.answered
+    ]
+    if found.left_out:
+        notes.append(f"Images of classes that the model has were left out: {', '.join(found.left_out)}.")
+    if found.copies:
+        notes.append(f"{found.copies:,} of these images are exact copies of test images.")
+    return Section(
+        "Images of none of its classes",
+        f"{what}: {means}; best AUROC {max(found.published, key=lambda part: part.auroc.value).auroc.value:.3f}.",
+        f"{what}: {means}. AUROC: how often a test image scores higher than an unknown one. FPR: the share of unknown "
+        "images that pass the threshold that 95 % of the test images pass.",
+        Table(header, rows),
+        notes,
+    )
+
+
+def leakage_line(leakage: Leakage) -> str:
+    """Which splits have images in common, in one line."""
+    found = [
+        f"{pair.count:,} of {leakage.compared[pair.split]:,} {pair.split} images are also in {pair.other}"
+        for pair in leakage.found
+    ]
+    names = list(leakage.compared)
+    between = f"{', '.join(names[:-1])} and {names[-1]}"
+    line = f"exact copies between {between}: {'; '.join(found) or 'none'}"
+    parts = [
+        f"{count:,} of {leakage.total[name]:,} {name} images"
+        for name, count in leakage.compared.items()
+        if count < leakage.total[name]
+    ]
+    return line + (f" (compared were {' and '.join(parts)})" if parts else "")
+
+
+def renamed_line(renamed: Sequence[tuple[str, str]], at_most: int = 3) -> str:
+    """What other class names mean for a measurement, in one line."""
+    shown = ", ".join(" ".join(f"{name} is {other}".split()) for name, other in renamed[:at_most])
+    more = f" and {len(renamed) - at_most} more" if len(renamed) > at_most else ""
+    return (
+        "The class names of the model and of the dataset differ, and are taken to be in the same order: "
+        f"{shown}{more}. If that is wrong, so are the results."
+    )
+
+
+def _share(share: Bounded) -> str:
+    return interval_text(share, 100, " %", 1)
+
+
+def level(share: float) -> str:
+    """A threshold or a guarantee: 0.99998 is not 100 %, which nothing reaches."""
+    return f"{100 * share:.6g} %"
+
+
+def short_name(name: str) -> str:
+    """A Hub id as it is; of a local path only the last part, which says nothing about the machine."""
+    return name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else Path(name).name
+
+
+# ---- Confidence under corruption ----
+# Always beside the same images without it.
+
+
+def confidence_sentences(table: CorruptionTable) -> list[str]:
+    """In plain words: over- or underconfident, by how much, and whether the temperature still helps."""
+    sentences = []
+    gaps = table.confidence_gap or {}
+    if "mean15" in gaps:
+        sentences.append(f"Under corruption (mean of the standard 15) the model is {_direction(gaps['mean15'])}.")
+        if "clean" in gaps:
+            sentences.append(f"On the same {table.n:,} images without corruption it is {_direction(gaps['clean'])}.")
+    score, floor = ("ece", "noise_floor") if table.temperature is None else ("scaled_ece", "scaled_noise_floor")
+    ece = table.mean(STANDARD_15, score)
+    if ece is not None:
+        cells = [cell for name in STANDARD_15 for cell in table.cells[name].values()]
+        sentence = f"The mean ECE is {100 * ece:.1f} %{_floor(cells, floor)}"
+        if table.clean is not None:
+            clean = f"{100 * getattr(table.clean, score):.1f} %{_floor([table.clean], floor)}"
+            sentence += f", that of the same images without corruption {clean}"
+        sentences.append(f"{sentence}.")
+    severity = harmful_severity(table)
+    if severity is not None:
+        with_it, without = (table.by_severity(score, STANDARD_15)[severity] for score in ("scaled_ece", "ece"))
+        where = f"At severity {severity} the temperature does harm:"
+        if severity < SEVERITIES[-1]:
+            where = f"From severity {severity} on the temperature does harm: at severity {severity}"
+        sentences.append(f"{where} the mean ECE is {100 * with_it:.1f} % with it and {100 * without:.1f} % without.")
+    return sentences
+
+
+def harmful_severity(table: CorruptionTable) -> int | None:
+    """
+    The severity from which on the ECE is higher with the temperature than without, in the mean over the standard 15
+    corruptions and by more than two standard errors over them; `None` if it is not.
+
+    Where every image is seen under every corruption, these standard errors leave out what the corruptions share, the
+    choice of the images: there it must be higher by more than the noise floor, too.
+    """
+    if table.temperature is None or table.mean(STANDARD_15) is None:
+        return None
+    first = None
+    for severity in reversed(SEVERITIES):
+        cells = [table.cells[name][severity] for name in STANDARD_15]
+        harm = [cell.scaled_ece - cell.ece for cell in cells]
+        least = 2 * stdev(harm) / math.sqrt(len(harm))
+        if table.design == "crossed":
+            floors = [cell.scaled_noise_floor for cell in cells]
+            least = max(least, math.inf if None in floors else fmean(floors))
+        if fmean(harm) <= least:
+            return first
+        first = severity
+    return first
+
+
+def _direction(gap: Interval) -> str:
+    low, high = sorted((100 * abs(gap.low), 100 * abs(gap.high)))
+    size = f"{100 * abs(gap.value):.1f} points"
+    if gap.low > 0:
+        return f"overconfident: its mean confidence is {size} above its accuracy [{low:.1f}, {high:.1f}]"
+    if gap.high < 0:
+        return f"underconfident: its mean confidence is {size} below its accuracy [{low:.1f}, {high:.1f}]"
+    interval = f"[{100 * gap.low:.1f}, {100 * gap.high:.1f}]"
+    return (
+        "neither over- nor underconfident beyond chance: its mean confidence minus its accuracy is "
+        f"{100 * gap.value:.1f} points {interval}"
+    )
+
+
+def _floor(cells: list[Cell], name: str) -> str:
+    """The noise floor, the mean over the cells; older tables do not hold it."""
+    floors = [getattr(cell, name) for cell in cells]
+    return "" if None in floors else f" (noise floor {100 * fmean(floors):.1f} %)"

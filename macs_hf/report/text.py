@@ -1,0 +1,206 @@
+"""A report as text: the lines of a terminal, which `print(report)` gives too, and the HTML of a notebook."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..exceptions import ArgumentError
+from .report import CorruptionTable, EvaluationReport, GroupTable
+from .report import percent as plain_percent
+from .rows import SEVERITIES, SampleRows
+from .sections import Section, Table, corrupted, headline, sections, short_name, worst_groups
+
+
+# ---- Terminal ----
+# Text from elsewhere on a terminal: names of classes, datasets and files are shown, and never obeyed.
+
+
+# Escapes that clear a screen or set its title, marks that turn the direction of writing, and halves of characters,
+# which cannot be written at all. Lines and tabs stay.
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""
+    The text with control characters as Python writes them.
+
+    ```python
+    >>> printable("a \x1b[2J bee")
+    'a \\x1b[2J bee'
+
+    ```
+    """
+    return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def refuse_nul(arguments: Mapping[str, Any]) -> None:
+    """
+    Refuse text with NUL characters, which no path can have and many functions stumble over without naming it.
+
+    Args:
+        arguments (`Mapping[str, Any]`): Values by name.
+    """
+    for name, value in arguments.items():
+        for text in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(text, str) and "\0" in text:
+                raise ArgumentError(name, "has a NUL character (\\x00). Leave it out.", text)
+
+
+def summary(report: EvaluationReport) -> str:
+    """What a command prints at its end: what was measured, the headline, the metrics, and a line for each finding."""
+    method = report.training_arguments.get("method")
+    size = "" if report.image_size is None else ", {} x {} pixels".format(*report.image_size)
+    title = f"{report.model} on {report.dataset}, {report.split} (n = {report.n:,}{size})"
+    found = sections(report)
+    lines = [f"{title}, method {method}" if method else title, f"{headline(report).title}.", ""]
+    lines += [
+        *table_lines(found[0].table),
+        "[ ]: 95 % intervals; by chance alone: of a perfectly calibrated model",
+        "",
+    ]
+    return printable("\n".join([*lines, *(part.finding for part in found if part.finding)]))
+
+
+def table_lines(found: Table) -> list[str]:
+    """A table in columns: the first to the left, the others to the right."""
+    rows = [found.header, *found.rows]
+    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return [
+        f"{row[0]:<{first}}" + "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths, strict=True))
+        for row in rows
+    ]
+
+
+# ---- HTML ----
+# Small pieces of HTML. Whatever comes from outside goes through `text`, so that it is shown as text.
+
+
+SPACE = "\u00a0"  # between a number and its unit, where no line breaks
+# Also what templates look for: nothing that a visitor or a model names is ever taken for one.
+TEMPLATE_CHARACTERS = {"{": "&#123;", "}": "&#125;", "$": "&#36;", "`": "&#96;"}
+
+
+def text(value: Any) -> str:
+    """Text from outside (names, labels, reasons) inside HTML."""
+    escaped = html.escape(str(value))
+    for character, entity in TEMPLATE_CHARACTERS.items():
+        escaped = escaped.replace(character, entity)
+    return escaped
+
+
+def words(value: Any) -> str:
+    """As [`text`], with no line break between a number and its unit."""
+    return text(value).replace(" %", f"{SPACE}%")
+
+
+def percent(share: float, digits: int = 1) -> str:
+    return words(plain_percent(share, digits))
+
+
+def exact_percent(share: float) -> str:
+    """A threshold or a promise: 0.99998 is not 100 %, which nothing reaches."""
+    return f"{100 * share:.6g}{SPACE}%"
+
+
+def section(title: str, body: str, hint: str = "") -> str:
+    """A part of a page; the title and the hint are HTML already."""
+    hint = f'<p class="hint">{hint}</p>' if hint else ""
+    return f'<section class="part"><h3>{title}</h3>{hint}{body}</section>'
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are HTML already; the first column names the rows."""
+    head = "".join(f"<th scope='col'>{cell}</th>" for cell in header)
+    body = "".join(
+        f"<tr><th scope='row'>{first}</th>{''.join(f'<td>{cell}</td>' for cell in others)}</tr>"
+        for first, *others in rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+BADGES = {
+    "trusted": "good",
+    "overconfident": "bad",
+    "underconfident": "bad",
+    "miscalibrated": "bad",
+    "unknown": "neutral",
+}
+
+
+def headline_html(report: EvaluationReport) -> str:
+    """The headline and two sentences, and what they are about."""
+    found = headline(report)
+    where = f"{short_name(report.model)} on {short_name(report.dataset)}, {report.split}"
+    return (
+        f'<header class="verdict {BADGES[found.trust]}"><p class="where">{text(where)}</p><h2>{found.title}</h2>'
+        f"<p>{words(f'{found.ability} {found.confidence}')}</p></header>"
+    )
+
+
+def section_html(part: Section, pictures: str = "") -> str:
+    """A section of a report, with its pictures as HTML."""
+    listed = "" if part.table is None else table_html(part.table)
+    notes = "".join(f"<p>{words(note)}</p>" for note in part.notes)
+    return section(words(part.title), f"{listed}{notes}{pictures}", words(part.lead))
+
+
+def table_html(found: Table) -> str:
+    return table([words(cell) for cell in found.header], [[words(cell) for cell in row] for row in found.rows])
+
+
+# ---- Notebook ----
+# What a notebook shows of a report and its parts, where they are the last line of a cell.
+
+
+FIRST_ROWS = 5
+# For notebooks that keep styles; without it the tables are plain.
+STYLE = (
+    "<style>.macs-shown h2{margin:0 0 4px}.macs-shown h3{margin:14px 0 2px}"
+    ".macs-shown p{margin:0 0 6px;max-width:75ch}.macs-shown small"
+    "{display:block;opacity:.7}.macs-shown .scroll{overflow-x:auto}.macs-shown th[scope=row]"
+    "{text-align:left;font-weight:normal}"
+    ".macs-shown td,.macs-shown th{vertical-align:top;padding:3px 16px 3px 0}</style>"
+)
+
+
+def in_notebook(body: str) -> str:
+    """HTML for the output of a cell."""
+    return f'<div class="macs-shown">{STYLE}{body}</div>'
+
+
+def report_in_notebook(report: EvaluationReport) -> str:
+    return in_notebook(headline_html(report) + "".join(map(section_html, sections(report))))
+
+
+def corruptions_in_notebook(found: CorruptionTable) -> str:
+    """The means, and the accuracy by corruption and severity."""
+    means = found.by_corruption()
+    rows = [
+        [
+            name.replace("_", " "),
+            *(plain_percent(row[s].accuracy) if s in row else "" for s in SEVERITIES),
+            plain_percent(means[name]),
+        ]
+        for name, row in found.cells.items()
+    ]
+    cells = Table(("accuracy at severity", *map(str, SEVERITIES), "mean"), rows)
+    return in_notebook(section_html(corrupted(found)) + table_html(cells))
+
+
+def groups_in_notebook(found: GroupTable) -> str:
+    return in_notebook(section_html(worst_groups(found)))
+
+
+def rows_in_notebook(rows: SampleRows) -> str:
+    part = rows.to_table().slice(0, FIRST_ROWS).to_pydict()
+    cells = zip(*([_cell(value) for value in column] for column in part.values()), strict=True)
+    listed = Table(("", *part), [[str(place), *row] for place, row in enumerate(cells)])
+    accuracy = percent(float(rows.correct.mean()))
+    return in_notebook(f"<p>{len(rows):,} samples, accuracy {accuracy}. The first ones:</p>{table_html(listed)}")
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

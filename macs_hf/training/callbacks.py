@@ -1,0 +1,529 @@
+"""Callbacks: calibration at each evaluation of any `Trainer`; training in a terminal as a bar and a line an epoch."""
+
+import atexit
+import io
+import math
+import re
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+from PIL import Image
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.integrations import TensorBoardCallback, TrackioCallback, WandbCallback, rewrite_logs
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
+from transformers.trainer_callback import PrinterCallback
+from transformers.trainer_utils import has_length
+
+from ..metrics import measure, summarize
+from ..rendering.pictures import plot_measurements, png
+from ..report.rows import SampleRows, sample_rows
+from ..report.text import printable
+
+
+# ---- Calibration ----
+# `CalibrationCallback`: calibration at each evaluation of any `Trainer`, beside the user's own metrics.
+
+
+TRACKERS = (TensorBoardCallback, TrackioCallback, WandbCallback)
+DPI = 110
+
+
+class CalibrationCallback(TrainerCallback):
+    """
+    Logs accuracy, NLL, ECE, Brier score and the mean logit margin at each evaluation, and the reliability diagram to
+    TensorBoard, trackio or wandb, for a classifier in any [`~transformers.Trainer`]:
+
+        trainer.add_callback(CalibrationCallback(trainer))
+
+    `Trainer` gives a callback its metrics but no predictions. So this one takes the places of the trainer's
+    `compute_metrics` and `preprocess_logits_for_metrics`, and calls those that were there with what they were called
+    with before: their results, and those of `predict`, stay the same. Where both have a metric of one name, the
+    user's is kept.
+
+    Args:
+        trainer ([`~transformers.Trainer`]):
+            The trainer, with the `compute_metrics` that it shall have; one given to it later would replace this.
+        figures (`bool`, *optional*, defaults to `True`):
+            Whether to draw the reliability diagram, if there is a tracker that can show it.
+    """
+
+    def __init__(self, trainer: Trainer, *, figures: bool = True) -> None:
+        if trainer.args.prediction_loss_only:
+            raise ValueError("CalibrationCallback needs predictions: set prediction_loss_only=False.")
+        if len(trainer.label_names) != 1:
+            raise ValueError(
+                f"CalibrationCallback needs one column of labels, but label_names is {trainer.label_names}: set "
+                "label_names=['labels'] in the training arguments."
+            )
+        if any(isinstance(callback, CalibrationCallback) for callback in trainer.callback_handler.callbacks):
+            raise ValueError("the trainer has a CalibrationCallback already: remove one of them.")
+        self.figures = figures
+        self._trainer = trainer
+        self._users_metrics, self._users_preprocessing = trainer.compute_metrics, trainer.preprocess_logits_for_metrics
+        trainer.compute_metrics, trainer.preprocess_logits_for_metrics = self._metrics, self._observe
+        self._rows: list[Tensor] = []
+        self._labels = 0
+        self._measured: SampleRows | None = None
+
+    def _observe(self, logits: Any, labels: Tensor | None) -> Any:
+        """Keep six numbers of each sample, on its device, and hand the logits on."""
+        if labels is not None:
+            scores = logits[0] if isinstance(logits, tuple | list) else logits  # further outputs, as hidden states
+            # All processes are here at once, and samples that fill up the last batch are left out.
+            self._rows.append(self._trainer.accelerator.gather_for_metrics(sample_rows(scores, labels)))
+        return logits if self._users_preprocessing is None else self._users_preprocessing(logits, labels)
+
+    def _metrics(self, prediction: EvalPrediction, **batch: bool) -> dict[str, float]:
+        """Called once or, with `batch_eval_metrics`, for each batch, and with `compute_result=True` for the last."""
+        given = {} if self._users_metrics is None else self._users_metrics(prediction, **batch)
+        labels = prediction.label_ids
+        # A list has the labels of each batch, with `eval_do_concat_batches=False`.
+        self._labels += sum(map(len, labels)) if isinstance(labels, list) else len(labels)
+        if not batch.get("compute_result", True):
+            return given
+        # Only the last rows: an evaluation that failed may have left some.
+        rows = torch.cat(self._rows)[-self._labels :].cpu().numpy()
+        self._rows, self._labels = [], 0
+        self._measured = SampleRows.from_array(rows)
+        given = given or {}
+        prefixes = ("", "eval_", "test_")  # Trainer adds the prefix to names that lack it
+        own = summarize(self._measured).items()
+        return {name: value for name, value in own if not any(f"{p}{name}" in given for p in prefixes)} | given
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        rows, self._measured = self._measured, None
+        trackers = [part for part in self._trainer.callback_handler.callbacks if isinstance(part, TRACKERS)]
+        if rows is None or not (self.figures and trackers and state.is_world_process_zero):
+            return
+        prefix = min((name for name in kwargs["metrics"] if name.endswith("_runtime")), key=len)
+        ((name, _),) = rewrite_logs({f"{prefix.removesuffix('_runtime')}_reliability": None}).items()
+        figure = plot_measurements({f"Step {state.global_step:,}, n = {len(rows):,}": measure(rows)})
+        with Image.open(io.BytesIO(png(figure, DPI))) as image:
+            for tracker in trackers:
+                _send(tracker, name, image.convert("RGB"), state.global_step)
+
+
+def _send(tracker: TrainerCallback, name: str, image: Image.Image, step: int) -> None:
+    if isinstance(tracker, TensorBoardCallback):
+        tracker.tb_writer.add_image(name, np.asarray(image), step, dataformats="HWC")
+        tracker.tb_writer.flush()
+    elif isinstance(tracker, TrackioCallback):
+        import trackio
+
+        trackio.log({name: trackio.Image(image), "train/global_step": step})
+    else:
+        import wandb
+
+        wandb.log({name: wandb.Image(image), "train/global_step": step})
+
+
+# ---- Screen ----
+# Where a run writes what a person reads: lines and, below them, at most one bar. A log file gets the lines only.
+
+
+WIDEST = 120
+NARROWEST_BAR = 10
+SECONDS_BETWEEN_DRAWINGS = 0.1
+# In a log file, long work shows that it goes on.
+SECONDS_BETWEEN_SIGNS_OF_LIFE = 300.0
+
+
+def duration(seconds: float) -> str:
+    """
+    As clocks show it.
+
+    ```python
+    >>> duration(7), duration(3723)
+    ('0:07', '1:02:03')
+
+    ```
+    """
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+class Screen:
+    """
+    Lines and one bar, on a terminal or in a log file.
+
+    Args:
+        enabled (`bool`, *optional*, defaults to `True`): `False` writes nothing, as `--quiet` and all processes of a
+            run but the main one do.
+        bars (`bool`, *optional*, defaults to `True`): Whether to draw a bar, where there is a terminal.
+        file (`TextIO`, *optional*): Defaults to `sys.stdout`.
+    """
+
+    def __init__(self, *, enabled: bool = True, bars: bool = True, file: TextIO | None = None) -> None:
+        self.enabled = enabled
+        self._console = Console(file=file, markup=False, highlight=False, emoji=False)
+        self.is_terminal = self._console.file.isatty() and not self._console.is_dumb_terminal
+        self.draws = enabled and bars and self.is_terminal
+        self._bar: Bar | None = None
+
+    @property
+    def width(self) -> int:
+        """Columns to write in: those of the terminal, at most 120."""
+        return min(self._console.width, WIDEST)
+
+    def line(self, text: str = "", *, style: str = "", indent: int = 0, wrap: bool = True) -> None:
+        """
+        Write a line, above the bar if there is one.
+
+        Args:
+            text (`str`): Without a newline.
+            style (`str`, *optional*): Of rich, such as `bold`; log files have none.
+            indent (`int`, *optional*, defaults to 0): By how many columns the rest of a long line is moved in.
+            wrap (`bool`, *optional*, defaults to `True`): Break a long line between words, on a terminal. Commands and
+                paths are copied, and stay in one piece.
+        """
+        if not self.enabled:
+            return
+        text = printable(text)
+        parts = [text]
+        if wrap and self.is_terminal:
+            options = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
+            parts = textwrap.wrap(text, self.width, subsequent_indent=" " * indent, **options) or [text]
+        for part in parts:
+            self._console.print(Text(part, style=style), soft_wrap=True)
+
+    def bar(self, label: str, total: int | None = None) -> "Bar":
+        """A bar for `total` things to be counted; with `None` only the label is shown."""
+        if self._bar is not None:
+            self._bar.close()
+        self._bar = Bar(self._live() if self.draws else None, label, total)
+        return self._bar
+
+    @contextmanager
+    def phase(self, label: str, total: int | None = None) -> Iterator["Bar"]:
+        """Inside, work goes on that `label` names: a line in a log at once; on a terminal a bar, and then a line."""
+        if not self.draws:
+            self.line(label)
+        start = time.monotonic()
+        with self.bar(label, total) as bar:
+            yield bar
+        if self.draws:
+            self.line(f"{label}  {duration(time.monotonic() - start)}")
+
+    def close(self) -> None:
+        """Remove the bar, which hides the cursor."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def __enter__(self) -> "Screen":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _live(self) -> Live:
+        # No thread draws it: the workers of data loaders are forked, and would inherit its lock.
+        live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stderr=sys.stderr.isatty())
+        atexit.register(live.stop)  # an error in a script must not leave the terminal without a cursor
+        return live
+
+
+class Bar:
+    """
+    What is done of how much. It has the methods of a tqdm bar that this package calls.
+
+    Args:
+        live (`Live`, *optional*): Draws it; without one, it only counts.
+        label (`str`): What is being done.
+        total (`int`, *optional*): How many there are.
+    """
+
+    def __init__(self, live: Live | None, label: str, total: int | None) -> None:
+        self._live = live
+        self.label, self.total, self.note = label, total, ""
+        self.done = self._first = 0
+        self._start, self._drawn = time.monotonic(), 0.0
+        if live is not None:
+            live.start()
+            self.draw(now=True)
+
+    def begin_at(self, done: int) -> None:
+        """Count from `done` on; the time left is estimated from what is done after this call."""
+        self.done = self._first = done
+        self._start = time.monotonic()
+
+    def update(self, count: int = 1) -> None:
+        self.done += count
+        self.draw()
+
+    def set_postfix_str(self, text: str, refresh: bool = True) -> None:
+        self.note = text.rjust(len(self.note))  # as wide as the widest so far, so that the bar does not jump
+        if refresh:
+            self.draw()
+
+    def draw(self, *, now: bool = False) -> None:
+        """Show what has changed, at most ten times a second."""
+        if self._live is None or not (now or time.monotonic() - self._drawn > SECONDS_BETWEEN_DRAWINGS):
+            return
+        self._drawn = time.monotonic()
+        self._live.update(self._row(), refresh=True)
+
+    @property
+    def left(self) -> str:
+        """How long the rest takes if it goes on as before; empty if that is not known."""
+        counted = self.done - self._first
+        if self.total is None or counted <= 0:
+            return ""
+        seconds = (time.monotonic() - self._start) / counted * max(self.total - self.done, 0)
+        return f"{duration(seconds)} left"
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            atexit.unregister(self._live.stop)
+            self._live = None
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _row(self) -> Table | Text:
+        if self.total is None:
+            return Text(f"{self.label} ...")
+        row = Table.grid(padding=(0, 2), expand=True)
+        cells = [self.label, f"{self.done:,}/{self.total:,}", self.note, self.left]
+        if self._live.console.width < sum(map(len, cells)) + 2 * len(cells) + NARROWEST_BAR:
+            cells[2] = ""
+        row.add_column(no_wrap=True)
+        row.add_column(ratio=1)
+        for _ in cells[1:]:
+            row.add_column(no_wrap=True, justify="right")
+        first, *others = (Text(cell) for cell in cells)
+        row.add_row(first, ProgressBar(total=max(self.total, 1), completed=self.done), *others)
+        return row
+
+
+# ---- The line of an epoch ----
+# The line that a terminal shows for an epoch, or for the steps up to an evaluation.
+
+
+# What a line shows of an evaluation, where it was measured: the end of the key, the label, whether in percent.
+SHOWN = (
+    ("accuracy", "accuracy", True),
+    ("ece", "ECE", True),
+    ("nll", "NLL", False),
+    ("loss", "validation loss", False),
+)
+IN_TRAINING = 2  # of the above: a line has to fit a narrow terminal
+
+
+def epoch_text(args: TrainingArguments, state: TrainerState, begun: bool = False) -> str:
+    """Where training is: epochs where it is asked for them and is between two of them, else steps."""
+    epochs = math.ceil(args.num_train_epochs)
+    if args.max_steps > 0 or args.eval_strategy == "steps":
+        return f"step {state.global_step:{len(f'{state.max_steps:,}')},}/{state.max_steps:,}"
+    epoch = state.epoch or 0.0
+    number = math.floor(epoch + 1e-6) + 1 if begun else math.ceil(epoch - 1e-6)
+    return f"epoch {min(number, epochs):{len(str(epochs))}}/{epochs}"
+
+
+def scores_in(metrics: Mapping[str, Any]) -> list[str]:
+    """Those of an evaluation's metrics that are shown, with the name of its dataset if there are several."""
+    found = []
+    for name, label, in_percent in SHOWN:
+        for key, value in metrics.items():
+            if found_key := re.fullmatch(rf"eval_(?:(.+)_)?{name}", key):
+                dataset = f"{found_key[1]} " if found_key[1] else ""
+                found.append(
+                    f"{dataset}{label} {100 * value:5.2f}%" if in_percent else f"{dataset}{label} {value:.4f}"
+                )
+    return found
+
+
+class EpochLine:
+    """What is known of an epoch, or of the steps up to an evaluation."""
+
+    def __init__(self, first_step: int = 0) -> None:
+        self.is_due = self.is_saved = False
+        self.scores: list[str] = []
+        self._start = time.monotonic()
+        self._step = self._first = first_step
+        self._sum = 0.0
+
+    def add_loss(self, loss: float, step: int) -> None:
+        """The mean loss of the steps since the last one."""
+        self._sum += loss * (step - self._step)
+        self._step = step
+
+    def text(self, place: str) -> str:
+        steps = self._step - self._first
+        parts = [place]
+        if steps > 0 and math.isfinite(self._sum):
+            parts.append(f"loss {self._sum / steps:.4f}")
+        parts += self.scores
+        parts += ["saved"] if self.is_saved else []
+        return "   ".join([*parts, duration(time.monotonic() - self._start)])
+
+
+# ---- Terminal ----
+# `TerminalCallback`: training in a terminal as one bar and one line an epoch.
+
+
+class TerminalCallback(TrainerCallback):
+    """
+    Shows a run of any `Trainer` as one bar with the loss and the time left, and one line for each epoch or evaluation
+    with the mean loss, accuracy, ECE, and whether a checkpoint was saved. In a log file there are lines only.
+
+    [`~TerminalCallback.add_to`] puts it in place of the bar and the dictionaries that `Trainer` prints. It asks
+    `Trainer` for one more log entry at the end of each epoch, so that the line has the loss of the whole epoch.
+
+    Args:
+        screen ([`Screen`], *optional*): Where to write; defaults to `sys.stdout`.
+    """
+
+    def __init__(self, screen: Screen | None = None) -> None:
+        self.screen = Screen() if screen is None else screen
+        self._training: Bar | None = None
+        self._other: Bar | None = None  # of an evaluation outside of training
+        self._line = EpochLine()
+        self._sign_of_life = 0.0
+
+    def add_to(self, trainer: Trainer) -> None:
+        """Add this callback to `trainer`, and remove the one that shows its progress now."""
+        for callback in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):
+            trainer.remove_callback(callback)
+        trainer.add_callback(self)
+        trainer.introduces_itself = False  # the header of the command has said it
+        if not trainer.is_world_process_zero():
+            self.screen = Screen(enabled=False)
+
+    # ---- Training ----
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.is_world_process_zero:
+            self._training = self.screen.bar(epoch_text(args, state, begun=True), state.max_steps)
+            self._training.begin_at(state.global_step)
+            self._line = EpochLine(first_step=state.global_step)
+            self._sign_of_life = time.monotonic()
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._show_line(args, state)
+        if self._training is not None:
+            self._training.label = epoch_text(args, state, begun=True)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._show_line(args, state)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self._training is not None:
+            self._training.update(state.global_step - self._training.done)
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        control.should_log = True  # in all processes, which log together
+        self._line.is_due = True
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if self._training is None or not logs or "loss" not in logs:
+            return
+        self._line.add_loss(float(logs["loss"]), state.global_step)
+        self._training.set_postfix_str(f"loss {float(logs['loss']):.4f}")
+        if time.monotonic() - self._sign_of_life > SECONDS_BETWEEN_SIGNS_OF_LIFE and not self._line.is_due:
+            self._sign_of_life = time.monotonic()
+            if not self.screen.is_terminal:
+                counted = f"step {state.global_step:,}/{state.max_steps:,}"
+                self.screen.line(f"{counted}   loss {float(logs['loss']):.4f}   {self._training.left}")
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._line.is_saved = True
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._show_line(args, state)
+        if self._training is not None:
+            self._training.close()
+            self._training = None
+
+    # ---- Evaluation ----
+
+    def on_prediction_step(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        eval_dataloader: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        if not state.is_world_process_zero:
+            return
+        if self._training is not None:
+            self._training.label = f"{epoch_text(args, state)}, validating"
+            self._training.draw()
+            return
+        if self._other is None:
+            self._other = self.screen.bar("evaluating")
+        if self._other.total is None and has_length(eval_dataloader):
+            self._other.total = len(eval_dataloader)
+        self._other.update()
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        found = scores_in(metrics or {})
+        if self._training is not None:
+            self._line.scores += found[:IN_TRAINING]
+            self._line.is_due = True
+            self._training.label = epoch_text(args, state)
+        elif state.is_world_process_zero:
+            self._end_of_other()
+            self.screen.line("   ".join(["evaluated", *found]))
+
+    def on_predict(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._end_of_other()
+
+    def _end_of_other(self) -> None:
+        if self._other is not None:
+            self._other.close()
+            self._other = None
+
+    def _show_line(self, args: TrainingArguments, state: TrainerState) -> None:
+        """Write the line of an epoch or evaluation. When the next step begins, it is known whether it was saved."""
+        if self._training is None or not self._line.is_due:
+            return
+        self.screen.line(self._line.text(epoch_text(args, state)))
+        self._line = EpochLine(first_step=state.global_step)
+        self._sign_of_life = time.monotonic()

@@ -1,0 +1,166 @@
+"""`macs-hf` itself: its commands and their help, how little it takes to print it, freed memory, and the demo."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import macs_hf
+from macs_hf.cli.main import COMMANDS, main
+from macs_hf.cli.train_arguments import parse
+
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "transformers", "datasets", "timm")
+LIGHT = ("--help", "--version", "evaluate --help", "calibrate --help", "compare --help", "push --help")
+LIGHT += ("export --help", "verify --help")
+
+
+def left(code: int, argv: list[str]) -> None:
+    """Runs a command that ends the process by itself."""
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    assert caught.value.code == code
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture) -> None:
+    left(0, ["--help"])
+    text = capsys.readouterr().out
+    for name, purpose in COMMANDS.items():
+        assert f"  {name:<10} {purpose}\n" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"train"}))
+def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture) -> None:
+    left(0, [command, "--help"])
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: macs-hf {command} ")
+    assert "%%" not in text
+
+
+def test_the_help_of_train(capsys: pytest.CaptureFixture) -> None:
+    assert main(["train", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: macs-hf train ")
+
+
+def test_version(capsys: pytest.CaptureFixture) -> None:
+    left(0, ["--version"])
+    assert capsys.readouterr().out == f"macs-hf {macs_hf.__version__}\n"
+
+
+def test_without_a_command_there_is_the_help(capsys: pytest.CaptureFixture) -> None:
+    assert main([]) == 2
+    assert "\ncommands:\n  train " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argv", [["trian"], ["evaluate"], ["compare", "one"], ["push", "folder"]])
+def test_incomplete_commands(argv: list[str], capsys: pytest.CaptureFixture) -> None:
+    left(2, argv)
+    assert capsys.readouterr().err.startswith("usage: macs-hf ")
+
+
+@pytest.mark.parametrize("words", LIGHT)
+def test_help_imports_nothing_heavy(words: str) -> None:
+    code = f"""
+import sys
+from macs_hf.cli.main import main
+try:
+    main({words.split()!r})
+except SystemExit as left:
+    assert left.code == 0
+print("imported:", *[name for name in {HEAVY!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("imported:\n")
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "macs_hf.cli", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"macs-hf {macs_hf.__version__}\n"
+
+
+# ---- Memory ----
+
+PAGES = """
+import resource, torch
+from macs_hf.cli.main import keep_freed_memory
+
+def new_pages():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        torch.ones(16 * 2**20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+usual = new_pages()
+changed = keep_freed_memory()
+new_pages()
+print(changed, usual, new_pages())
+"""
+
+
+def _pages(**environment: str) -> tuple[bool, int, int]:
+    """Whether anything changed, and how many new pages 20 tensors of 64 MB took before and after."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    run = [sys.executable, "-c", PAGES]
+    words = subprocess.run(run, env=kept | environment, check=True, capture_output=True, text=True).stdout.split()
+    return words[0] == "True", int(words[1]), int(words[2])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc")
+def test_a_freed_tensor_makes_room_for_the_next() -> None:
+    changed, before, after = _pages()
+    assert changed
+    assert after < before / 10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc")
+def test_settings_of_the_user_stay() -> None:
+    assert not _pages(MALLOC_TOP_PAD_="0")[0]
+
+
+# ---- The demo: two methods on few digits, compared ----
+
+QUICK = ("--num_train_epochs", "1", "--corruption_samples", "10", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def commands() -> list[list[str]]:
+    """The commands of the demo, without the program."""
+    shown = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [shlex.split(words) for words in re.findall(r"^\S+/macs-hf (.*)$", shown, re.MULTILINE)]
+
+
+def test_the_demo_trains_both_methods_and_compares_them(commands: list[list[str]]) -> None:
+    *trainings, comparison = commands[:3]
+    assert [words[0] for words in commands[:3]] == ["train", "train", "compare"]
+    runs = [parse(words[1:]) for words in trainings]
+    assert [(script.dataset, args.method) for script, args in runs] == [
+        ("few_digits", "ce"),
+        ("few_digits", "recommended"),
+    ]
+    assert [args.output_dir for _, args in reversed(runs)] == comparison[1:]
+    # Everything but the method is the same.
+    assert len({(args.num_train_epochs, args.learning_rate, args.seed) for _, args in runs}) == 1
+    makefile = (ROOT / "Makefile").read_text()
+    assert "macs-hf app runs/$(DEMO)-recommended" in makefile
+
+
+@pytest.mark.slow
+def test_the_demo_says_which_is_better_or_that_it_is_undecided(
+    commands: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in commands[:2]:
+        assert main([*words, *QUICK]) == 0
+    assert main(commands[2]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("few_digits, test (n = 1097)\na = few_digits-tiny-recommended, ")
+    verdicts = re.findall(r"(a is better|b is better|undecided|equal)$", shown, re.MULTILINE)
+    assert len(verdicts) == 13
+    assert max(map(len, shown.splitlines())) <= 80

@@ -1,0 +1,460 @@
+"""ONNX files against the models they are made from, the folder they come in, and what is refused."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from digits_model import save_digits_model
+from safetensors.torch import load_file, save_file
+from tiny import NUM_LABELS, SIZE, Images, build
+from torch import nn
+from transformers import AutoConfig, AutoImageProcessor, TimmWrapperImageProcessor, ViTImageProcessor
+
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+from macs_hf import exporting  # noqa: E402
+from macs_hf.calibration import fit_temperature, prediction_sets  # noqa: E402
+from macs_hf.cli.main import main  # noqa: E402
+from macs_hf.exporting import (  # noqa: E402
+    ExportReport,
+    OnnxClassifier,
+    batches,
+    described_processor,
+    divide_logits,
+    export_model,
+    exportable,
+    head_layers,
+    quantize,
+    refitted_temperature,
+    sample_photographs,
+    set_coverage,
+    temperature_sentence,
+    write_onnx,
+)
+
+
+PROCESSOR = ViTImageProcessor(size={"height": SIZE, "width": SIZE}, image_mean=[0.5] * 3, image_std=[0.5] * 3)
+TEST, HELD_OUT = Images(60, seed=1), Images(300, seed=2)
+IMAGES = Images(24).images.numpy()
+
+
+# ---- Graphs ----
+
+
+def export(name: str, path: Path) -> np.ndarray:
+    """Writes a model as ONNX; returns its logits."""
+    network = exportable(build(name), (SIZE, SIZE))
+    write_onnx(network, (SIZE, SIZE), path)
+    with torch.inference_mode():
+        return network(torch.from_numpy(IMAGES)).numpy()
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
+    path = tmp_path_factory.mktemp("resnet") / "model.onnx"
+    return path, export("resnet", path)
+
+
+def test_a_resnet_gives_the_same_logits_for_any_batch(resnet: tuple[Path, np.ndarray]) -> None:
+    path, expected = resnet
+    classifier = OnnxClassifier(path)
+    for size in (1, 2, 24):
+        np.testing.assert_allclose(classifier(IMAGES[:size]), expected[:size], atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit", "swin", "timm"])
+def test_other_networks_give_the_same_logits(name: str, tmp_path: Path) -> None:
+    expected = export(name, tmp_path / "model.onnx")
+    classifier = OnnxClassifier(tmp_path / "model.onnx")
+    for size in (1, 24):
+        np.testing.assert_allclose(classifier(IMAGES[:size]), expected[:size], atol=1e-5)
+    # And their int8 files are close to them, by the spread of the logits.
+    heads = quantize(tmp_path / "model.onnx", tmp_path / "int8.onnx", [IMAGES])
+    assert len(heads) == 1
+    error = OnnxClassifier(tmp_path / "int8.onnx")(IMAGES) - expected
+    assert 0 < error.std() < 0.1 * expected.std()
+
+
+def test_a_file_names_no_folder_of_this_machine(resnet: tuple[Path, np.ndarray]) -> None:
+    content = resnet[0].read_bytes()
+    for name in (b"site-packages", b"macs_hf", str(Path.home()).encode() + b"/"):
+        assert name not in content
+
+
+def test_a_temperature_divides_the_logits(resnet: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+    path, expected = resnet
+    copy = tmp_path / "model.onnx"
+    copy.write_bytes(path.read_bytes())
+    divide_logits(copy, 1.6)
+    np.testing.assert_allclose(OnnxClassifier(copy)(IMAGES), expected / 1.6, atol=1e-5)
+    graph = onnx.load(copy).graph
+    assert [output.name for output in graph.output] == ["logits"]
+    assert graph.node[-1].op_type == "Div" and graph.node[-1].name == "calibration_temperature"
+
+
+def test_int8_has_integer_weights_and_a_head_in_float32(resnet: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+    path, expected = resnet
+    heads = quantize(path, tmp_path / "int8.onnx", [IMAGES[:8], IMAGES[8:]])
+    graph = onnx.load(tmp_path / "int8.onnx").graph
+    nodes = {node.name: node for node in graph.node}
+    assert [nodes[name].op_type for name in heads] == ["Gemm"]
+    kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    assert [kinds[name] for name in nodes[heads[0]].input if name in kinds] == [onnx.TensorProto.FLOAT] * 2
+    assert sum(kind == onnx.TensorProto.INT8 for name, kind in kinds.items() if "weight" in name) >= 5
+    logits = OnnxClassifier(tmp_path / "int8.onnx")(IMAGES)
+    assert 0 < (logits - expected).std() < 0.1 * expected.std()
+    assert len(np.unique(logits)) > 0.9 * logits.size  # not 256 values
+
+
+def test_the_head_of_a_distilled_model_is_two_layers() -> None:
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["hidden"], name="body"),
+        helper.make_node("MatMul", ["hidden", "a"], ["first"], name="class"),
+        helper.make_node("MatMul", ["hidden", "b"], ["second"], name="distillation"),
+        helper.make_node("Add", ["first", "second"], ["sum"], name="sum"),
+        helper.make_node("Div", ["sum", "two"], ["logits"], name="mean"),
+    ]
+    inputs = [helper.make_tensor_value_info(name, kind, None) for name in ("x", "w", "a", "b", "two")]
+    outputs = [helper.make_tensor_value_info("logits", kind, None)]
+    graph = helper.make_graph(nodes, "distilled", inputs, outputs)
+    assert head_layers(graph) == ("class", "distillation")
+
+
+class Features(nn.Module):
+    """No classifier: it returns what is left of the images."""
+
+    def __init__(self, output: object) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, pixel_values: torch.Tensor) -> object:
+        return self.output
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (SimpleNamespace(last_hidden_state=torch.zeros(2, 5)), "gives no logits"),
+        (torch.zeros(2, 5, 8), r"shape \(2, 5, 8\)"),
+        (torch.zeros(2, 1), r"shape \(2, 1\)"),
+        (torch.zeros(1, NUM_LABELS), r"shape \(1, 4\)"),
+    ],
+)
+def test_what_is_no_classifier_is_refused(output: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        exportable(Features(output), (SIZE, SIZE))
+
+
+def test_code_of_a_repository_is_refused() -> None:
+    remote = type("Remote", (Features,), {"__module__": "transformers_modules.bob.remote.modeling"})
+    with pytest.raises(ValueError, match="came with its repository"):
+        exportable(remote(torch.zeros(2, 3)), (SIZE, SIZE))
+
+
+def test_a_model_larger_than_a_file_can_be_is_refused() -> None:
+    model = Features(torch.zeros(2, 3))
+    with torch.device("meta"):
+        model.weight = nn.Parameter(torch.empty(500_000_000))
+    with pytest.raises(ValueError, match=r"2\.0 GB of weights"):
+        exportable(model, (SIZE, SIZE))
+
+
+def test_half_precision_is_exported_in_full_and_the_model_is_left_alone() -> None:
+    model = build("resnet").bfloat16().train()
+    network = exportable(model, (SIZE, SIZE))
+    assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    assert model.training and not network.training
+
+
+# ---- What is measured ----
+
+
+def test_an_int8_file_that_is_surer_gets_the_temperature_of_the_float32_file_back(
+    real_logits: tuple[np.ndarray, np.ndarray],
+) -> None:
+    logits, labels = real_logits
+    assert refitted_temperature(logits, logits, labels) == (1.0, None)
+    temperature, reason = refitted_temperature(logits, 1.3 * logits, labels)
+    assert reason is None and temperature == pytest.approx(1.3, rel=1e-6)
+    noisy = logits + np.random.default_rng(0).normal(size=logits.shape)
+    temperature, _ = refitted_temperature(logits, noisy, labels)
+    assert temperature == pytest.approx(fit_temperature(noisy, labels) / fit_temperature(logits, labels))
+    temperature, reason = refitted_temperature(logits[:40], 2 * logits[:40], labels[:40])
+    assert temperature == 1.0 and "40" in reason
+
+
+def test_sets_take_the_thresholds_of_the_config(real_logits: tuple[np.ndarray, np.ndarray]) -> None:
+    logits, labels = real_logits
+    int8 = logits + np.random.default_rng(0).normal(size=logits.shape).astype(np.float32)
+    thresholds = {"lac": {"0.9": 0.7}, "raps": {"0.95": 0.8, "lambda": 0.01, "k_reg": 5}}
+    found = set_coverage(thresholds, logits, int8, labels)
+    assert [(part.method, part.coverage) for part in found] == [("lac", 0.9), ("raps", 0.95)]
+    for part, threshold in zip(found, (0.7, 0.8), strict=True):
+        for values, share in ((logits, part.float32), (int8, part.int8)):
+            sets = prediction_sets(values, threshold, part.method).numpy()
+            assert share.value == pytest.approx(sets[np.arange(len(labels)), labels].mean())
+    assert set_coverage({}, logits, int8, labels) == ()
+
+
+def test_reports_of_earlier_versions_load(tmp_path: Path) -> None:
+    stored = Path(__file__).parents[2] / "model_cards" / "exported"
+    report = ExportReport.load(stored)
+    old = json.loads((stored / "export.json").read_text())["int8"]
+    assert report.int8.temperature == old["drift"]["folded"] and report.int8.temperature_images == old["drift"]["n"]
+    assert report.int8.published.metrics["nll"].value == old["after"]["metrics"]["nll"]["value"]
+    assert [part.int8.value for part in report.int8.sets] == [part["int8"]["value"] for part in old["sets"]]
+    report.save(tmp_path)
+    assert ExportReport.load(tmp_path) == report
+
+
+@pytest.mark.parametrize("content", ['{"schema_version": 1, "model": 3}', '{"schema_version": 2}', "[]", "{"])
+def test_what_is_no_report_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "export.json").write_text(content)
+    with pytest.raises(ValueError, match=r"export\.json"):
+        ExportReport.load(tmp_path)
+
+
+# ---- Folders ----
+
+
+def model_that_knows() -> torch.nn.Module:
+    """A ResNet, and labels of the images above drawn from what it says: it is calibrated."""
+    model = build("resnet").eval()
+    with torch.no_grad():
+        logits = model(pixel_values=HELD_OUT.images).logits
+        head, spread = model.classifier[1], logits.std(0).mean()
+        head.weight *= 2 / spread  # between sure and unsure, and no class above the others
+        head.bias.copy_(2 / spread * (head.bias - logits.mean(0)))
+        for images in (TEST, HELD_OUT):
+            probabilities = model(pixel_values=images.images).logits.softmax(1)
+            draws = torch.Generator().manual_seed(0)
+            images.labels = probabilities.multinomial(1, generator=draws)[:, 0]
+    return model
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export whose int8 file, by the quantiser's fault, first had logits twice as large."""
+    folder = tmp_path_factory.mktemp("export") / "exported"
+    real = exporting.quantize
+
+    def wrong(source: Path, target: Path, images: object) -> tuple[str, ...]:
+        (head,) = real(source, target, images)
+        model = onnx.load(target)
+        node = next(node for node in model.graph.node if node.name == head)
+        for tensor in model.graph.initializer:
+            if tensor.name in node.input:
+                tensor.CopyFrom(onnx.numpy_helper.from_array(2 * onnx.numpy_helper.to_array(tensor), tensor.name))
+        onnx.save(model, target)
+        return (head,)
+
+    model, data = model_that_knows(), {"test": TEST, "held_out": HELD_OUT}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exporting, "quantize", wrong)
+        export_model(model, PROCESSOR, folder, int8=True, **data, split="test", dataset="tiny")
+    return folder
+
+
+def test_the_files_lie_where_other_libraries_look_for_them(exported: Path) -> None:
+    names = sorted(path.relative_to(exported).as_posix() for path in exported.rglob("*") if path.is_file())
+    files = ["onnx/model.onnx", "onnx/model_quantized.onnx"]
+    assert names == sorted([*files, "README.md", "config.json", "export.json", "preprocessor_config.json"])
+    assert AutoConfig.from_pretrained(exported).num_labels == NUM_LABELS
+    assert isinstance(AutoImageProcessor.from_pretrained(exported), ViTImageProcessor)
+    assert ExportReport.load(exported).files == {name: (exported / name).stat().st_size for name in files}
+
+
+def test_float32_agrees_with_the_model(exported: Path) -> None:
+    agreement = ExportReport.load(exported).agreement
+    assert agreement.n == agreement.same_predictions == len(TEST)
+    assert agreement.largest_difference < 1e-5 * agreement.largest_logit
+
+
+def test_an_int8_file_that_was_too_sure_gives_calibrated_logits(exported: Path) -> None:
+    report = ExportReport.load(exported)
+    assert report.int8.temperature == pytest.approx(2, rel=0.05)
+    ((images, labels),) = batches(TEST, len(TEST))
+    np.testing.assert_array_equal(labels, TEST.labels)
+    float32, int8 = (OnnxClassifier(exported / name)(images) for name in report.files)
+    assert np.abs(int8 - float32).std() < 0.1 * float32.std()
+    nll = torch.nn.functional.cross_entropy(torch.from_numpy(int8), TEST.labels).item()
+    assert report.int8.published.metrics["nll"].value == pytest.approx(nll, rel=1e-4)
+    change = nll - torch.nn.functional.cross_entropy(torch.from_numpy(float32), TEST.labels).item()
+    assert report.int8.differences["nll"].value == pytest.approx(change, abs=1e-5)
+
+
+def test_the_card_shows_both_files(exported: Path) -> None:
+    report, card = ExportReport.load(exported), (exported / "README.md").read_text()
+    assert temperature_sentence(report) in card
+    for part in (report.float32, report.int8.published):
+        assert f"| {100 * part.metrics['accuracy'].value:.2f} % [" in card
+        assert f"| {part.metrics['nll'].value:.4f} [" in card
+
+
+def test_an_earlier_export_is_replaced_and_another_folder_is_not(exported: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "exported"
+    shutil.copytree(exported, folder)
+    report = export_model(build("resnet"), PROCESSOR, folder, name="user/again")
+    assert report.float32 is None and report.agreement.n == 16
+    assert not (folder / "onnx/model_quantized.onnx").exists()
+    assert ExportReport.load(folder).model == "user/again"
+    (folder / "export.json").unlink()
+    with pytest.raises(ValueError, match="no earlier export"):
+        export_model(build("resnet"), PROCESSOR, folder)
+
+
+@pytest.mark.parametrize("data", [{}, {"test": TEST}, {"held_out": HELD_OUT}])
+def test_int8_needs_images(data: dict, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="int8=True needs images"):
+        export_model(build("resnet"), PROCESSOR, tmp_path / "out", int8=True, **data)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_graph_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = exporting.write_onnx
+
+    def wrong(*args: object) -> int:
+        opset = real(*args)
+        divide_logits(args[2], 1.5)
+        return opset
+
+    monkeypatch.setattr(exporting, "write_onnx", wrong)
+    model = build("resnet")
+    with torch.no_grad():
+        model.classifier[1].bias += 5
+    with pytest.raises(ValueError, match="gives other logits than the model"):
+        export_model(model, PROCESSOR, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("macs_hf.exporting.find_spec", lambda name: None if "runtime" in name else object())
+    with pytest.raises(ImportError, match=r"needs onnxruntime, which is not installed: pip install onnxruntime"):
+        export_model(build("resnet"), PROCESSOR, tmp_path / "out")
+
+
+@pytest.mark.parametrize("mode", ["center", "squash"])
+def test_the_processor_of_timm_is_described_for_others(mode: str) -> None:
+    settings = {"input_size": (3, 48, 48), "crop_pct": 0.875, "crop_mode": mode, "interpolation": "bicubic"}
+    stats = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+    own = TimmWrapperImageProcessor({**settings, **stats}, "resnet18")
+    described = described_processor(own)
+    expected, found = sample_photographs(own), sample_photographs(described)
+    levels = 255 * 0.225 * (found - expected).abs()  # of 256
+    assert found.shape == (16, 3, 48, 48)
+    assert levels.max() < 2.1 and levels.mean() < 0.02  # two libraries round a pixel differently
+    assert json.loads(described.to_json_string())["image_processor_type"] == "BitImageProcessor"
+
+
+def test_a_crop_without_a_description_is_refused(tmp_path: Path) -> None:
+    settings = {"input_size": (3, SIZE, SIZE), "crop_pct": 1.0, "crop_mode": "border", "interpolation": "bicubic"}
+    processor = TimmWrapperImageProcessor({**settings, "mean": (0.5,) * 3, "std": (0.5,) * 3}, "resnet10t")
+    with pytest.raises(ValueError, match="crop_mode='border'"):
+        export_model(build("timm"), processor, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_the_command_exports_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    save_digits_model(tmp_path / "model", temperature=1.0)
+    argv = ["export", str(tmp_path / "model"), "--output_dir", str(tmp_path / "out"), "--dataset", "digits", "--int8"]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    report = ExportReport.load(tmp_path / "out")
+    assert (report.model, report.dataset, report.n) == ("model", "digits", 450)
+    assert report.int8.temperature == pytest.approx(1, abs=0.1) and temperature_sentence(report) in out
+    assert f"{report.int8.published.metrics['nll'].value:.3f} [" in out
+    assert str(tmp_path) not in (tmp_path / "out" / "README.md").read_text()
+    assert all(name in out for name in report.files)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--int8"], "--int8 needs images"),
+        ([], "holds files that are no earlier export"),
+        (["--split", "test"], "--split does nothing without images to measure on: name them with --dataset"),
+        (["--skip_bad_images"], "--skip_bad_images does nothing without images"),
+        (["--dataset", "digits", "--calibration_split", "validation"], "--calibration_split is for the int8 file"),
+    ],
+)
+def test_the_command_refuses_before_it_loads(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "own.txt").write_text("mine")
+    folder = tmp_path if not options else tmp_path / "out"
+    with pytest.raises(SystemExit) as caught:
+        main(["export", "no/such-model", "--output_dir", str(folder), *options])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["own.txt"]
+
+
+def without_head(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if not name.startswith("classifier")}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+
+
+def with_remote_code(folder: Path) -> None:
+    """Code beside the weights that would leave a file if it ran."""
+    config = {"model_type": "own", "auto_map": {"AutoConfig": "own.C", "AutoModelForImageClassification": "own.M"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "own.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\nclass C: pass\nclass M: pass\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without_head, "has no weights for classifier.1.bias, classifier.1.weight: it is not a trained classifier"),
+        (with_remote_code, "needs code from its own repository, which is never run"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_in_a_sentence(
+    change: Callable[[Path], None], message: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    model = tmp_path / "model"
+    build("resnet").save_pretrained(model)
+    PROCESSOR.save_pretrained(model)
+    change(model)
+    with pytest.raises(SystemExit) as caught:
+        main(["export", str(model), "--output_dir", str(tmp_path / "out")])
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error
+    assert [path.name for path in tmp_path.iterdir()] == ["model"] and not (model / "ran").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_nothing(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    """While the files are checked, when the first of them is written."""
+
+    def stopped(*args: object, **kwargs: object) -> None:
+        assert list(tmp_path.rglob("model.onnx"))
+        os.kill(os.getpid(), number)
+
+    save_digits_model(tmp_path / "model")
+    monkeypatch.setattr(exporting, "_agreement", stopped)
+    with pytest.raises(SystemExit) as left:
+        main(["export", str(tmp_path / "model"), "--output_dir", str(tmp_path / "new")])
+    assert left.value.code == 128 + number
+    assert capfd.readouterr().err.splitlines()[-1] == (
+        f"macs-hf export: Stopped by {number.name}. Nothing was written. The same command starts at the beginning."
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -1,0 +1,137 @@
+"""Intervals and noise floor of one model's metrics: moments, closed forms, coverage."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+
+from macs_hf.metrics import (
+    estimate_calibration_error,
+    expected_calibration_error,
+    intervals,
+    measure,
+    summarize,
+)
+from macs_hf.metrics.intervals import estimate_from_confidences, interval, noise_scores, random_groups, resampled_sums
+from macs_hf.report.rows import SampleRows
+
+from .test_comparison import sampled_rows
+
+
+def test_resampled_sums_have_the_moments_of_the_bootstrap() -> None:
+    columns = np.random.default_rng(0).standard_normal((200, 3))
+    sums = np.concatenate(list(resampled_sums(columns, 20_000)))
+    assert sums.shape == (20_000, 3)
+    np.testing.assert_allclose(sums.mean(axis=0), columns.sum(axis=0), atol=0.5)
+    np.testing.assert_allclose(np.cov(sums.T), 200 * np.cov(columns.T, bias=True), atol=8)
+
+
+def test_groups_keep_the_interval_when_samples_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    confidence = rng.beta(5, 1, 8000)
+    correct = rng.random(8000) < confidence - 0.05
+    single = estimate_from_confidences(confidence, correct)
+    monkeypatch.setattr(intervals, "MAX_GROUPS", 1000)
+    assert len(set(random_groups(8000, 45).tolist())) == 1000
+    grouped = estimate_from_confidences(confidence, correct)
+    assert grouped.ece == pytest.approx(single.ece)
+    assert grouped.high - grouped.low == pytest.approx(single.high - single.low, rel=0.15)
+
+
+@pytest.mark.parametrize("variant", ["equal_width", "equal_mass", "classwise", "smooth"])
+def test_estimate_holds_the_score_and_is_reproducible(variant: str) -> None:
+    rng = np.random.default_rng(1)
+    logits, labels = 3 * rng.standard_normal((400, 4)), rng.integers(0, 4, 400)
+    estimate = estimate_calibration_error(logits, labels, variant=variant, n_resamples=200)
+    assert estimate.ece == pytest.approx(expected_calibration_error(logits, labels, variant=variant), abs=1e-12)
+    assert 0 <= estimate.low <= estimate.ece <= estimate.high <= 1
+    assert 0 < estimate.noise_floor < estimate.low  # random labels: far from calibrated
+    assert estimate == estimate_calibration_error(logits, labels, variant=variant, n_resamples=200)
+
+
+@pytest.mark.parametrize("variant", ["equal_width", "equal_mass", "classwise", "smooth"])
+def test_noise_floor_is_the_mean_score_of_calibrated_labels(variant: str) -> None:
+    rng = np.random.default_rng(2)
+    logits = 2 * rng.standard_normal((500, 3))
+    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    scores = []
+    for _ in range(60):
+        labels = (probs.cumsum(axis=1) < rng.random((500, 1))).sum(axis=1)
+        scores.append(expected_calibration_error(logits, labels, variant=variant))
+    floor = estimate_calibration_error(logits, labels, variant=variant, n_resamples=2).noise_floor
+    assert floor == pytest.approx(np.mean(scores), rel=0.12)
+
+
+def test_noise_floor_in_closed_form() -> None:
+    # One bin, p = 1/2: the mean of |k / n - 1/2| for k binomial; and none at all for certainty.
+    n = 16
+    k = np.arange(n + 1)
+    chances = np.array([float(np.prod(np.arange(n - i + 1, n + 1)) / np.prod(np.arange(1, i + 1))) for i in k]) / 2**n
+    assert noise_scores(np.full(n, 0.5)).mean() == pytest.approx((chances * np.abs(k / n - 0.5)).sum(), rel=0.05)
+    assert noise_scores(np.ones(10)).max() == 0
+
+
+def test_interval_reflects_and_begins_at_zero_if_noise_explains_the_score() -> None:
+    scores = np.linspace(0.2, 0.3, 1001)
+    assert interval(0.2, scores, 0.9) == pytest.approx((0.105, 0.2))  # 2 * 0.2 - 0.295, and the value itself
+    assert interval(0.2, scores, 0.9, noise=np.full(10, 0.25))[0] == 0
+    assert interval(0.2, scores, 0.9, noise=np.full(10, 0.01))[0] == pytest.approx(0.105)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.03])
+def test_interval_covers_the_truth(shift: float) -> None:
+    rng = np.random.default_rng(3)
+    hits = 0
+    for _ in range(60):
+        confidence = rng.uniform(0.4, 1, 800)
+        estimate = estimate_from_confidences(confidence, rng.random(800) < confidence - shift, n_resamples=100)
+        hits += estimate.low <= shift <= estimate.high
+    assert hits >= 50
+
+
+def test_measure_agrees_with_the_summary() -> None:
+    rows = sampled_rows(0, sharpen=2.0)
+    measurement = measure(rows, n_resamples=300)
+    assert {name: metric.value for name, metric in measurement.metrics.items()} == pytest.approx(summarize(rows))
+    for metric in measurement.metrics.values():
+        assert metric.low <= metric.value <= metric.high
+    assert sum(measurement.bins.count) == len(rows)
+    gaps = np.abs(np.subtract(measurement.bins.accuracy, measurement.bins.confidence)) @ measurement.bins.count
+    assert gaps / len(rows) == pytest.approx(summarize(rows)["ece"])
+    # Wilson's interval, from its equation.
+    p, n, z = measurement.metrics["accuracy"].value, len(rows), 1.959964
+    centre, half = (
+        (p + z * z / 2 / n) / (1 + z * z / n),
+        z / (1 + z * z / n) * np.sqrt(p * (1 - p) / n + (z / 2 / n) ** 2),
+    )
+    accuracy = measurement.metrics["accuracy"]
+    assert (accuracy.low, accuracy.high) == pytest.approx((centre - half, centre + half), abs=1e-6)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_an_accuracy_of_all_or_nothing_has_an_interval_with_a_width(right: bool) -> None:
+    rows = SampleRows.from_logits(torch.tensor([[3.0, 0.0]] * 50), torch.full((50,), 0 if right else 1))
+    accuracy = measure(rows).metrics["accuracy"]
+    assert (accuracy.low, accuracy.high) == pytest.approx((50 / 53.84, 1) if right else (0, 3.84 / 53.84), abs=1e-3)
+
+
+@pytest.mark.parametrize("variant", ["equal_width", "classwise"])
+def test_what_cannot_be_estimated(variant: str) -> None:
+    with pytest.raises(ValueError, match="predictions"):
+        estimate_calibration_error([0.1, 0.9], [0, 1], variant=variant)
+    with pytest.raises(ValueError, match="n_resamples"):
+        estimate_calibration_error([[0.1, 0.9]], [0], variant=variant, n_resamples=-1)
+    with pytest.raises(ValueError, match="n_resamples"):
+        measure(sampled_rows(0), n_resamples=0)
+
+
+def test_classwise_intervals_of_many_classes_are_made_in_blocks() -> None:
+    rng = np.random.default_rng(0)
+    logits, labels = rng.standard_normal((300, 400)), rng.integers(0, 400, 300)
+    tracemalloc.start()
+    estimate = estimate_calibration_error(logits, labels, variant="classwise", n_resamples=300)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert estimate.low <= estimate.ece <= estimate.high
+    assert peak < 200 * 2**20

@@ -1,0 +1,436 @@
+"""Pushing to the loopback Hub: models, pull requests and Spaces; what never is pushed, and what a failure leaves."""
+
+import ast
+import compileall
+import json
+import re
+import shlex
+import shutil
+import socket
+from concurrent.futures import Future, wait
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+import yaml
+from digits_model import OVERCONFIDENT, save_digits_model
+from huggingface_hub import HfApi, constants
+from loopback_hub.server import ALICE, ALICE_READS, BOB, HubServer, leaks
+from safetensors.torch import load
+
+import macs_hf
+from macs_hf.cli.main import main
+from macs_hf.models.loading import load_classifier
+from macs_hf.publishing.access import check_push_access
+from macs_hf.publishing.card import write_card
+from macs_hf.publishing.push import (
+    GRADIO_VERSION,
+    PushError,
+    check_pull_request_access,
+    description,
+    push_checkpoint,
+    push_folder,
+    push_space,
+    space_files,
+)
+from macs_hf.report import EvaluationReport
+
+from .conftest import MEASURED, RUN_FILES
+
+
+PUSHED = {".gitattributes", "README.md", "card.json", "config.json", "model.safetensors", "preprocessor_config.json"}
+
+
+# ---- A model ----
+
+
+def test_one_commit_with_all_that_belongs_to_a_model(hub: HubServer, run: Path) -> None:
+    push_folder(run, "alice/pets")
+    files = hub.files("alice/pets")
+    assert set(files) == PUSHED | RUN_FILES
+    assert [commit.title for commit in hub.repo("alice/pets").history()] == [
+        "Push a model",
+        "initial commit",
+    ]
+    assert 'model="alice/pets"' in files["README.md"].decode()
+    assert files["evaluation.json"] == (run / "evaluation.json").read_bytes()
+    assert leaks(hub, "alice/pets") == set()
+    push_folder(run, "alice/pets")
+    assert len(list(hub.repo("alice/pets").history())) == 2  # nothing changed
+    info = HfApi().model_info("alice/pets")
+    [result] = [r for r in info.model_index[0]["results"] if r["dataset"]["type"] == "user/pictures"]
+    expected = {name: MEASURED.after.metrics[name].value for name in ("accuracy", "ece", "nll")}
+    assert {m["type"]: m["value"] for m in result["metrics"]} == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_an_earlier_push_left_does_not_shadow_the_new_model(hub: HubServer, run: Path) -> None:
+    api = HfApi()
+    api.create_repo("alice/pets")
+    old = ["training_args.bin", "model-00001-of-00002.safetensors", "model.safetensors.index.json", "severity.png"]
+    kept = ["notes.txt", "vocabulary.json", "photo.reliability.png", "last-checkpoint/optimizer.pt", "x/severity.png"]
+    for name in [*old, *kept]:
+        api.upload_file(repo_id="alice/pets", path_in_repo=name, path_or_fileobj=b"{}")
+    push_folder(run, "alice/pets")
+    assert set(hub.files("alice/pets")) == PUSHED | RUN_FILES | set(kept)
+    assert EvaluationReport.from_json(hub.files("alice/pets")["evaluation.json"].decode()) == MEASURED
+
+
+def test_private_branch_and_bare_name(hub: HubServer, run: Path) -> None:
+    push_folder(run, "hidden", private=True, revision="trial/1")
+    assert hub.repo("alice/hidden").private
+    assert set(hub.files("alice/hidden", revision="trial/1")) >= PUSHED
+    assert set(hub.files("alice/hidden")) == {".gitattributes"}
+    commit = push_folder(run, "alice/later", blocking=False).result()
+    assert set(hub.files("alice/later")) >= PUSHED and commit.commit_url
+
+
+def test_a_report_of_an_earlier_model_is_not_pushed(hub: HubServer, run: Path) -> None:
+    push_folder(run, "alice/pets")
+    write_card(run, "alice/pets")
+    push_folder(run, "alice/pets", with_report=False)
+    assert set(hub.files("alice/pets")) == PUSHED
+    assert "No evaluation report came" in hub.files("alice/pets")["README.md"].decode()
+
+
+def test_a_card_by_hand_is_left_alone(hub: HubServer, run: Path) -> None:
+    (run / "README.md").write_text("---\nlicense: mit\n---\nMy own words.\n")
+    push_folder(run, "alice/pets")
+    assert hub.files("alice/pets")["README.md"].decode().endswith("My own words.\n")
+
+
+def test_a_card_of_another_repository_is_rendered_again(hub: HubServer, run: Path) -> None:
+    write_card(run, "pets", MEASURED, license="mit")  # before it was known where it goes
+    push_folder(run, "alice/pets")
+    readme = hub.files("alice/pets")["README.md"].decode()
+    assert 'model="alice/pets"' in readme and "license: mit" in readme
+    (run / "README.md").write_text(readme + "\nMy own words.\n")
+    push_folder(run, "alice/pets")
+    assert hub.files("alice/pets")["README.md"].decode().endswith("My own words.\n")
+
+
+def test_a_folder_without_a_model(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no saved model"):
+        push_folder(tmp_path, "alice/pets")
+
+
+@pytest.mark.slow
+def test_calibrate_command_pushes(hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    model, processor = load_classifier("tiny", [str(digit) for digit in range(10)])
+    model.push_to_hub("alice/uncalibrated")
+    processor.push_to_hub("alice/uncalibrated")
+    options = f"--dataset digits --push_to_hub calibrated --private --cpu --output_dir {tmp_path / 'out'}"
+    assert main(["calibrate", "alice/uncalibrated", *options.split()]) == 0, capsys.readouterr().err
+    assert "Pushed: " in capsys.readouterr().out
+    files = hub.files("alice/calibrated")
+    assert hub.repo("alice/calibrated").private
+    readme = files["README.md"].decode()
+    assert "base_model: alice/uncalibrated" in readme and "measured on `digits` by `macs_hf`" in readme
+    temperature = json.loads(files["evaluation.json"])["temperature"]["value"]
+    assert json.loads(files["config.json"])["calibration_temperature"] == pytest.approx(temperature)
+    assert not any(name.endswith(".bin") for name in files)
+
+
+@pytest.mark.parametrize(
+    ("route", "fault", "reason"),
+    [
+        ("commit", {"status": 503}, r"HTTP 503"),
+        ("commit", {"status": 401}, r"the Hub does not know your token.*HTTP 401"),
+        ("commit", {"cut": "body"}, r"the connection was cut"),
+        ("commit", {"cut": "answer"}, r"the connection was cut"),
+        ("upload", {"status": 507}, r"the Hub has no space \(HTTP 507\)"),
+        ("preupload", {"status": 403}, r"may not write there \(HTTP 403\)"),
+        ("whoami", {"status": 401}, r"the Hub does not know your token"),
+    ],
+)
+def test_a_failed_push_loses_nothing(
+    hub: HubServer, run: Path, route: str, fault: dict[str, Any], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    hub.inject(route, **fault)
+    with pytest.raises(PushError, match=reason) as caught:
+        push_folder(run, "alice/pets")
+    message = str(caught.value)
+    assert ALICE not in message and str(run) in message
+    assert all(path.read_bytes() == content for path, content in before.items())
+    command = re.search(r"^  macs-hf (push .+)$", message, re.MULTILINE)[1]
+    assert main(shlex.split(command)) == 0
+    assert "pushed: http" in capsys.readouterr().out
+    assert set(hub.files("alice/pets")) == PUSHED | RUN_FILES
+    assert len(list(hub.repo("alice/pets").history())) == 2
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_pushed(hub: HubServer, run: Path) -> None:
+    checkpoint = run / "checkpoint-8"
+    tiny.build("resnet").save_pretrained(checkpoint)
+    for name in ("optimizer.pt", "training_args.bin"):
+        (checkpoint / name).write_bytes(ALICE.encode() if name == "training_args.bin" else b"state")
+    (checkpoint / "trainer_state.json").write_text("{}")
+    weights = (checkpoint / "model.safetensors").read_bytes()
+    check_push_access("alice/going")
+    future = push_checkpoint(checkpoint, "alice/going", commit_message="step 8", path_in_repo="last-checkpoint")
+    shutil.rmtree(checkpoint)
+    future.result(timeout=60)
+    files = hub.files("alice/going")
+    assert files["model.safetensors"] == files["last-checkpoint/model.safetensors"] == weights
+    assert {"last-checkpoint/optimizer.pt", "last-checkpoint/trainer_state.json"} <= set(files)
+    assert "optimizer.pt" not in files and not any(name.endswith("training_args.bin") for name in files)
+    assert "No evaluation report came with this checkpoint" in files["README.md"].decode()
+    assert leaks(hub, "alice/going") == set()
+    assert not list(run.glob("_push-*"))
+
+
+def test_checkpoints_are_pushed_one_after_the_other(hub: HubServer, run: Path) -> None:
+    check_push_access("alice/going")
+    tiny.build("resnet").save_pretrained(run / "checkpoint-4")
+    earlier: Future = Future()
+    later = push_checkpoint(run / "checkpoint-4", "alice/going", commit_message="step 4", after=earlier)
+    assert not wait([later], timeout=1).done  # it would take a fraction of that
+    earlier.set_exception(OSError("the earlier one failed"))
+    later.result(timeout=60)
+    assert next(iter(hub.repo("alice/going").history())).title == "step 4"
+
+
+# ---- Who may push ----
+
+
+@pytest.mark.parametrize(
+    ("token", "repo_id", "error", "message"),
+    [
+        (None, "alice/pets", PermissionError, "you are not logged in"),
+        ("hf_unknownToken", "alice/pets", PermissionError, "the Hub does not know your token"),
+        (ALICE_READS, "alice/pets", PermissionError, "the token of alice may only read"),
+        (BOB, "alice/pets", PermissionError, "bob may not write there"),
+        (ALICE, "alice/pets with spaces", ValueError, "cannot be pushed to"),
+        (ALICE, "bob/pets", PermissionError, "hub_model_id=alice/name"),
+    ],
+)
+def test_who_may_not_push_learns_it_first(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, token: str | None, repo_id: str, error: type, message: str
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", token or "")
+    with pytest.raises(error, match=re.escape(repo_id) + ".*" + message):
+        check_push_access(repo_id)
+    assert hub.store.repos == {}
+
+
+def test_access_makes_repository_and_branch(hub: HubServer) -> None:
+    assert check_push_access("pets", private=True, revision="trial/1") == "alice/pets"
+    assert hub.repo("alice/pets").private and "trial/1" in hub.repo("alice/pets").branches
+    assert check_push_access("lab/pets") == "lab/pets"
+    assert check_push_access("lab/pets", revision="main") == "lab/pets"
+    with pytest.raises(ValueError, match=r"'lab/pets' was to be private, but it is there already and public"):
+        check_push_access("lab/pets", private=True)
+
+
+def test_pushing_offline_or_to_nobody(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(ConnectionError, match=r"'alice/pets' cannot be pushed to: .* cannot be reached .*later"):
+            check_push_access("alice/pets")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ConnectionError, match=r"HF_HUB_OFFLINE=1. Unset it"):
+        check_push_access("alice/pets")
+    with pytest.raises(ValueError, match=r"'alice//pets' cannot be pushed to: .* Name it user/name"):
+        check_push_access("alice//pets")
+
+
+# ---- A pull request ----
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("overconfident", "fair")}
+    save_digits_model(folders["overconfident"])
+    save_digits_model(folders["fair"], temperature=1.0)
+    return folders
+
+
+def publish(hub: HubServer, repo_id: str, folder: Path) -> None:
+    """Somebody else's model, in two shards as they once were."""
+    repo = hub.store.create("model", repo_id)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    files |= {"README.md": b"Bob's model.\n", "model-00001-of-00002.safetensors": b"old", "pytorch_model.bin": b"old"}
+    added = {name: hub.store.add_bytes(repo, content) for name, content in files.items()}
+    hub.store.commit(repo, "main", title="a model", author=repo.owner, add=added)
+
+
+def calibrate(folder: Path, model: str, *options: str) -> int:
+    options = ("--dataset", "digits", "--cpu", "--output_dir", str(folder), "--create_pr", *options)
+    return main(["calibrate", model, *options])
+
+
+def test_a_pull_request_holds_the_head_and_the_report(
+    hub: HubServer, models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    publish(hub, "bob/digits", models["overconfident"])
+    before = hub.files("bob/digits")
+    assert calibrate(tmp_path / "out", "bob/digits") == 0
+    assert f"Pull request: {hub.endpoint}/bob/digits/discussions/1" in capsys.readouterr().out
+
+    (request,) = hub.repo("bob/digits").pull_requests
+    report = EvaluationReport.load(tmp_path / "out" / "evaluation.json")
+    assert report.temperature.value == pytest.approx(OVERCONFIDENT, rel=1e-4)
+    assert request["author"] == "alice" and request["target"] == "main"
+    assert f"{report.temperature.value:.4f}" in request["title"]
+    assert request["description"] == description(report, ["pytorch_model.bin"])
+    assert "135 other images of train (a tenth, split off), which should not be among" in request["description"]
+
+    assert hub.files("bob/digits") == before  # nothing happened to the repository itself
+    after = hub.files("bob/digits", revision="refs/pr/1")
+    changed = {name for name in before | after if before.get(name) != after.get(name)}
+    assert changed == {"model.safetensors", "config.json", "model-00001-of-00002.safetensors"}
+    assert "model-00001-of-00002.safetensors" not in after
+    old, new = (json.loads(files["config.json"]) for files in (before, after))
+    assert new == old | {"calibration_temperature": pytest.approx(report.temperature.value)}
+    weights, calibrated = (load(files["model.safetensors"]) for files in (before, after))
+    assert weights.keys() == calibrated.keys()
+    for name, value in weights.items():
+        expected = value / report.temperature.value if name.startswith("classifier") else value
+        torch.testing.assert_close(calibrated[name], expected)
+
+
+def test_the_text_shows_both_states_and_the_command(hub: HubServer, models: dict[str, Path], tmp_path: Path) -> None:
+    publish(hub, "bob/digits", models["overconfident"])
+    calibrate(tmp_path / "out", str(models["overconfident"]), "--push_to_hub", "bob/digits")
+    text = hub.repo("bob/digits").pull_requests[0]["description"]
+    report = EvaluationReport.load(tmp_path / "out" / "evaluation.json")
+    for part in (report.before, report.after):
+        assert f"{part.metrics['nll'].value:.3f} [" in text
+    assert "before" in text and "with this change" in text
+    assert "--push_to_hub bob/digits" in text
+    assert "`pytorch_model.bin` would still be uncalibrated" in text
+
+
+def test_a_temperature_that_may_be_chance_is_not_offered(
+    hub: HubServer, models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    publish(hub, "bob/fair", models["fair"])
+    assert calibrate(tmp_path / "out", "bob/fair") == 0
+    assert "No pull request: " in capsys.readouterr().out
+    assert hub.repo("bob/fair").pull_requests == []
+
+
+@pytest.mark.parametrize(
+    ("token", "model", "options", "message"),
+    [
+        ("", "bob/digits", (), "you are not logged in"),
+        (ALICE_READS, "bob/digits", (), "the token of alice may only read"),
+        ("hf_unknown", "bob/digits", (), "does not know your token"),
+        (None, "bob/nothing", (), "'bob/nothing' is not at"),
+        (None, "bob/digits", ("--model_revision", "old"), "leave --model_revision out"),
+        (None, "bob/digits", ("--private",), "leave --private out"),
+    ],
+)
+def test_what_cannot_be_proposed_is_said_before_the_work(
+    hub: HubServer,
+    token: str | None,
+    model: str,
+    options: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    hub.store.create("model", "bob/digits")
+    if token is not None:
+        monkeypatch.setenv("HF_TOKEN", token)
+    with pytest.raises(SystemExit) as caught:
+        calibrate(tmp_path / "out", model, *options)
+    assert caught.value.code == 2 and message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_local_folder_has_nobody_to_ask(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is a local folder"):
+        check_pull_request_access(str(tmp_path))
+
+
+def test_a_refused_pull_request_leaves_the_model(hub: HubServer, models: dict[str, Path], tmp_path: Path) -> None:
+    publish(hub, "bob/digits", models["overconfident"])
+    hub.inject("commit", status=403)
+    with pytest.raises(SystemExit) as caught:
+        calibrate(tmp_path / "out", "bob/digits")
+    assert isinstance(caught.value.__cause__, PushError)
+    assert "pull request to 'bob/digits' failed" in str(caught.value.__cause__)
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+# ---- A Space ----
+
+
+def test_push_with_a_space(run: Path, hub: HubServer, capsys: pytest.CaptureFixture) -> None:
+    assert main(["push", str(run), "alice/insects", "--space"]) == 0
+    assert "model.safetensors" in hub.files("alice/insects")
+    files = hub.files("alice/insects", "space")
+    said = capsys.readouterr().out
+    assert f"{hub.endpoint}/alice/insects" in said and f"{hub.endpoint}/spaces/alice/insects" in said
+    assert hub.repo("alice/insects", "space").sdk == "gradio"
+    _, front, _ = files["README.md"].decode().split("---\n", 2)
+    card = yaml.safe_load(front)
+    assert (card["sdk"], card["sdk_version"], card["app_file"]) == ("gradio", GRADIO_VERSION, "app.py")
+    assert card["models"] == ["alice/insects"] and len(card["short_description"]) <= 60
+    assert "license" not in card  # nobody said under which it is
+    call = ast.parse(files["app.py"]).body[-1].exc.args[0].args[0]
+    assert ast.literal_eval(call) == ["app", "alice/insects", "--host", "0.0.0.0", "--port", "7860"]
+    assert not leaks(hub, "alice/insects")
+
+
+def test_it_holds_the_whole_package_and_what_it_needs(tmp_path: Path) -> None:
+    package = Path(macs_hf.__file__).parent
+    for name, content in space_files("user/name", None).items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    sources = {path.relative_to(package) for path in package.rglob("*") if path.suffix in (".py", ".css", ".md")}
+    assert sources == {
+        path.relative_to(tmp_path / "macs_hf")
+        for path in (tmp_path / "macs_hf").rglob("*")
+        if path.suffix in (".py", ".css", ".md")
+    }
+    assert compileall.compile_dir(tmp_path, quiet=1)
+    (found,) = metadata.distributions(name="macs-hf", path=[str(tmp_path)])
+    assert found.version == macs_hf.__version__
+    listed = (tmp_path / "requirements.txt").read_text().splitlines()
+    assert any(line.startswith("torch>") for line in listed) and not any("extra" in line for line in listed)
+
+
+def test_pushing_again_brings_it_up_to_date(run: Path, hub: HubServer) -> None:
+    HfApi().create_repo("alice/insects")
+    push_space("alice/insects", folder=run)
+    api = HfApi()
+    for name in ("macs_hf/old.py", "notes.md"):
+        api.upload_file(path_or_fileobj=b"x", path_in_repo=name, repo_id="alice/insects", repo_type="space")
+    push_space("alice/insects", folder=run)
+    files = hub.files("alice/insects", "space")
+    assert "macs_hf/old.py" not in files and "notes.md" in files
+
+
+def test_a_space_of_somebody_elses_making_is_left_alone(run: Path, hub: HubServer) -> None:
+    api = HfApi()
+    api.create_repo("alice/insects")
+    api.create_repo("alice/insects", repo_type="space", space_sdk="gradio")
+    api.upload_file(path_or_fileobj=b"mine", path_in_repo="app.py", repo_id="alice/insects", repo_type="space")
+    with pytest.raises(ValueError, match="serves something else"):
+        push_space("alice/insects", folder=run)
+    assert hub.files("alice/insects", "space")["app.py"] == b"mine"
+
+
+def test_a_private_model_has_a_private_space(run: Path, hub: HubServer, capsys: pytest.CaptureFixture) -> None:
+    assert main(["push", str(run), "alice/hidden", "--space", "--private"]) == 0
+    assert hub.repo("alice/hidden").private and hub.repo("alice/hidden", "space").private
+    assert "HF_TOKEN" in capsys.readouterr().out
+    # Also where the model is known to be private, and nobody says it again.
+    HfApi().create_repo("alice/secret", private=True)
+    assert main(["push", str(run), "alice/secret", "--space"]) == 0
+    assert hub.repo("alice/secret", "space").private
+
+
+def test_a_hub_that_fails_is_a_sentence(run: Path, hub: HubServer) -> None:
+    hub.inject("commit", status=403)
+    with pytest.raises(ConnectionError, match="The model is pushed, but the Space"):
+        push_space("alice/insects", folder=run)

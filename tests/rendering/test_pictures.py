@@ -1,0 +1,398 @@
+"""Pictures show the numbers of the report, without a display, in colours that can be told apart."""
+
+import itertools
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from PIL import Image
+
+import macs_hf
+from macs_hf.corruptions import CORRUPTIONS, SEVERITIES
+from macs_hf.metrics import confusion_matrix, group_measures, risk_coverage, wilson
+from macs_hf.rendering import (
+    alt_texts,
+    pictures,
+    plot_confusion,
+    plot_corruption_heat_map,
+    plot_gallery,
+    plot_groups,
+    plot_reliability,
+    plot_risk_coverage,
+    plot_severity_curves,
+)
+from macs_hf.rendering.pictures import OVERCONFIDENT, UNDERCONFIDENT, picture, png, short
+from macs_hf.report.report import (
+    Cell,
+    CorruptionTable,
+    EvaluationReport,
+    Interval,
+    Measurement,
+    ReliabilityTable,
+    Temperature,
+)
+from macs_hf.report.rows import SampleRows
+
+
+# ---- Reliability, risk and coverage ----
+
+
+METRICS = {
+    "accuracy": Interval(0.7, 0.6, 0.8),
+    "nll": Interval(0.9, 0.8, 1.0),
+    "ece": Interval(0.0513, 0.0443, 0.0576),
+    "brier": Interval(0.4, 0.3, 0.5),
+}
+BINS = ReliabilityTable(
+    lower=(0.0, 0.25, 0.5, 0.75),
+    upper=(0.25, 0.5, 0.75, 1.0),
+    count=(0, 10, 30, 60),
+    confidence=(0.0, 0.4, 0.6, 0.9),
+    accuracy=(0.0, 0.5, 0.5, 0.8),
+)
+BEFORE = Measurement(METRICS, 0.0049, BINS)
+REPORT = EvaluationReport("someone/model", "cifar10", "test", 100, BEFORE, BEFORE, Temperature(2.386))
+
+
+def bars(axes: Axes) -> list[tuple[float, float, float, str]]:
+    patches = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    return [(p.get_x(), p.get_y(), p.get_height(), to_hex(p.get_facecolor())) for p in patches]
+
+
+def test_bars_and_texts_are_those_of_the_report() -> None:
+    figure = plot_reliability(REPORT)
+    before, after, histogram, _ = figure.axes
+    title = "Before temperature scaling\nECE 5.13 % (4.43 to 5.76), noise floor 0.49 %"
+    assert before.get_title() == title and after.get_title().startswith("After (T = 2.39)")
+    assert figure.get_suptitle() == "someone/model\ncifar10, test (n = 100)"
+    trained = plot_reliability(replace(REPORT, training_arguments={"method": "macs"}))
+    assert trained.get_suptitle().startswith("someone/model, macs\n")
+    shown = bars(before)
+    assert [bar[:3] for bar in shown[:3]] == [
+        (0.25, 0.0, 0.4),
+        (0.5, 0.0, 0.5),
+        (0.75, 0.0, 0.8),
+    ]  # empty bin left out
+    np.testing.assert_allclose([bar[1:3] for bar in shown[3:]], [(0.4, 0.1), (0.5, 0.1), (0.8, 0.1)])
+    assert [bar[3] for bar in shown[3:]] == [UNDERCONFIDENT, OVERCONFIDENT, OVERCONFIDENT]
+    np.testing.assert_allclose([bar[2] for bar in bars(histogram)], [0, 0.1, 0.3, 0.6])
+    ends = [segment[:, 1] for segment in before.collections[0].get_segments()]
+    np.testing.assert_allclose(ends, [wilson(5, 10), wilson(15, 30), wilson(48, 60)])
+    assert [text.get_text() for text in histogram.texts] == [
+        "accuracy 70.0 % (line)",
+        "mean confidence 76.0 % (dashed)",
+    ]
+
+
+def test_the_histogram_is_as_high_as_its_data_and_its_labels_are_outside() -> None:
+    figure = plot_reliability(REPORT)
+    *_, histogram, other = figure.axes
+    assert histogram.get_ylim() == other.get_ylim() == pytest.approx((0, 1.12 * 0.6))
+    figure.draw_without_rendering()
+    for axes in (histogram, other):
+        inside = axes.get_window_extent()
+        assert all(not text.get_window_extent().overlaps(inside) for text in axes.texts)
+
+
+def test_pictures_name_no_folders_of_the_machine() -> None:
+    report = replace(ranked(), model="/home/someone/runs/best", dataset="/home/someone/pictures")
+    for plot in (plot_reliability, plot_risk_coverage):
+        assert plot(report).get_suptitle() == "best\npictures, test (n = 100)"
+
+
+def test_without_temperature_there_is_one_column() -> None:
+    assert len(plot_reliability(replace(REPORT, after=None, temperature=None)).axes) == 2
+    stayed = replace(REPORT, temperature=Temperature(1.0, "too few samples"))
+    assert len(plot_reliability(stayed).axes) == 2 and alt_texts(stayed)["reliability.png"].count("5.1 %") == 1
+    assert "2.39" in alt_texts(REPORT)["reliability.png"] and alt_texts(REPORT)["reliability.png"].count("5.1 %") > 1
+
+
+@pytest.mark.parametrize("report", [REPORT, replace(REPORT, after=None)])
+def test_png_without_global_state(report: EvaluationReport, tmp_path: Path) -> None:
+    loaded = "matplotlib.pyplot" in sys.modules
+    figure = plot_reliability(report)
+    (tmp_path / "reliability.png").write_bytes(png(figure))
+    image = matplotlib.image.imread(tmp_path / "reliability.png")
+    assert figure._repr_png_() == png(figure)  # what a notebook shows
+    assert image.shape[0] > 600 and image.shape[1] == round((4.2 * (1 + (report.after is not None)) + 0.6) * 160)
+    assert (image[0, 0, :3] == 1).all() and image.std() > 0.05
+    assert ("matplotlib.pyplot" in sys.modules) == loaded
+
+
+def ranked(n: int = 400) -> EvaluationReport:
+    """Right with the probability it claims: 70 % on the whole."""
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.5, 0.9, n)
+    logits = np.stack([np.log(confidence), np.log(1 - confidence)], axis=1)
+    labels = (rng.random(n) > confidence).astype(np.int64)
+    found = risk_coverage(SampleRows.from_logits(torch.tensor(logits), torch.tensor(labels)))
+    return replace(REPORT, risk_coverage=found)
+
+
+def test_risk_and_coverage_are_those_of_the_report() -> None:
+    report = ranked()
+    found = report.risk_coverage
+    figure = plot_risk_coverage(report)
+    (axes,) = figure.axes
+    curve, ideal = axes.lines[:2]
+    np.testing.assert_allclose(curve.get_xydata(), np.stack([found.coverage, found.risk], axis=1))
+    # Of the report's accuracy, 70 %: no error up to that coverage, and all of them at the end.
+    x, y = ideal.get_xydata().T
+    assert (y[x <= 0.7] == 0).all() and y[-1] == pytest.approx(0.3)
+    best = found.aurc.value - found.excess_aurc.value
+    assert axes.get_title().startswith(f"AURC {found.aurc.value:.4f} (") and axes.get_title().endswith(f"{best:.4f}")
+    points = {round(line.get_ydata()[0], 2): line.get_xdata()[0] for line in axes.lines[2:]}
+    ends = [segment[:, 0] for part in axes.collections for segment in part.get_segments()]
+    assert ends == [pytest.approx((x.low, x.high)) for x in found.coverage_at_risk.values() if 0 < x.value < 1]
+    assert points == {
+        float(name.removesuffix("%")) / 100: share.value
+        for name, share in found.coverage_at_risk.items()
+        if 0 < share.value < 1
+    }
+    with pytest.raises(ValueError, match="has no risk_coverage"):
+        plot_risk_coverage(REPORT)
+    perfect = replace(REPORT, risk_coverage=replace(found, risk=(0.0,) * len(found.risk)))
+    assert plot_risk_coverage(perfect).axes[0].get_title() == f"None of {REPORT.n:,} answers was wrong"
+
+
+def test_long_names_are_shortened_in_the_middle_and_long_lines_broken() -> None:
+    assert short("class number 17", 15) == "class number 17"
+    assert short("a class with the number 17", 15) == "a class…mber 17"
+    figure = picture(3, 2, f"{'x' * 100}\nmany words that do not fit into one line of a heading\n\n")
+    first, *others = figure.get_suptitle().split("\n")
+    assert len(first) == 33 and "…" in first and len(others) == 2
+    assert picture(3, 2).get_suptitle() == ""
+
+
+def test_shares_on_axes_have_no_digits_that_mean_nothing() -> None:
+    axes = plot_risk_coverage(ranked()).axes[0]
+    shown = axes.yaxis.get_major_formatter()
+    assert [shown(share) for share in (0, 0.025, 0.05, 1)] == [f"{x}\u202f%" for x in ("0", "2.5", "5", "100")]
+
+
+# ---- Corruptions ----
+
+
+def table(accuracy: float, params: str = "cifar", temperature: float | None = None) -> CorruptionTable:
+    cells = {n: {s: Cell(9, accuracy - s / 100, 1.0, s / 50, 1.0, s / 90) for s in SEVERITIES} for n in CORRUPTIONS}
+    clean = Cell(9, accuracy, 1.0, 0.01, 1.0, 0.01)
+    return CorruptionTable(
+        params, "generated", 9, cells, clean, frost="procedural (approximate)", temperature=temperature
+    )
+
+
+def test_heat_map() -> None:
+    figure = plot_corruption_heat_map(table(0.9), title="a model")
+    (axes,) = figure.axes
+    assert axes.get_title() == "Accuracy, %" and axes.images[0].get_array()[3, 4] == pytest.approx(85)
+    assert figure.get_suptitle().startswith("a model\n9 images, cifar parameters")
+    assert "frost approximate" in figure.get_suptitle()
+
+
+def test_heat_map_of_a_spread_table_has_the_images_of_each_row() -> None:
+    whole = table(0.9)
+    spread = replace(whole, n=171, design="spread")
+    figure = plot_corruption_heat_map(spread)
+    assert figure.axes[0].get_yticklabels()[0].get_text() == "gaussian noise (n = 9)"
+    assert "171 images, cifar parameters, each image under one corruption" in figure.get_suptitle().replace("\n", " ")
+    assert plot_corruption_heat_map(whole).axes[0].get_yticklabels()[0].get_text() == "gaussian noise"
+
+
+def test_severity_curves() -> None:
+    accuracy, ece = plot_severity_curves(table(0.9, temperature=1.5)).axes
+    assert list(accuracy.lines[0].get_xdata()) == [0, 1, 2, 3, 4, 5]
+    assert accuracy.lines[0].get_ydata()[5] == pytest.approx(0.85)
+    assert accuracy.get_title() == "Accuracy, mean of the standard 15"
+    assert [line.get_label() for line in ece.lines] == ["Without temperature", "T = 1.5"]
+    assert [line.get_ydata()[5] for line in ece.lines] == pytest.approx([0.1, 5 / 90])
+    for unchanged in (None, 1.0):
+        _, ece = plot_severity_curves(table(0.9, temperature=unchanged)).axes
+        assert [line.get_label() for line in ece.lines] == ["As evaluated"]
+
+
+def test_severity_curves_average_what_their_title_says() -> None:
+    whole = table(0.9)
+    extra = {s: replace(cell, accuracy=0.0) for s, cell in whole.cells["saturate"].items()}
+    figure = plot_severity_curves(replace(whole, cells=whole.cells | {"saturate": extra}))
+    assert figure.axes[0].lines[0].get_ydata()[5] == pytest.approx(0.85)
+    some = replace(whole, cells={"fog": whole.cells["fog"], "saturate": extra})
+    figure = plot_severity_curves(some)
+    assert figure.axes[0].get_title() == "Accuracy, mean of 2"
+    assert figure.axes[0].lines[0].get_ydata()[5] == pytest.approx(0.425)
+
+
+@pytest.mark.parametrize(("temperature", "expected"), [(None, 0.05), (2.0, 0.1)])
+def test_the_noise_floor_is_that_of_the_curve_that_is_published(temperature: float | None, expected: float) -> None:
+    whole = table(0.9, temperature=temperature)
+
+    def measured(cell: Cell, severity: int) -> Cell:
+        return replace(cell, noise_floor=0.01 * severity, scaled_noise_floor=0.02 * severity)
+
+    cells = {name: {s: measured(cell, s) for s, cell in row.items()} for name, row in whole.cells.items()}
+    floor = plot_severity_curves(replace(whole, cells=cells, clean=measured(whole.clean, 0))).axes[1].lines[-1]
+    assert floor.get_label() == "Noise floor" and floor.get_ydata()[5] == pytest.approx(expected)
+
+
+# ---- Classes, groups and mistakes ----
+
+
+def rows_of(classes: int, n: int) -> SampleRows:
+    """Class k is easier the higher its number, and is taken for the next one."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(n) % classes
+    logits = torch.randn(n, classes, generator=generator)
+    logits[torch.arange(n), labels] += 1 + 4 * labels / classes
+    logits[torch.arange(n), (labels + 1) % classes] += 2
+    return SampleRows.from_logits(logits, labels)
+
+
+def names(classes: int) -> list[str]:
+    return [f"class ${k}$ of many that have long names" for k in range(classes)]
+
+
+def tick_labels(figure: Figure) -> list[str]:
+    return [label.get_text() for axes in figure.axes for label in axes.get_yticklabels()]
+
+
+@pytest.mark.parametrize(("classes", "shown", "panels"), [(2, 2, 2), (10, 10, 2), (100, 100, 4), (130, 100, 4)])
+def test_groups_worst_first(classes: int, shown: int, panels: int, tmp_path: Path) -> None:
+    table = group_measures(rows_of(classes, 20 * classes), names=names(classes))
+    figure = plot_groups(table, "title")
+    figure.savefig(tmp_path / "groups.png")
+    assert len(figure.axes) == panels
+    ticks = [label for label in tick_labels(figure) if label]
+    assert len(ticks) == shown and all(len(label) <= 28 + len("  (20)") for label in ticks)
+    assert ticks[0].startswith(table.groups[0].name[:9])
+    points = np.concatenate([axes.collections[1].get_offsets().data for axes in figure.axes[::2]])
+    assert points[:, 0] == pytest.approx([group.accuracy.value for group in table.groups[:shown]])
+    filled = np.concatenate([axes.collections[1].get_facecolors() for axes in figure.axes[::2]])
+    assert [not np.allclose(colour, 1) for colour in filled] == [group.significant for group in table.groups[:shown]]
+    gaps = np.concatenate([axes.collections[1].get_offsets().data for axes in figure.axes[1::2]])
+    assert gaps[:, 0] == pytest.approx([group.gap.value for group in table.groups[:shown]])
+    assert f"By label, {'worst first' if shown == classes else 'the worst 100 of 130'}" in figure._suptitle.get_text()
+
+
+@pytest.mark.parametrize(("classes", "shown", "written"), [(2, 2, True), (10, 10, True), (100, 100, False)])
+def test_confusion_as_shares_of_the_true_class(classes: int, shown: int, written: bool, tmp_path: Path) -> None:
+    rows = rows_of(classes, 20 * classes)
+    matrix = confusion_matrix(rows, classes, names(classes))
+    figure = plot_confusion(matrix, "title")
+    figure.savefig(tmp_path / "confusion.png")
+    axes = figure.axes[0]
+    shares = axes.images[0].get_array() / 100
+    counts = matrix.to_array()
+    assert shares.shape == (shown, shown) and len(axes.get_xticklabels()) == shown
+    np.testing.assert_allclose(shares, counts / counts.sum(axis=1, keepdims=True))
+    texts = [text.get_text() for text in axes.texts]
+    assert len(texts) == (np.count_nonzero(counts) if written else 0)
+    assert Image.open(tmp_path / "confusion.png").width <= 2700
+
+
+def test_of_many_classes_the_most_confused_are_shown() -> None:
+    """Classes 7 and 130 are mixed up most often, though others have as many mistakes."""
+    labels = np.repeat(np.arange(150), 10)
+    prediction = labels.copy()
+    prediction[labels == 7] = 130
+    prediction[labels == 130] = 7
+    scattered = np.flatnonzero(labels == 50)
+    prediction[scattered] = np.arange(60, 70)
+    zeros = np.zeros(1500, np.float32)
+    rows = SampleRows(labels.astype(np.int32), prediction.astype(np.int32), zeros, zeros, zeros, zeros)
+    figure = plot_confusion(confusion_matrix(rows))
+    shown = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert len(shown) == 40 and {"7", "130", "50"} <= set(shown)
+    assert figure._suptitle.get_text() == "The 40 most confused of 150 classes"
+    assert figure.axes[0].images[0].get_array()[shown.index("7"), shown.index("130")] == 100
+
+
+def test_gallery(tmp_path: Path) -> None:
+    images = [Image.new("RGB", (900, 300), "red"), Image.new("L", (8, 8)), *[Image.new("RGB", (8, 9))] * 6]
+    figure = plot_gallery(images, [f"image {place}\ncosts 5$ or 6$" for place in range(8)], "title")
+    figure.savefig(tmp_path / "gallery.png")
+    shown = [axes for axes in figure.axes if axes.images]
+    assert len(shown) == 8 and len(figure.axes) == 12  # rows of six
+    assert shown[0].images[0].get_array().shape[:2] == (85, 256)  # large ones are made smaller
+    assert [axes.get_xlabel().split("\n")[0] for axes in shown] == [f"image {place}" for place in range(8)]
+    with pytest.raises(ValueError, match="at least one image"):
+        plot_gallery([], [])
+
+
+# ---- Colours ----
+
+
+# Machado, Oliveira and Fernandes (2009), severity 1: what those without one kind of cones see, in linear RGB.
+VISION = {
+    "all cones": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "no long ones (protanopia)": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "no middle ones (deuteranopia)": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "no short ones (tritanopia)": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+TOGETHER = {
+    "reliability": (pictures.ACCURACY, pictures.OVERCONFIDENT, pictures.UNDERCONFIDENT, pictures.INK, "#ffffff"),
+    "histogram": (pictures.ACCURACY, pictures.CONFIDENCE, pictures.PALE, "#ffffff"),
+    "gaps": (pictures.OVERCONFIDENT_LINE, pictures.UNDERCONFIDENT_LINE, pictures.INK, "#ffffff"),
+    "risk": (pictures.ACCURACY, pictures.CONFIDENCE, pictures.INK, "#ffffff"),
+    "models": (*pictures.COLOURS, "#ffffff"),
+}
+# 2.3 is just noticeable, side by side; points and lines are apart.
+SMALLEST_DIFFERENCE = 15
+
+
+def lab(colour: str, vision: list[list[float]]) -> np.ndarray:
+    """CIE L*a*b* of a colour as it is seen."""
+    values = np.asarray(to_rgb(colour))
+    linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(np.asarray(vision) @ linear, 0, 1)
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ seen
+    xyz /= (0.9505, 1.0, 1.089)
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def closest(colours: tuple[str, ...], vision: list[list[float]]) -> tuple[float, str, str]:
+    seen = {colour: lab(colour, vision) for colour in colours}
+    return min((float(np.linalg.norm(seen[a] - seen[b])), a, b) for a, b in itertools.combinations(seen, 2))
+
+
+@pytest.mark.parametrize("vision", VISION)
+@pytest.mark.parametrize("colours", TOGETHER)
+def test_colours_differ_with_any_colour_vision(colours: str, vision: str) -> None:
+    difference, *pair = closest(TOGETHER[colours], VISION[vision])
+    assert difference > SMALLEST_DIFFERENCE, pair
+
+
+def test_the_check_would_notice_red_and_green() -> None:
+    """Of the same lightness, as in many palettes."""
+    pair = ("#d62728", "#7a7a00")
+    assert closest(pair, VISION["all cones"])[0] > 50
+    assert closest(pair, VISION["no middle ones (deuteranopia)"])[0] < SMALLEST_DIFFERENCE
+
+
+@pytest.mark.parametrize("vision", VISION)
+def test_good_and_bad_differ_on_pages_light_and_dark(vision: str) -> None:
+    folder = Path(macs_hf.__file__).parent / "rendering" / "templates"
+    found = re.findall(r"--(good|bad|sheet): (#\w{6})", (folder / "report_file.css").read_text())
+    assert [name for name, _ in found] == ["good", "bad", "sheet"] * 2
+    for side in (found[:3], found[3:]):
+        assert closest(tuple(colour for _, colour in side), VISION[vision])[0] > 2 * SMALLEST_DIFFERENCE

@@ -1,0 +1,341 @@
+"""What a report says in headline and sections is what its numbers say, and no more than was measured."""
+
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from publishing.reports import FOUND, REPORT
+from scipy import stats
+
+from macs_hf.metrics import measure, wilson
+from macs_hf.report.report import (
+    Cell,
+    CorruptionTable,
+    EvaluationReport,
+    Guarantees,
+    Interval,
+    Measurement,
+    PredictionSetGuarantee,
+    Share,
+    Temperature,
+)
+from macs_hf.report.rows import CORRUPTIONS, SEVERITIES, SampleRows
+from macs_hf.report.run import PICTURES
+from macs_hf.report.sections import (
+    METRICS,
+    Section,
+    alt_texts,
+    confidence_gap,
+    harmful_severity,
+    headline,
+    lowest_class,
+    sections,
+    temperature_sentences,
+    trust_of,
+)
+
+
+def measured(accuracy: float, confidence: float, n: int = 1000) -> Measurement:
+    """Of a model that is always equally sure."""
+    right = np.arange(n) < round(accuracy * n)
+    scores = np.full(n, confidence, np.float32)
+    columns = {"confidence": scores, "nll": scores, "brier": scores, "margin": scores}
+    return measure(SampleRows(np.zeros(n, np.int32), np.where(right, 0, 1).astype(np.int32), **columns))
+
+
+def report(
+    before: Measurement, after: Measurement | None = None, temperature: float = 1.0, **parts
+) -> EvaluationReport:
+    fitted = None if after is None else Temperature(temperature)
+    return EvaluationReport("m", "d", "test", 1000, before, after, fitted, **parts)
+
+
+def section(found: EvaluationReport, title: str) -> Section:
+    return next(part for part in sections(found) if part.title == title)
+
+
+def words(part: Section) -> str:
+    rows = [] if part.table is None else [part.table.header, *part.table.rows]
+    return "\n".join([part.lead, *(" | ".join(row) for row in rows), *part.notes])
+
+
+# ---- The headline ----
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "confidence", "trust"),
+    [(0.8, 0.8, "trusted"), (0.8, 0.9, "overconfident"), (0.8, 0.7, "underconfident"), (0.8, 0.822, "unknown")],
+)
+def test_trust(accuracy: float, confidence: float, trust: str) -> None:
+    part = measured(accuracy, confidence)
+    assert trust_of(part) == trust
+    assert confidence_gap(part) == pytest.approx(confidence - accuracy, abs=1e-6)
+
+
+def test_an_error_whose_interval_excludes_0_is_beyond_chance_though_it_may_be_below_the_floor() -> None:
+    part = measured(0.8, 0.83)
+    ece = part.metrics["ece"]
+    assert 0 < ece.low < part.noise_floor < ece.value
+    assert headline(report(part)).title == "Overconfident"
+
+
+def test_nothing_can_be_trusted_from_a_few_images() -> None:
+    few = measured(1.0, 0.998, n=8)
+    assert few.noise_floor < 0.01 and few.metrics["accuracy"].low < 0.7
+    found = headline(EvaluationReport("m", "d", "test", 8, few))
+    assert (found.trust, found.title) == ("unknown", "Too few images to tell")
+    part = measured(0.8, 0.822)  # what may be chance is no lack of images
+    assert headline(report(part)).title == "No miscalibration beyond chance"
+    assert headline(report(replace(part, noise_floor=0.05))).title == "Too few images to tell"
+
+
+def test_errors_that_cancel_are_neither_over_nor_underconfidence() -> None:
+    confidence = np.repeat(np.array([0.6, 0.9], np.float32), 500)
+    right = np.concatenate([np.arange(500) < 350, np.arange(500) < 399])  # 10 points too low, 10.2 too high
+    columns = dict.fromkeys(("confidence", "nll", "brier", "margin"), confidence)
+    part = measure(SampleRows(np.zeros(1000, np.int32), np.where(right, 0, 1).astype(np.int32), **columns))
+    assert trust_of(part) == "miscalibrated" and confidence_gap(part) > 0
+    assert "10.1 %" in headline(report(part)).confidence
+
+
+def test_the_headline_is_that_of_the_published_model() -> None:
+    good, unsure, bad = measured(0.8, 0.8), measured(0.8, 0.822), measured(0.8, 0.9)
+    cases = [
+        (bad, good, 1.5, "Overconfident, and a temperature repairs it"),
+        (bad, measured(0.8, 0.85), 1.2, "Overconfident, and a temperature helps"),
+        (bad, measured(0.8, 0.895), 1.03, "Overconfident, and a temperature changes little"),
+        (good, bad, 0.8, "Overconfident with its temperature"),
+        (unsure, measured(0.8, 0.7), 1.5, "Underconfident with its temperature"),
+        (good, unsure, 0.9, "No miscalibration beyond chance"),
+        (unsure, good, 1.1, "No miscalibration beyond chance"),
+    ]
+    for before, after, temperature, title in cases:
+        found = headline(report(before, after, temperature))
+        assert (found.title, found.trust) == (title, trust_of(after))
+    by_chance = replace(report(bad, good, 1.2), temperature=Temperature(1.2, nll_gain=Interval(0.1, -0.1, 0.3)))
+    assert headline(by_chance).title.endswith("does not help beyond chance")
+
+
+def test_two_sentences_with_the_numbers() -> None:
+    found = headline(report(measured(0.8, 0.9), measured(0.8, 0.8), 1.5))
+    assert re.findall(r"[\d.,]*\d", found.ability) == ["80.0", "1,000"]
+    assert re.findall(r"[\d.]*\d", found.confidence)[:4] == ["10.0", "1.50", "10.0", "0.0"]
+    reason = replace(report(measured(0.8, 0.9), measured(0.8, 0.9)), temperature=Temperature(1.0, "a reason"))
+    assert "a reason" in headline(reason).confidence
+    cells = {name: {s: Cell(10, 0.3 if name == "fog" else 0.6, 1.0, 0.1) for s in SEVERITIES} for name in CORRUPTIONS}
+    table = CorruptionTable("cifar", "generated", 10, cells)
+    broken = headline(report(measured(0.8, 0.8), corruptions=table)).ability
+    assert re.findall(r"[\d.]+ %|fog", broken) == ["80.0 %", "58.0 %", "fog", "30.0 %"]
+    broken = headline(report(measured(0.8, 0.8), corruptions=replace(table, cells={"fog": cells["fog"]}))).ability
+    assert re.findall(r"[\d.]+ %|fog", broken) == ["80.0 %", "fog", "30.0 %"]
+
+
+# ---- Sections ----
+
+
+def test_every_part_of_a_report_has_its_section_and_no_other() -> None:
+    assert [part.title for part in sections(report(measured(0.8, 0.8)))] == ["Measured"]
+    titles = ["Measured", "Class names", "Under corruption", "Prediction sets", "Answering only when sure"]
+    titles += ["Risk and coverage", "Classes", "By camera", "Images of none of its classes", "Copies between splits"]
+    whole = sections(replace(FOUND, renamed_classes=(("LABEL_0", "cat"),)))
+    assert [part.title for part in whole] == titles
+    assert all(part.finding.endswith(".") and part.lead for part in whole)
+    for part in whole:
+        assert part.table is None or {len(row) for row in part.table.rows} == {len(part.table.header)}
+    assert [name for part in whole for name in part.pictures] != [] and set(alt_texts(FOUND)) == set(PICTURES)
+    assert {name for part in whole for name in part.pictures} == set(PICTURES)
+
+
+def test_metrics_with_intervals_and_the_noise_floor() -> None:
+    table = section(REPORT, "Measured").table
+    assert list(table.header) == ["", "without temperature", "with temperature"]
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows[METRICS["accuracy"].title] == ["85.00 % [83.00, 87.00]"] * 2
+    assert rows[METRICS["ece"].title] == ["8.00 % [7.00, 9.00]", "2.00 % [1.00, 3.00]"]
+    assert rows[METRICS["nll"].title] == ["0.600 [0.580, 0.620]", "0.500 [0.480, 0.520]"]
+    assert rows["ECE by chance alone"] == ["2.50 %", "2.50 %"]
+    stayed = replace(REPORT, temperature=Temperature(1.0, "too few"))
+    assert list(section(stayed, "Measured").table.header) == ["", "as published"]
+
+
+@pytest.mark.parametrize(
+    ("gain", "amount"),
+    [
+        (Interval(0.1, 0.08, 0.12), "0.100 [0.080, 0.120]"),
+        (Interval(0.0003, 0.0001, 0.0006), "0.0003 [0.0001, 0.0006]"),
+        (Interval(0.1, -0.01, 0.2), "0.100 [-0.010, 0.200]"),
+        (Interval(0.0, 0.0, 0.0), "0.000 [0.000, 0.000]"),
+        (Interval(-0.1, -0.2, -0.01), "-0.100 [-0.200, -0.010]"),
+    ],
+)
+def test_calibrated_is_said_only_where_the_temperature_helped(gain: Interval, amount: str) -> None:
+    fitted, helped, *_ = temperature_sentences(replace(REPORT.temperature, nll_gain=gain))
+    assert "1.5000 ± 0.0600" in fitted and "200 images of validation" in fitted and amount in helped
+    assert ("Not called calibrated" in helped) == (gain.low <= 0) and ("raised" in helped) == (gain.high < 0)
+
+
+@pytest.mark.parametrize(("shift", "warned"), [(0.0099, False), (0.01, True), (None, False)])
+def test_an_uncertain_temperature_is_called_so(shift: float | None, warned: bool) -> None:
+    found = temperature_sentences(replace(REPORT.temperature, confidence_shift=shift))
+    assert any("uncertain" in sentence for sentence in found) == warned
+
+
+# ---- Corruptions ----
+
+
+def corrupted(table: CorruptionTable) -> str:
+    return words(section(replace(REPORT, corruptions=table), "Under corruption"))
+
+
+def test_means_under_corruption() -> None:
+    rows = dict(section(REPORT, "Under corruption").table.rows)
+    assert rows["clean, the same images"] == "85.0 %"
+    assert rows["mean of the standard 15"] == "57.0 % [55.0, 59.0]" and rows["noise, of the 15"] == "51.0 %"
+    assert "extra, of the 15" not in rows
+
+
+@pytest.mark.parametrize(
+    ("gap", "direction", "numbers"),
+    [
+        (Interval(0.052, 0.041, 0.063), "is overconfident", "5.2 points above its accuracy [4.1, 6.3]"),
+        (Interval(-0.052, -0.063, -0.041), "is underconfident", "5.2 points below its accuracy [4.1, 6.3]"),
+        (Interval(0.01, -0.02, 0.04), "neither over- nor underconfident", "1.0 points [-2.0, 4.0]"),
+    ],
+)
+def test_the_sign_of_the_gap_says_whether_confidence_is_too_high(gap: Interval, direction: str, numbers: str) -> None:
+    table = replace(REPORT.corruptions, confidence_gap=REPORT.corruptions.confidence_gap | {"mean15": gap})
+    assert re.search(f"{direction}.*{re.escape(numbers)}", corrupted(table))
+    assert "confident" not in corrupted(replace(table, confidence_gap=None))  # older reports do not say
+
+
+def harmed(by_severity: dict[int, float], spread: float = 0.0) -> CorruptionTable:
+    """With an ECE of 40 % without temperature, and with it of so much more."""
+    cells = {
+        name: {s: Cell(500, 0.6, 1.0, 0.4, 0.9, 0.4 + harm + spread * (-1) ** i) for s, harm in by_severity.items()}
+        for i, name in enumerate(CORRUPTIONS)
+    }
+    return replace(REPORT.corruptions, cells=cells, design="spread")
+
+
+@pytest.mark.parametrize(
+    ("harm", "severity"),
+    [
+        ((-0.05, -0.02, 0.01, 0.02, 0.03), 3),
+        ((0.01, 0.01, 0.01, 0.01, 0.01), 1),
+        ((0.01, -0.01, 0.01, -0.01, 0.02), 5),
+        ((0.02, 0.02, 0.02, 0.02, -0.01), None),  # helps where it is worst
+        ((0.0, 0.0, 0.0, 0.0, 0.0), None),
+    ],
+)
+def test_the_severity_from_which_on_the_temperature_does_harm(harm: tuple[float, ...], severity: int | None) -> None:
+    table = harmed(dict(zip(SEVERITIES, harm, strict=True)))
+    assert harmful_severity(table) == severity
+    assert ("does harm" in corrupted(table)) == (severity is not None)
+    if severity == 3:
+        assert re.search(r"severity 3 .* 41\.0 % with it and 40\.0 % without", corrupted(table))
+    # A harm that differs in sign from corruption to corruption is chance.
+    assert harmful_severity(harmed(dict(zip(SEVERITIES, harm, strict=True)), spread=0.2)) is None
+
+
+@pytest.mark.parametrize(("floor", "severity"), [(0.005, 1), (0.015, 4), (0.05, None), (None, None)])
+def test_where_corruptions_share_their_images_a_harm_below_the_noise_is_chance(
+    floor: float | None, severity: int | None
+) -> None:
+    table = harmed(dict(zip(SEVERITIES, (0.01, 0.01, 0.01, 0.02, 0.03), strict=True)))
+    assert harmful_severity(table) == 1  # each corruption has images of its own
+    cells = {
+        name: {s: replace(c, scaled_noise_floor=floor) for s, c in row.items()} for name, row in table.cells.items()
+    }
+    assert harmful_severity(replace(table, cells=cells, design="crossed")) == severity
+
+
+def test_calibration_under_corruption_is_compared_with_the_same_images_and_its_noise() -> None:
+    cell = Cell(500, 0.5, 1.0, 0.1, 0.9, 0.06, 0.03, 0.02)
+    cells = {name: dict.fromkeys(SEVERITIES, cell) for name in CORRUPTIONS}
+    clean = Cell(500, 0.85, 0.5, 0.08, 0.45, 0.03, 0.02, 0.011)
+    said = corrupted(replace(REPORT.corruptions, cells=cells, clean=clean))
+    assert re.search(r"6\.0 % \(noise floor 2\.0 %\).*3\.0 % \(noise floor 1\.1 %\)", said)
+
+
+# ---- Guarantees ----
+
+
+def test_what_is_guaranteed_and_what_came_true() -> None:
+    sets, sure = section(REPORT, "Prediction sets"), section(REPORT, "Answering only when sure")
+    by_severity = "80.0 / 70.0 / 60.0 / 50.0 / 40.0 %"
+    assert sets.table.rows[1] == [
+        "90 %", "LAC", "91.0 % [90.0, 100.0]", "1.90", "dog: 86.0 % [82.7, 88.8]", by_severity,
+    ]  # fmt: skip
+    assert sure.table.rows == [["95 %", "0.83", "70.0 % [67.0, 73.0]", "96.0 % [94.0, 97.0]", by_severity]]
+    [missing] = sure.notes
+    assert "99 %" in missing and "too few | by far" in missing
+    found = REPORT.guarantees
+    assert "approximate" in sets.lead and "approximate" in sure.lead
+    exact = replace(REPORT, guarantees=replace(found, exact=True))
+    assert not any("approximate" in part.lead for part in sections(exact))
+    nothing = replace(REPORT, guarantees=replace(found, abstentions=found.abstentions[1:]))
+    assert section(nothing, "Answering only when sure").table is None
+    gap = {severity: share for severity, share in found.abstentions[0].severity_accuracy.items() if severity != 4}
+    gap = replace(found, abstentions=(replace(found.abstentions[0], severity_accuracy=gap, threshold=1 - 1e-6),))
+    row = section(replace(REPORT, guarantees=gap), "Answering only when sure").table.rows[0]
+    assert row[1] == "0.999999" and row[-1] == "80.0 / 70.0 / 60.0 / - / 40.0 %"
+    none = replace(REPORT, guarantees=Guarantees(60, 0, 0, 1.5, True, "a reason"))
+    assert "a reason" in section(none, "Coverage guarantees").finding
+
+
+def test_how_far_a_model_may_miss_its_coverage() -> None:
+    """The threshold is an order statistic of n scores, so the coverage is one of n uniform numbers."""
+    generator = np.random.default_rng(0)
+    covered = np.sort(generator.random((20_000, 200)), axis=1)[:, math.ceil(201 * 0.9) - 1]
+    low, high = 100 * np.quantile(covered, [0.025, 0.975])
+    stated = re.search(r"90 % usually reach (\S+) to (\S+) %", section(REPORT, "Prediction sets").lead)
+    assert REPORT.guarantees.num_guarantee == 200
+    assert (float(stated[1]), float(stated[2])) == pytest.approx((low, high), abs=0.15)
+
+
+def test_the_lowest_class_is_not_one_of_a_few_images() -> None:
+    sets = PredictionSetGuarantee("lac", 0.9, 0.4, 200, Share(0.9, 0.8, 1.0, 604), 1.2, (2, 210, 288, 0))
+    found = Guarantees(200, 200, 604, 1.0, True, None, (4, 300, 300, 0), (), (sets,))
+    name, share = lowest_class(sets, found)
+    assert (name, share.value, share.n) == ("class 1", 0.7, 300)
+    assert (share.low, share.high) == pytest.approx(wilson(210, 300))
+    assert stats.binomtest(210, 300).proportion_ci(method="wilson").low == share.low
+    assert lowest_class(sets, replace(found, class_names=("ant", "bee", "cat", "dog")))[0] == "bee"
+
+
+# ---- Where it is wrong ----
+
+
+def test_risk_and_coverage() -> None:
+    part = section(REPORT, "Risk and coverage")
+    assert part.table.rows == [("at most 1 %", "20.0 % [10.0, 30.0]"), ("at most 5 %", "60.0 % [50.0, 70.0]")]
+    assert "0.0420 [0.0310, 0.0530]" in part.notes[0] and "0.0120" in part.notes[0]
+    perfect = replace(REPORT, risk_coverage=replace(REPORT.risk_coverage, risk=(0.0, 0.0)))
+    assert section(perfect, "Risk and coverage").table is None  # an interval from 100 to 100 % would say too much
+    assert section(perfect, "Risk and coverage").finding in alt_texts(perfect)["risk_coverage.png"]
+
+
+def test_classes_and_groups_worst_first() -> None:
+    classes, cameras = section(FOUND, "Classes"), section(FOUND, "By camera")
+    assert classes.table.rows[0] == [
+        "cat", "400", "70.0 % [66.0, 74.0] *", "+10.0 % [+6.0, +14.0]", "85.0 % [83.0, 87.0] *",
+    ]  # fmt: skip
+    assert "cat taken for bird (90 of 400), bird taken for cat (60 of 300)" in classes.notes[-1]
+    assert cameras.table.rows[0] == ["old", "500", "80.0 % [76.0, 84.0]", "+2.0 % [-2.0, +6.0]"]
+    assert classes.notes[0].startswith("*: differs") and cameras.notes[0].startswith("None of these differs")
+    hard = "Even a perfectly calibrated model"  # only classes are not known beforehand
+    assert hard in words(classes) and hard not in words(cameras)
+
+
+def test_images_of_no_class_and_copies() -> None:
+    part = section(FOUND, "Images of none of its classes")
+    cells = ["90.0 % [89.0, 91.0]", "30.0 % [28.0, 33.0]", "92.0 % [91.0, 93.0]", "30.0 % [28.0, 33.0]"]
+    assert part.table.rows[-1] == ["energy", *cells]
+    for fact in ("500 images", "61.0 %", "87.0 %", "0.8123", "10.0 % [8.0, 13.0]", "70.0 %", "out: cat", "2 of these"):
+        assert fact in words(part)
+    unscaled = replace(FOUND, after=None, temperature=None, unknowns=replace(FOUND.unknowns, after=None))
+    assert list(section(unscaled, part.title).table.header) == ["score", "AUROC", "FPR"]
+    copies = section(FOUND, "Copies between splits").lead
+    assert "12 of 1,000 test images are also in train" in copies and "2,000 of 50,000 train images" in copies

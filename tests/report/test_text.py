@@ -1,0 +1,103 @@
+"""A report in a terminal and in a notebook: its numbers, and nothing that is taken for markup or obeyed."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from page_reader import EVIL, HOSTILE
+from publishing.reports import FOUND, REPORT
+
+from macs_hf.cli.output import model_of
+from macs_hf.metrics import compare, group_measures, measure
+from macs_hf.report.report import Cell, CorruptionTable, EvaluationReport, Interval, Temperature
+from macs_hf.report.rows import SEVERITIES, SampleRows
+from macs_hf.report.sections import Table, headline, sections
+from macs_hf.report.text import SPACE, table_lines, text, words
+
+
+LOGITS = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(60) % 3
+ROWS = SampleRows.from_logits(LOGITS, LABELS)
+TABLE = CorruptionTable(EVIL, EVIL, 60, {"fog": {s: Cell(60, 1 - s / 10, 1.0, 0.1) for s in SEVERITIES}})
+
+
+# ---- Terminal ----
+
+
+def test_printing_a_report_gives_the_headline_the_metrics_and_the_findings() -> None:
+    lines = str(FOUND).splitlines()
+    assert lines[0] == "user/base on user/pictures, test (n = 1,000, 32 x 48 pixels)"
+    assert lines[1] == f"{headline(FOUND).title}."
+    parts = sections(FOUND)
+    assert lines[3:9] == table_lines(parts[0].table)
+    assert lines[-len(parts) :] == [part.finding for part in parts]
+    assert "method macs" in str(replace(FOUND, training_arguments={"method": "macs"})).splitlines()[0]
+    assert "\x1b" not in str(replace(FOUND, split="\x1b[2J"))
+
+
+def test_columns_are_aligned() -> None:
+    assert table_lines(Table(("", "a"), [("one", "1.0"), ("eleven", "11.0")])) == [
+        "           a",
+        "one      1.0",
+        "eleven  11.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("temperature", "calibrated"),
+    [
+        (REPORT.temperature, True),
+        (replace(REPORT.temperature, nll_gain=None), True),
+        (replace(REPORT.temperature, nll_gain=Interval(0.001, -0.01, 0.012)), False),
+        (Temperature(1.0, "a reason", nll_gain=Interval(0.0, 0.0, 0.0)), False),
+    ],
+)
+def test_a_model_is_called_calibrated_only_if_the_temperature_helped(
+    temperature: Temperature, calibrated: bool
+) -> None:
+    report = replace(REPORT, temperature=temperature)
+    assert (model_of(report) == "calibrated model is") == calibrated
+    assert ("Not ca" in str(report)) == (not calibrated)
+    assert ("with temperature" in str(report)) == (temperature.reason is None)
+
+
+# ---- Notebook ----
+
+
+def plain(html: str) -> str:
+    assert "<script" not in html and "<img" not in html
+    return re.sub(r"\|+", "|", re.sub("<style>.*?</style>|<[^>]*>", "|", html)).replace(SPACE, " ")
+
+
+def test_a_report() -> None:
+    classes = group_measures(ROWS, names=HOSTILE)
+    report = EvaluationReport("m", "d", EVIL, 60, measure(ROWS), corruptions=TABLE, classes=classes)
+    shown = report._repr_html_()
+    ece = report.before.metrics["ece"]
+    assert f"|{100 * ece.value:.2f} % [{100 * ece.low:.2f}, {100 * ece.high:.2f}]|" in plain(shown)
+    assert f"|{100 * report.before.noise_floor:.2f} %|" in plain(shown)
+    assert text(EVIL) in shown and all(words(name) in shown for name in HOSTILE)
+    assert words(HOSTILE[0]) in classes._repr_html_()
+
+
+def test_rows() -> None:
+    named = SampleRows(**{**vars(ROWS), "name": np.array([f"{place}{EVIL}" for place in range(60)])})
+    shown = named._repr_html_()
+    assert f"60 samples, accuracy {100 * ROWS.correct.mean():.1f} %" in plain(shown)
+    assert text(f"4{EVIL}") in shown and text(f"5{EVIL}") not in shown  # the first five
+    assert f"{ROWS.confidence[0]:.4f}" in shown
+
+
+def test_a_corruption_table() -> None:
+    assert plain(TABLE._repr_html_()).endswith("|fog|90.0 %|80.0 %|70.0 %|60.0 %|50.0 %|70.0 %|")
+
+
+def test_a_comparison_is_a_dictionary_and_a_table() -> None:
+    better = SampleRows.from_logits(LOGITS + 3 * torch.eye(3)[LABELS], LABELS)
+    found = compare(better, ROWS)
+    accuracy = found["accuracy"]
+    assert isinstance(found, dict) and accuracy.verdict == "better"
+    row = f"|Accuracy ↑|{100 * accuracy.a:.2f} %|{100 * accuracy.b:.2f} %|{100 * accuracy.difference:+.2f} |"
+    assert row in plain(found._repr_html_())

@@ -1,0 +1,304 @@
+"""A perturbation, a loss, class weights, a module or a subclass of the user's own."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+import torchvision
+from tiny import NUM_LABELS, Images, arguments, build, logged, same_weights, timm_resnet, trainer
+from torch import Tensor, nn
+
+from macs_hf import METHODS, MaCSTrainer, MaCSTrainingArguments, Objective, PixelStats, macs_loss, supervise
+
+
+STATS = PixelStats((0.0,), (1.0,))
+
+
+class Pixels(Images):
+    """Images of pixels in [0, 1], not normalised."""
+
+    def __init__(self, size: int = 32, seed: int = 0) -> None:
+        super().__init__(size, seed)
+        self.images = self.images.sigmoid()
+
+
+def darker(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    return pixels * torch.rand(len(pixels), 1, 1, 1, generator=generator, device=pixels.device)
+
+
+# ---- Perturbations ----
+
+
+def test_an_own_perturbation_takes_the_place_of_t() -> None:
+    seen = []
+
+    def record(pixels: Tensor, generator: torch.Generator) -> Tensor:
+        seen.append((pixels, torch.rand((), generator=generator).item()))
+        return 1 - pixels
+
+    stats = PixelStats((0.5, 0.4, 0.3), (0.2, 0.2, 0.1), channels=(2, 1, 0))
+    pixels = torch.rand(4, 3, 8, 8)
+    images, given = stats.normalize(pixels), []
+
+    def forward(views: Tensor) -> Tensor:
+        given.append(views)
+        return views.mean((2, 3))
+
+    supervise(
+        forward, images, torch.zeros(4, dtype=torch.long), Objective(), pixel_stats=stats, perturbation=record, seed=3
+    )
+    torch.testing.assert_close(seen[0][0], pixels)  # red, green and blue, whatever order the network takes
+    torch.testing.assert_close(given[0], torch.cat([images, stats.normalize(1 - pixels)]))
+    assert seen[0][1] == torch.rand((), generator=torch.Generator().manual_seed(3)).item()
+
+
+def test_an_own_perturbation_without_statistics_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"test_own_parts\.darker .*pixel_stats=PixelStats"):
+        MaCSTrainer(build("vit"), arguments(tmp_path), train_dataset=Pixels(), perturbation=darker)
+    with pytest.raises(ValueError, match=r"test_own_parts\.darker .*pixel_stats=PixelStats"):
+        supervise(build("vit"), torch.rand(2, 3, 32, 32), torch.zeros(2).long(), Objective(), perturbation=darker)
+
+
+def narrower(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    return pixels[..., 1:]
+
+
+def in_double(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    return pixels.double()
+
+
+def elsewhere(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    return pixels.to("meta")
+
+
+def brighter(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    return pixels + 0.5
+
+
+def undefined(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    return pixels * math.nan
+
+
+def global_noise(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    return (pixels + 0.1 * torch.randn_like(pixels)).clamp(0, 1)
+
+
+def a_list(pixels: Tensor, generator: torch.Generator) -> Any:
+    return pixels.tolist()
+
+
+@pytest.mark.parametrize("function", [narrower, in_double, elsewhere, brighter, undefined, global_noise, a_list])
+def test_what_is_no_perturbation_is_refused_at_the_first_batch(function: Any, tmp_path: Path) -> None:
+    run = MaCSTrainer(
+        build("vit"), arguments(tmp_path), train_dataset=Pixels(), pixel_stats=STATS, perturbation=function
+    )
+    with pytest.raises(ValueError, match=rf"perturbation=\S*test_own_parts\.{function.__name__} "):
+        run.train()
+    assert run.state.global_step == 0
+
+
+def test_a_run_with_an_own_perturbation_resumes_exactly_and_records_its_name(tmp_path: Path) -> None:
+    def made(folder: Path, function: Any = darker, **settings: Any) -> MaCSTrainer:
+        args = arguments(folder, save_strategy="steps", save_steps=2, **settings)
+        return MaCSTrainer(build("vit"), args, train_dataset=Pixels(), pixel_stats=STATS, perturbation=function)
+
+    whole = made(tmp_path)
+    whole.train()
+    record = json.loads((tmp_path / "checkpoint-2" / "checkpoint.json").read_text())["run"]
+    assert (record["perturbation_function"], record["perturbed_in"]) == (f"{__name__}.darker", "pixel")
+    resumed = made(tmp_path)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert same_weights(whole.model, resumed.model)
+    with pytest.raises(ValueError, match="perturbation_function"):
+        made(tmp_path, brighter).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+# ---- In place, on a share ----
+
+
+@pytest.mark.parametrize(("share", "changed"), [(1.0, 8), (0.5, 4), (0.25, 2), (0.01, 1)])
+def test_a_share_of_the_images_is_perturbed_in_place(share: float, changed: int) -> None:
+    images, given = torch.rand(8, 3, 8, 8), []
+
+    def forward(views: Tensor) -> Tensor:
+        given.append(views)
+        return views.mean((2, 3))
+
+    objective = Objective(**METHODS["perturb_augment"] | {"augment_fraction": share})
+    supervise(forward, images, torch.zeros(8, dtype=torch.long), objective, seed=1)
+    [view] = given
+    assert view.shape == images.shape
+    assert (view != images).flatten(1).any(1).sum() == changed
+
+
+# ---- Class weights ----
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_class_weights_by_hand(soft: bool) -> None:
+    weights = (0.5, 2.0, 1.0)
+    logits = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 1, 2, 1, 0, 0])
+    log_p = logits.log_softmax(1)
+    if soft:
+        target = torch.full((6, 3), 0.1).scatter(1, labels[:, None], 0.8)
+        expected = -((target @ torch.tensor(weights)) * (target * log_p).sum(1)).mean()
+        loss = macs_loss(logits, target, lambda_margin=0, lambda_consistency=0, class_weights=weights)
+        torch.testing.assert_close(loss.loss, expected)
+        return
+    w = torch.tensor(weights)[labels]
+    loss = macs_loss(logits, labels, lambda_consistency=0, class_weights=weights)
+    torch.testing.assert_close(loss.cross_entropy_loss, -(w * log_p[range(6), labels]).mean())
+    gaps = torch.stack(
+        [row[y] - row[[c for c in range(3) if c != y]].max() for row, y in zip(logits, labels, strict=True)]
+    )
+    torch.testing.assert_close(loss.margin_loss, (w * (1 - gaps).clamp(min=0) ** 2).mean())
+    focal = macs_loss(logits, labels, lambda_margin=0, lambda_consistency=0, focal_gamma=2.0, class_weights=weights)
+    p = log_p.exp()[range(6), labels]
+    torch.testing.assert_close(focal.loss, -(w * (1 - p) ** 2 * p.log()).mean())
+
+
+def test_weights_of_one_change_nothing() -> None:
+    logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 2, 1])
+    plain = macs_loss(logits, labels, logits.roll(1))
+    weighted = macs_loss(logits, labels, logits.roll(1), class_weights=(1.0, 1.0, 1.0))
+    torch.testing.assert_close(weighted.loss, plain.loss)
+
+
+def with_labels(counts: list[int]) -> datasets.Dataset:
+    labels = [label for label, count in enumerate(counts) for _ in range(count)]
+    return datasets.Dataset.from_dict({"pixel_values": [[0.0]] * len(labels), "labels": labels})
+
+
+def settled_weights(run: MaCSTrainer) -> np.ndarray:
+    return np.array(run._with_class_weights(Objective(class_weights=run.args.class_weights)).class_weights)
+
+
+@pytest.mark.parametrize("weights", ["balanced", [1.0, 2.0, 3.0, 4.0], "4,3,2,1"])
+def test_weights_have_a_mean_of_one_over_the_training_set(weights: Any, tmp_path: Path) -> None:
+    counts = np.array([10, 5, 1, 4])
+    run = MaCSTrainer(
+        build("vit"), arguments(tmp_path, class_weights=weights), train_dataset=with_labels(list(counts))
+    )
+    found = settled_weights(run)
+    assert found @ counts / counts.sum() == pytest.approx(1)
+    expected = 1 / counts if weights == "balanced" else np.array([1, 2, 3, 4] if weights[0] == 1.0 else [4, 3, 2, 1])
+    np.testing.assert_allclose(found / found[0], expected / expected[0])
+
+
+def test_accumulated_weighted_batches_equal_one_large_batch(tmp_path: Path) -> None:
+    settings = {"class_weights": "balanced", "lambda_consistency": 0.0}
+    large = trainer(tmp_path, build("vit"), per_device_train_batch_size=8, **settings)
+    small = trainer(tmp_path, build("vit"), per_device_train_batch_size=2, gradient_accumulation_steps=4, **settings)
+    large.train()
+    small.train()
+    for key in ("loss", "cross_entropy_loss", "margin_loss", "grad_norm"):
+        assert logged(small, key) == pytest.approx(logged(large, key), rel=1e-4, abs=1e-6), key
+    plain = trainer(tmp_path, build("vit"), lambda_consistency=0.0)
+    plain.train()
+    assert logged(plain, "loss") != pytest.approx(logged(large, "loss"), rel=1e-4)
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self) -> Any:
+        data = Images()
+        return iter([data[i] for i in range(len(data))])
+
+
+@pytest.mark.parametrize("weights", [[1.0, 2.0], [0.0, 0.0, 0.0, 1.0]])
+def test_weights_that_do_not_fit_are_refused_at_construction(weights: list[float], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^class_weights="):
+        MaCSTrainer(build("vit"), arguments(tmp_path, class_weights=weights), train_dataset=with_labels([3, 2, 1, 0]))
+
+
+def test_a_stream_cannot_be_balanced_but_weighted(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="class_weights='balanced'"):
+        MaCSTrainer(build("vit"), arguments(tmp_path, class_weights="balanced"), train_dataset=Stream())
+    run = MaCSTrainer(build("vit"), arguments(tmp_path, class_weights=[1, 1, 1, 5]), train_dataset=Stream())
+    np.testing.assert_allclose(settled_weights(run), [0.5, 0.5, 0.5, 2.5])
+
+
+# ---- Losses ----
+
+
+def doubled(outputs: Any, labels: Tensor, num_items_in_batch: int | None = None) -> Tensor:
+    return 2 * F.cross_entropy(outputs.logits, labels, reduction="sum") / num_items_in_batch
+
+
+def test_a_loss_of_the_users_takes_the_place_of_cross_entropy(tmp_path: Path) -> None:
+    args = arguments(tmp_path, gradient_accumulation_steps=2, max_steps=2)
+    run = MaCSTrainer(build("vit"), args, train_dataset=Images(), compute_loss_func=doubled)
+    plain = MaCSTrainer(build("vit"), args, train_dataset=Images())
+    run.train()
+    plain.train()
+    first, other = run.state.log_history[0], plain.state.log_history[0]
+    assert first["cross_entropy_loss"] == pytest.approx(2 * other["cross_entropy_loss"], rel=1e-5)
+    assert first["margin_loss"] == pytest.approx(other["margin_loss"], rel=1e-5)
+    assert first["consistency_loss"] == pytest.approx(other["consistency_loss"], rel=1e-5)
+    total = first["cross_entropy_loss"] + 0.1 * first["margin_loss"] + 0.5 * first["consistency_loss"]
+    assert first["loss"] == pytest.approx(total, abs=1e-6)
+    metrics = run.evaluate(Images(20))
+    assert metrics["eval_loss"] == pytest.approx(2 * metrics["eval_nll"], rel=1e-5)
+
+
+class WithoutMaCS(MaCSTrainer):
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
+        outputs = model(pixel_values=inputs["pixel_values"])
+        loss = F.cross_entropy(outputs.logits, inputs["labels"])
+        return (loss, {"logits": outputs.logits}) if return_outputs else loss
+
+
+class WithMaCS(MaCSTrainer):
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        return super().compute_loss(*args, **kwargs)
+
+
+@pytest.mark.parametrize(("kind", "times"), [(WithoutMaCS, 1), (WithMaCS, 0), (MaCSTrainer, 0)])
+def test_a_subclass_that_drops_the_terms_is_warned_once(
+    kind: type[MaCSTrainer], times: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kind(build("vit"), arguments(tmp_path), train_dataset=Images()).train()
+    assert sum("does not call MaCSTrainer.compute_loss" in message for message in caplog.messages) == times
+
+
+# ---- Modules ----
+
+
+@pytest.mark.parametrize("name", ["timm", "torchvision"])
+def test_bare_modules_are_given_the_images_first(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    if name == "timm":
+        options = {"layers": (1, 1, 1, 1), "channels": (8, 8, 16, 16)}
+        model = timm.create_model("resnet10t", num_classes=NUM_LABELS, **options)
+        wrapped = timm_resnet()
+        wrapped.timm_model.load_state_dict(model.state_dict())
+        same = MaCSTrainer(wrapped, arguments(tmp_path), train_dataset=Images())
+        same.train()
+    else:
+        model = torchvision.models.shufflenet_v2_x0_5(num_classes=NUM_LABELS)
+    run = MaCSTrainer(model, arguments(tmp_path, lambda_margin=0.2), train_dataset=Images())
+    if name == "timm":
+        run.args = same.args
+    run.train()
+    if name == "timm":
+        assert logged(run, "loss") == logged(same, "loss")
+    metrics = run.evaluate(Images(20))
+    assert {"eval_accuracy", "eval_ece", "eval_nll"} <= set(metrics)
+    before = run.predict(Images(8)).predictions
+    fit = run.calibrate(Images(120, seed=3))
+    np.testing.assert_allclose(run.predict(Images(8)).predictions, before / fit.temperature, rtol=1e-4, atol=1e-5)
+
+
+def test_the_start_of_training_says_what_is_done_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    args = MaCSTrainingArguments(str(tmp_path), max_steps=2, report_to="none", use_cpu=True, save_strategy="no")
+    MaCSTrainer(build("vit"), args, train_dataset=Pixels(), pixel_stats=STATS, perturbation=darker).train()
+    [line] = [message for message in caplog.messages if message.startswith("MaCS: ")]
+    for part in ("0.1 x margin", "0.5 x consistency", "test_own_parts.darker", "25%", "1.2 times"):
+        assert part in line

@@ -10,8 +10,7 @@ import torch
 
 from ..calibration import fold_temperature, store_guarantees
 from ..data.images import ImageDataset
-from ..data.ood import OodImages, load_ood
-from ..data.preparing import aligned_images, load_data
+from ..data.preparing import OodImages, aligned_images, load_data, load_ood
 from ..data.sources import DatasetSource, source_of
 from ..evaluation.evaluate import MeasuredModel, evaluate_checkpoint, load_model_and_data
 from ..exceptions import ArgumentError

@@ -15,8 +15,7 @@ from transformers.utils import logging
 
 from ..calibration import store_guarantees
 from ..data.images import ImageDataset, hash_training_images
-from ..data.ood import OodImages
-from ..data.preparing import held_out, image_dataset, load_data, smaller_training_set
+from ..data.preparing import OodImages, held_out, image_dataset, load_data, smaller_training_set
 from ..data.sources import DatasetSource, comes_from_hub
 from ..data.streaming import check_streaming, limit_retries, training_stream
 from ..data.transforms import TrainTransform

@@ -16,16 +16,14 @@ _MODULES = {
     "image_datasets": ".preparing",
     "input_size": ".transforms",
     "load_data": ".preparing",
-    "load_ood": ".ood",
-    "load_unknowns": ".ood",
+    "load_ood": ".preparing",
     "source_of": ".sources",
 }
 
 if TYPE_CHECKING:
     from ..randomness import KeyedDataset
     from .images import ImageDataset
-    from .ood import load_ood, load_unknowns
-    from .preparing import image_datasets, load_data
+    from .preparing import image_datasets, load_data, load_ood
     from .sources import source_of
     from .transforms import EvalTransform, TrainTransform, decode, drop_unreadable, input_size
 
@@ -40,7 +38,6 @@ __all__ = [
     "input_size",
     "load_data",
     "load_ood",
-    "load_unknowns",
     "source_of",
 ]
 

@@ -72,8 +72,14 @@ class ImageDataset(Dataset):
     ) -> None:
         if cache_bytes is None or not cache_bytes >= 0:
             raise ArgumentError("cache_bytes", "must be at least 0, which turns the cache off.", cache_bytes)
+        if not isinstance(dataset, datasets.Dataset):
+            raise TypeError(
+                f"`dataset` must be a datasets.Dataset, whose rows have an index, got {type(dataset).__name__}. "
+                "Images of a stream come through macs_hf.data.streaming.training_stream."
+            )
         columns = [image_column] if label_column is None else [image_column, label_column]
-        _check_rows(dataset, columns)
+        if missing := [name for name in columns if name not in dataset.column_names]:
+            raise ValueError(f"The dataset has no column {missing[0]!r}, only {dataset.column_names}.")
         self.rows = undecoded(dataset, image_column).select_columns(columns)
         self.image_column, self.label_column, self.group_column = image_column, label_column, group_column
         self.groups = None if group_column is None else group_values(dataset, group_column)
@@ -83,7 +89,7 @@ class ImageDataset(Dataset):
         self.transform = transform
         self.split = split
         self._images = self.rows.select_columns([image_column]).with_format("arrow")
-        self._labels = None if label_column is None else values_of(self.rows, label_column)
+        self.labels = None if label_column is None else values_of(self.rows, label_column)
         # A subclass may have its own idea of what happens to one image.
         self._makes_batches = type(transform) in (TrainTransform, EvalTransform)
         shape = transform.pixel_shape if self._makes_batches and cache_bytes > 0 else None
@@ -97,11 +103,6 @@ class ImageDataset(Dataset):
     def _fingerprint(self) -> str:
         """Which data this is, whatever the transform."""
         return self.rows._fingerprint
-
-    @property
-    def labels(self) -> list[int] | None:
-        """The label of each image, read without it; `None` if there are none."""
-        return self._labels
 
     @property
     def is_cached(self) -> bool:
@@ -120,9 +121,9 @@ class ImageDataset(Dataset):
             return self._items(indices, fresh_keys(len(indices)) if self.transform.is_random else None)
         images = (self._read(index, decode, stored) for index, stored in self._stored(indices))
         values = [self.transform(image) for image in images]
-        if self._labels is None:
+        if self.labels is None:
             return values
-        return [value | {"labels": self._labels[index]} for index, value in zip(indices, values, strict=True)]
+        return [value | {"labels": self.labels[index]} for index, value in zip(indices, values, strict=True)]
 
     def keyed_items(self, indices: Sequence[int], seed: int, epoch: int) -> list[dict[str, Any]]:
         """Items whose random draws depend on (seed, epoch, index) and on nothing else."""
@@ -175,8 +176,8 @@ class ImageDataset(Dataset):
 
     def _items(self, indices: list[int], keys: Tensor | None) -> list[dict[str, Any]]:
         values: dict[str, Sequence[Any]] = self._values(indices, keys)
-        if self._labels is not None:
-            values = values | {"labels": [self._labels[index] for index in indices]}
+        if self.labels is not None:
+            values = values | {"labels": [self.labels[index] for index in indices]}
         return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
     def _values(self, indices: list[int], keys: Tensor | None) -> dict[str, Sequence[Tensor]]:
@@ -225,24 +226,20 @@ class ImageDataset(Dataset):
 
 def group_values(dataset: datasets.Dataset, column: str) -> np.ndarray:
     """
-    The group of each row, as text.
-
-    Rows without a value are a group of their own, with a warning.
+    The group of each row, as text. Rows without a value are a group of their own, with a warning.
 
     Raises:
         `ValueError`: If there are more than 100 groups, or no values at all.
     """
     feature = dataset.features[column]
     groups = np.array([_group_name(value, feature) for value in values_of(dataset, column)])
-    number = len(np.unique(groups))
-    if number > MAX_GROUPS:
-        raise ValueError(
-            f"Column {column!r} has {number:,} different values in {len(groups):,} images; at most {MAX_GROUPS} "
-            "groups can be compared. Name a column of fewer values with group_column=..., or one with ranges of them."
+    number, missing = len(np.unique(groups)), np.count_nonzero(groups == NO_VALUE)
+    if number > MAX_GROUPS or missing == len(groups):
+        raise ArgumentError(
+            "group_column",
+            f"Column {column!r} has {number - bool(missing):,} different values in {len(groups):,} images; from 1 to "
+            f"{MAX_GROUPS} groups can be compared. Name another column, or one with ranges of values, with",
         )
-    missing = np.count_nonzero(groups == NO_VALUE)
-    if missing == len(groups):
-        raise ValueError(f"No image has a value in column {column!r}. Name another with group_column=...")
     if missing:
         logger.warning(
             f"{missing:,} of {len(groups):,} images have no value in column {column!r}; they are the group "
@@ -265,16 +262,6 @@ class UnreadableImageError(ValueError):
     """An image of a dataset cannot be decoded."""
 
 
-def _check_rows(dataset: Any, columns: list[str]) -> None:
-    if not isinstance(dataset, datasets.Dataset):
-        raise TypeError(
-            f"`dataset` must be a datasets.Dataset, whose rows have an index, got {type(dataset).__name__}. "
-            "Images of a stream come through macs_hf.data.streaming.training_stream."
-        )
-    if missing := [name for name in columns if name not in dataset.column_names]:
-        raise ValueError(f"The dataset has no column {missing[0]!r}, only {dataset.column_names}.")
-
-
 def _pixel_hash(image: Image.Image) -> int:
     content = hashlib.blake2b(repr(image.size).encode(), digest_size=8)
     content.update(image.tobytes())
@@ -284,8 +271,7 @@ def _pixel_hash(image: Image.Image) -> int:
 # ---- Decoded pixels of a split, in memory that the workers of a data loader share ----
 
 
-# What all caches of this process hold together.
-_taken = 0
+_taken = 0  # bytes that all caches of this process hold together
 
 
 class PixelCache:
@@ -295,10 +281,6 @@ class PixelCache:
     The memory is anonymous and shared: processes that are forked later, such as a data loader's workers, read and
     write the same pages. It is not taken from `/dev/shm`, which containers keep small, and a page costs nothing until
     it is written.
-
-    Args:
-        count (`int`): Number of images.
-        shape (`tuple[int, ...]`): Of one image.
     """
 
     def __init__(self, count: int, shape: tuple[int, ...]) -> None:
@@ -322,32 +304,22 @@ class PixelCache:
 
 
 def allocate_cache(count: int, shape: tuple[int, ...], budget: int) -> PixelCache | None:
-    """
-    A cache, or `None` if it does not fit.
-
-    Args:
-        count (`int`): Number of images.
-        shape (`tuple[int, ...]`): Of one image.
-        budget (`int`): Bytes that all caches on this machine may hold together; the processes of a distributed run
-            have equal shares.
-    """
-    global _taken
+    """A cache, or `None` if it does not fit a budget for the machine, of which its processes have equal shares."""
     size = count * (torch.Size(shape).numel() + 1)
     processes = os.environ.get("LOCAL_WORLD_SIZE", "1")
     if not (processes.isdecimal() and int(processes) > 0):
         raise ValueError(f"The environment variable LOCAL_WORLD_SIZE is {processes!r}, not a number of processes.")
-    share = budget // int(processes)
-    if count == 0 or _taken + size > share:
+    if count == 0 or _taken + size > budget // int(processes):
         return None
     cache = PixelCache(count, shape)
-    _taken += size
-    weakref.finalize(cache, _release, size)
+    _take(size)
+    weakref.finalize(cache, _take, -size)
     return cache
 
 
-def _release(size: int) -> None:
+def _take(size: int) -> None:
     global _taken
-    _taken -= size
+    _taken += size
 
 
 # ---- Leakage: images in two splits at once, found by the hashes of their decoded pixels ----

@@ -1,9 +1,11 @@
 """From the name of a dataset to images as a network takes them: alike for training, measuring and calibrating."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from datasets import ClassLabel, Dataset, Value
+from transformers.utils import logging
 
 from ..exceptions import ArgumentError
 from .images import CACHE_BYTES, ImageDataset
@@ -13,14 +15,22 @@ from .sources import (
     ImageSplits,
     align_labels,
     class_balanced_subset,
+    find_image_column,
+    listed,
+    load_raw,
     load_splits,
+    named_label_column,
     source_of,
+    values_of,
 )
 from .streaming import stream_splits
 from .transforms import EvalTransform, TrainTransform, drop_unreadable
 
 
+logger = logging.get_logger(__name__)
+
 STREAMED_EVAL_SAMPLES = 5000
+OOD_AT_MOST = 10_000  # more make the numbers no surer, since the test images are a sample too
 
 
 def load_data(
@@ -112,3 +122,113 @@ def held_out(splits: ImageSplits, role: str, processor: Any, cache_bytes: int = 
     dataset = image_dataset(splits, role, EvalTransform(processor), cache_bytes)
     dataset.check_images()
     return dataset
+
+
+# ---- Images out of distribution (OOD) ----
+# Of none of a model's classes, from any dataset, whose labels only say which of its images are left out.
+
+
+class OodImages(NamedTuple):
+    """Images of none of the model's classes, without labels."""
+
+    images: ImageDataset
+    dataset: str  # Hub id or folder
+    split: str
+    total: int  # how many images of the split could have been taken
+    left_out: tuple[str, ...] = ()  # classes that the model has too, whose images were left out
+
+
+def load_ood(
+    source: DatasetSource | str,
+    split: str | None,
+    known: DatasetSource | str,
+    class_names: Sequence[str],
+    processor: Any,
+    *,
+    skip_bad_images: bool = False,
+    cache_bytes: int = CACHE_BYTES,
+) -> OodImages:
+    """
+    At most 10,000 images, drawn at random, of a dataset whose classes the model does not have.
+
+    Args:
+        source ([`DatasetSource`] or `str`): The dataset.
+        split (`str`, *optional*): Its split; `test` if not given, or the only one there is.
+        known ([`DatasetSource`] or `str`): The dataset that the model is measured on.
+        class_names (`Sequence[str]`): The model's classes.
+        processor: The model's image processor.
+        skip_bad_images (`bool`, *optional*, defaults to `False`): Leave out images that cannot be read.
+        cache_bytes (`int`, *optional*): See [`ImageDataset`].
+
+    Raises:
+        `ValueError`: If it is the dataset that the model is measured on, or all of its classes are the model's.
+    """
+    source, known = (source_of(each) if isinstance(each, str) else each for each in (source, known))
+    if (source.path, source.config) == (known.path, known.config):
+        raise ArgumentError(
+            "ood_dataset",
+            "is the dataset that the model is measured on, whose classes it knows. Name one with images of none of "
+            "them.",
+            source.path,
+        )
+    raw = load_raw(source)
+    name = split or (source.test_split if source.test_split in raw or len(raw) > 1 else next(iter(raw)))
+    if name not in raw or not len(raw[name]):
+        raise ArgumentError(
+            "ood_split",
+            f"Dataset {source.path!r} has no images in a split {name!r}; its splits are {sorted(raw)}. Name one with",
+        )
+    image_column = find_image_column(raw[name].features, source, "ood_dataset")
+    rows, left_out = _without_known(raw[name], source, class_names)
+    if skip_bad_images:
+        rows = drop_unreadable(rows, image_column, name)
+    total = len(rows)
+    if total > OOD_AT_MOST:
+        rows = rows.select(np.sort(np.random.default_rng(0).choice(total, OOD_AT_MOST, replace=False)))
+    images = ImageDataset(rows, image_column, None, EvalTransform(processor), f"{name} of {source.path}", cache_bytes)
+    images.check_images()
+    return OodImages(images, source.path, name, total, left_out)
+
+
+def _without_known(
+    rows: Dataset, source: DatasetSource, class_names: Sequence[str]
+) -> tuple[Dataset, tuple[str, ...]]:
+    """The rows of classes that the model does not have, as far as both have names, and the names of the others."""
+    column = named_label_column(rows.features, source)
+    feature = rows.features.get(column)
+    if not isinstance(feature, ClassLabel) and not (isinstance(feature, Value) and "string" in feature.dtype):
+        logger.warning(
+            f"Dataset {source.path!r} has no named classes: whether its images belong to the model's is not checked."
+        )
+        return rows, ()
+    labels = values_of(rows, column)
+    present = sorted({label for label in labels if label not in (None, -1)})
+    names = {label: feature.int2str(label) if isinstance(feature, ClassLabel) else label for label in present}
+    own = {_plain(name) for name in class_names}
+    shared = {label: name for label, name in names.items() if _plain(name) in own}
+    if not shared:
+        return rows, ()
+    if all(name.isdecimal() for name in shared.values()):
+        # Numbers are names of digits in one dataset and of anything in another.
+        logger.warning(
+            f"Dataset {source.path!r} has classes with the same numbers as the model's ({listed(shared.values())}). "
+            "If they mean the same, its images are not unknown: choose another ood_dataset."
+        )
+        return rows, ()
+    if len(shared) == len(names):
+        raise ArgumentError(
+            "ood_dataset",
+            f"has only classes of the model ({listed(shared.values())}), so its images are not unknown. Name one "
+            "with images of none of them.",
+            source.path,
+        )
+    kept = [place for place, label in enumerate(labels) if label not in shared]
+    logger.warning(
+        f"{len(labels) - len(kept):,} of {len(labels):,} images of {source.path!r} are left out, since the model has "
+        f"their classes: {listed(shared.values())}."
+    )
+    return rows.select(kept), tuple(sorted(shared.values()))
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", " ").replace("-", " ").strip()

@@ -84,23 +84,12 @@ def source_of(
 ROLES = ("train", "validation", "test")
 
 
-@dataclass(frozen=True)
-class SplitPlan:
-    """
-    What each role is made from.
+class SplitPlan(NamedTuple):
+    """What each role is made from: a split of the dataset, or a share of train."""
 
-    Args:
-        named (`dict[str, str]`):
-            The split of the dataset that serves each role; `train` is here too if another role is split off it.
-        split_off (`tuple[str, ...]`):
-            Roles that get a share of train, in the order in which they are split off.
-        warnings (`tuple[str, ...]`):
-            What the user should know about these choices.
-    """
-
-    named: dict[str, str]
-    split_off: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    named: dict[str, str]  # by role; `train` is here too if another role is split off it
+    split_off: tuple[str, ...]  # roles, in the order in which they are split off
+    warnings: list[str]
 
     def origin(self, role: str) -> str:
         """Where the rows of a role come from, for reports."""
@@ -119,60 +108,41 @@ def plan_splits(source: DatasetSource, names: Sequence[str], wanted: Sequence[st
     Raises:
         `ValueError`: If a split that was named is missing, or one split would have two roles.
     """
-    if "train" in wanted and source.train_split not in names:
-        raise _missing(source, names, source.train_split, "train on", "train_split")
-    validation = None
-    if "validation" in wanted:
-        is_free = "validation" in names and "validation" not in (source.train_split, source.test_split)
-        validation = source.validation_split or ("validation" if is_free else None)
-        if validation not in (None, *names):
-            raise _missing(source, names, validation, "validate on", "validation_split")
-    test = source.test_split if source.test_split in names else None
-    if test is None and (source.test_split != "test" or source.train_split not in names):
-        raise _missing(source, names, source.test_split, "test on", "test_split")
-    if validation is None and "validation" in wanted and source.train_split not in names:
-        raise ArgumentError(
-            "validation_split",
-            f"Dataset {source.path!r} has no validation split, and no split {source.train_split!r} to split one off, "
-            f"only {sorted(names)}. Name one with",
-        )
-
-    chosen = {"validation": validation, "test": test}
-    split_off = tuple(role for role in ("test", "validation") if role in {*wanted, "test"} and chosen[role] is None)
-    named = {"train": source.train_split} if "train" in wanted or split_off else {}
-    named |= {role: name for role, name in chosen.items() if name is not None}
+    wanted, train = {*wanted, "test"}, source.train_split
+    chosen = {"test": source.test_split, "validation": source.validation_split}
+    if chosen["test"] == "test" and "test" not in names and train in names:
+        chosen["test"] = None
+    if chosen["validation"] is None and "validation" in names and "validation" not in (train, source.test_split):
+        chosen["validation"] = "validation"
+    chosen = {role: split for role, split in chosen.items() if role in wanted}
+    split_off = tuple(role for role, split in chosen.items() if split is None)
+    named = {"train": train} if "train" in wanted or split_off else {}
+    named |= {role: chosen[role] for role in ("validation", "test") if chosen.get(role)}
+    for role, split in named.items():
+        if split not in names:
+            # A train split that only `validation` needs is not what has to be named.
+            role = role if role != "train" or "train" in wanted else split_off[0]
+            raise ArgumentError(
+                f"{role}_split",
+                f"Dataset {source.path!r} has no split {split!r} for {role}, only {sorted(names)}. Name one with",
+            )
     if len(set(named.values())) < len(named):
-        listed = ", ".join(f"{role}_split={name!r}" for role, name in named.items())
+        assigned = ", ".join(f"{role}_split={name!r}" for role, name in named.items())
         raise ValueError(
-            f"Dataset {source.path!r}: {listed} must differ, or the model is tested on what it has seen. Choose other "
-            "splits, or leave validation_split out to have it split off train."
+            f"Dataset {source.path!r}: {assigned} must differ, or the model is tested on what it has seen. Choose "
+            "other splits, or leave validation_split out to have it split off train."
         )
-    return SplitPlan(named, split_off, tuple(_warnings(source, named, split_off, wanted)))
-
-
-def _missing(source: DatasetSource, names: Sequence[str], split: str, purpose: str, argument: str) -> ArgumentError:
-    return ArgumentError(
-        argument, f"Dataset {source.path!r} has no split {split!r} to {purpose}, only {sorted(names)}. Name one with"
-    )
-
-
-def _warnings(
-    source: DatasetSource, named: dict[str, str], split_off: Sequence[str], wanted: Sequence[str]
-) -> list[str]:
     warnings = []
     if "test" in split_off:
-        warnings.append(
-            f"Dataset {source.path!r} has no split {source.test_split!r}: a tenth of {source.train_split!r} is used "
-            "as the test set."
-        )
+        warnings.append(f"Dataset {source.path!r} has no split 'test': a tenth of {train!r} is used as the test set.")
     # Training keeps these rows apart; a model that comes from elsewhere may have been trained on them.
-    if "train" not in wanted and ("validation" in split_off or named.get("validation") == source.train_split):
-        part = f"a tenth of {source.train_split!r}" if "validation" in split_off else repr(source.train_split)
+    if "train" not in wanted and ("validation" in split_off or named.get("validation") == train):
+        part = f"a tenth of {train!r}" if "validation" in split_off else repr(train)
         warnings.append(
             f"The temperature is fitted on {part} of dataset {source.path!r}. A model that was trained on those rows "
             "will look better calibrated there than it is: name another split to calibrate on, which it has not seen."
         )
-    return warnings
+    return SplitPlan(named, split_off, warnings)
 
 
 # ---- Splits ----
@@ -230,19 +200,6 @@ def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES) -> ImageSp
     for name, split in raw.items():
         check_label_column(split, label_column, len(label_names), f"split {name!r} of {source.path!r}")
 
-    splits = _apply(plan, raw, label_column, source)
-    if "train" in wanted:
-        left = f", which splitting off {' and '.join(plan.split_off)} left," if plan.split_off else ""
-        _check_classes(splits["train"], splits["test"], label_column, label_names, f"{source.path!r}{left}")
-    train, validation = (splits[role] if role in wanted else None for role in ("train", "validation"))
-    origin = plan.origin("validation") if validation is not None else "validation"
-    columns = (image_column, label_column, label_names)
-    return ImageSplits(
-        train, validation, splits["test"], *columns, origin, source.horizontal_flip, source.group_column
-    )
-
-
-def _apply(plan: SplitPlan, raw: DatasetDict, label_column: str, source: DatasetSource) -> dict[str, Dataset]:
     splits = {role: raw[name] for role, name in plan.named.items()}
     if plan.split_off and len(splits["train"]) <= len(plan.split_off):
         raise ArgumentError(
@@ -253,7 +210,19 @@ def _apply(plan: SplitPlan, raw: DatasetDict, label_column: str, source: Dataset
         )
     for role in plan.split_off:
         splits["train"], splits[role] = split_off(splits["train"], label_column, VALIDATION_SHARE)
-    return splits
+    if "train" in wanted:
+        left = f", which splitting off {' and '.join(plan.split_off)} left," if plan.split_off else ""
+        _check_classes(splits["train"], splits["test"], label_column, label_names, f"{source.path!r}{left}")
+    return ImageSplits(
+        *(splits[role] if role in wanted else None for role in ("train", "validation")),
+        splits["test"],
+        image_column,
+        label_column,
+        label_names,
+        plan.origin("validation") if "validation" in wanted else "validation",
+        source.horizontal_flip,
+        source.group_column,
+    )
 
 
 def _check_classes(train: Dataset, test: Dataset, label_column: str, label_names: list[str], where: str) -> None:
@@ -360,21 +329,7 @@ def _digits(few: bool) -> DatasetDict:
 
 def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:
     """The image column and the label column: those named, or the only ones there can be."""
-    images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
-    image = source.image_column or (images[0] if len(images) == 1 else None)
-    if image is None:
-        raise ArgumentError(
-            "image_column",
-            f"Dataset {source.path!r} has {len(images)} image columns ({', '.join(images) or 'none'}) among "
-            f"{sorted(features)}. Name one with",
-        )
-    if image not in features or not isinstance(features[image], datasets.Image):
-        what = f"holds {features[image]}" if image in features else "does not exist"
-        raise ArgumentError(
-            "image_column",
-            f"Column {image!r} of dataset {source.path!r} {what}, not images; its image columns are "
-            f"{images or 'none'}. Name one with",
-        )
+    image = find_image_column(features, source)
     label = named_label_column(features, source)
     if label is None or label not in features:
         if list(features) == [image] and (only := _only_class(source.path)):
@@ -391,6 +346,20 @@ def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:
             "images gets labels from two or more class folders. Name one with",
         )
     return image, label
+
+
+def find_image_column(features: Features, source: DatasetSource, argument: str = "image_column") -> str:
+    """The image column that was named, or the only one; `argument` is what has to change if there is none."""
+    images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
+    image = source.image_column or (images[0] if len(images) == 1 else None)
+    if image not in images:
+        what = f"no image column {image!r}" if image else f"{len(images)} image columns"
+        raise ArgumentError(
+            argument,
+            f"Dataset {source.path!r} has {what}; its columns are {sorted(features)}, with images: "
+            f"{', '.join(images) or 'none'}. Choose another with",
+        )
+    return image
 
 
 def named_label_column(features: Features, source: DatasetSource) -> str | None:
@@ -413,56 +382,52 @@ def _only_class(folder: str) -> str | None:
 
 
 def check_columns(raw: DatasetDict, image_column: str, label_column: str, source: DatasetSource) -> None:
-    """Refuse splits without the columns of the first one, or with something else than images in them."""
+    """Refuse splits without the columns of the first one."""
     for name, split in raw.items():
-        for column in (image_column, label_column):
-            if column not in split.features:
-                raise ValueError(
-                    f"Split {name!r} of dataset {source.path!r} has no column {column!r}, only {split.column_names}. "
-                    "Give all splits the same columns, or name other splits."
-                )
-        if not isinstance(split.features[image_column], datasets.Image):
+        images = isinstance(split.features.get(image_column), datasets.Image)
+        if not images or label_column not in split.features:
+            missing = f"column {label_column!r}" if images else f"images in column {image_column!r}"
             raise ValueError(
-                f"Column {image_column!r} in split {name!r} of dataset {source.path!r} holds "
-                f"{split.features[image_column]}, not images. Cast it with dataset.cast_column({image_column!r}, "
-                "datasets.Image()), or name other splits."
+                f"Split {name!r} of dataset {source.path!r} has no {missing}, only {split.features}. Give all splits "
+                "the same columns, or name other splits."
             )
 
 
 def with_class_labels(raw: DatasetDict, label_column: str, source: DatasetSource) -> tuple[DatasetDict, list[str]]:
     """Labels as `ClassLabel`: named ones stay, integers and strings become names in sorted order."""
+    feature = next(iter(raw.values())).features[label_column]
     for name, split in raw.items():
         check_present(split, label_column, f"split {name!r} of dataset {source.path!r}")
-    feature = next(iter(raw.values())).features[label_column]
-    raw = DatasetDict({name: _numbered_alike(split, name, label_column, feature) for name, split in raw.items()})
-    if not isinstance(feature, ClassLabel):
-        for name, split in raw.items():
-            kind = getattr(split.features[label_column], "dtype", str(split.features[label_column]))
-            if not kind.startswith(("int", "uint", "string", "large_string", "bool")):
-                raise ArgumentError(
-                    "label_column",
-                    f"Column {label_column!r} of dataset {source.path!r} holds {kind}, not one class per image. "
-                    "Name another with",
-                )
-            if -1 in split.unique(label_column):
-                count = np.count_nonzero(labels_of(split, label_column) == -1)
-                raise ValueError(
-                    f"Label -1 in column {label_column!r}, split {name!r} of dataset {source.path!r}, marks {count} "
-                    "rows without a label. Leave them out, or choose another split."
-                )
-        values = sorted(set().union(*(split.unique(label_column) for split in raw.values())))
-        names = [str(value) for value in values]
-        feature = ClassLabel(names=names)
-        index = {value: i for i, value in enumerate(values)}
-
-        def encode(label: object) -> dict[str, int]:
-            return {label_column: index[label]}
-
-        for name, split in raw.items():
-            features = Features(split.features | {label_column: feature})
-            raw[name] = split.map(
-                encode, input_columns=[label_column], features=features, desc="Numbering the classes"
+        own = split.features[label_column]
+        named = isinstance(own, ClassLabel) and isinstance(feature, ClassLabel)
+        alike = sorted(own.names) == sorted(feature.names) if named else _kind(own) == _kind(feature)
+        if not alike:
+            raise ValueError(
+                f"The splits of dataset {source.path!r} disagree about column {label_column!r}: {name!r} has {own}, "
+                f"the first split {feature}. Give all splits the same classes, or name other splits."
             )
+        if named and own.names != feature.names:
+            numbers = {number: feature.str2int(label) for number, label in enumerate(own.names)}
+            raw[name] = renumbered(split, label_column, numbers, feature.names)
+    if not isinstance(feature, ClassLabel):
+        if _kind(feature) not in ("integer", "text", "bool"):
+            raise ArgumentError(
+                "label_column",
+                f"Column {label_column!r} of dataset {source.path!r} holds {feature}, not one class per image. Name "
+                "another with",
+            )
+        values = sorted(set().union(*(split.unique(label_column) for split in raw.values())))
+        if -1 in values:
+            where = listed(repr(name) for name, split in raw.items() if -1 in split.unique(label_column))
+            raise ValueError(
+                f"Label -1 in column {label_column!r}, split {where} of dataset {source.path!r}, marks rows without a "
+                "label. Leave them out, or choose another split."
+            )
+        feature = ClassLabel(names=[str(value) for value in values])
+        numbers = {value: number for number, value in enumerate(values)}
+        raw = DatasetDict(
+            {name: renumbered(split, label_column, numbers, feature.names) for name, split in raw.items()}
+        )
     if len(feature.names) < 2:
         raise ValueError(
             f"Dataset {source.path!r} has {len(feature.names)} class ({', '.join(feature.names)}) in column "
@@ -471,34 +436,22 @@ def with_class_labels(raw: DatasetDict, label_column: str, source: DatasetSource
     return raw, feature.names
 
 
-def _numbered_alike(split: Dataset, name: str, label_column: str, feature: Any) -> Dataset:
-    """The split with the class numbers of the first one; refused if its classes are others."""
-    own = split.features[label_column]
-    if isinstance(own, ClassLabel) and isinstance(feature, ClassLabel):
-        if own.names == feature.names:
-            return split
-        if sorted(own.names) == sorted(feature.names):
-            return _renumbered(split, label_column, feature.names, [feature.names.index(label) for label in own.names])
-    elif type(own) is type(feature) and _is_text(own) == _is_text(feature):
-        return split
-    raise ValueError(
-        f"The splits disagree about column {label_column!r}: split {name!r} has {own}, the first split {feature}. "
-        "Give all splits the same classes, or name other splits."
-    )
+def _kind(feature: Any) -> str:
+    """What a column without named classes holds: integers and strings of any width are alike."""
+    dtype = getattr(feature, "dtype", str(feature)) if isinstance(feature, Value) else str(feature)
+    if "string" in dtype:
+        return "text"
+    return "integer" if dtype.startswith(("int", "uint")) else dtype
 
 
-def _is_text(feature: Any) -> bool:
-    return getattr(feature, "dtype", None) in ("string", "large_string", "string_view")
+def renumbered(dataset: Dataset, label_column: str, numbers: dict[Any, int], names: Sequence[str]) -> Dataset:
+    """The dataset with other class numbers, by label; a label that is not among them stays."""
 
+    def renumber(label: Any) -> dict[str, int]:
+        return {label_column: numbers.get(label, label)}
 
-def _renumbered(dataset: Dataset, label_column: str, names: list[str], new_numbers: list[int]) -> Dataset:
-    """The dataset with other class numbers (`datasets` has this too, but takes names that differ in case for one)."""
-
-    def renumber(label: int) -> dict[str, int]:
-        return {label_column: new_numbers[label] if label >= 0 else label}
-
-    features = Features(dataset.features | {label_column: ClassLabel(names=names)})
-    return dataset.map(renumber, input_columns=[label_column], features=features, desc="Aligning the labels")
+    features = Features(dataset.features | {label_column: ClassLabel(names=list(names))})
+    return dataset.map(renumber, input_columns=[label_column], features=features, desc="Numbering the classes")
 
 
 def values_of(dataset: Dataset, column: str) -> list[Any]:
@@ -524,7 +477,7 @@ def check_present(dataset: Dataset, label_column: str, where: str) -> None:
 def check_numbered(dataset: Dataset, label_column: str, where: str) -> None:
     """Refuse labels that are missing, or text in place of class numbers."""
     check_present(dataset, label_column, where)
-    if _is_text(dataset.features[label_column]):
+    if _kind(dataset.features[label_column]) == "text":
         raise ValueError(
             f"Column {label_column!r} of {where} holds text ({', '.join(dataset.unique(label_column)[:3])}, ...). "
             f"Number the classes, alike in every split, with dataset.cast_column({label_column!r}, "
@@ -547,9 +500,10 @@ def align_labels(dataset: Dataset, label_column: str, label_names: list[str], co
     if names == model_names:
         return dataset
     if sorted(names) == sorted(model_names):
-        return _renumbered(dataset, label_column, classes, [model_names.index(name) for name in names])
-    shown = [", ".join(" ".join(name.split()) for name in side[:3]) for side in (model_names, label_names)]
-    sides = f"the model's classes are {shown[0]}, ..., the dataset's {shown[1]}, ..."
+        numbers = {number: model_names.index(name) for number, name in enumerate(names)}
+        return renumbered(dataset, label_column, numbers, classes)
+    first = [", ".join(" ".join(name.split()) for name in side[:3]) for side in (model_names, label_names)]
+    sides = f"the model's classes are {first[0]}, ..., the dataset's {first[1]}, ..."
     if len(names) != len(model_names):
         raise ValueError(
             f"The model has {len(model_names)} classes, the dataset {len(names)}: {sides}. Choose a dataset of the "

@@ -18,19 +18,19 @@ from torchvision.transforms.v2 import functional as TF
 from transformers.image_processing_backends import TorchvisionBackend
 from transformers.utils import logging
 
-from ..pixels import level_table, preparation
+from ..pixels import Preparation, level_table, preparation
 from ..randomness import fresh_keys, look_up, uniform
 
 
-# ---- Transforms ----
-# What happens to images on their way into the network, in batches: preparation by the processor, augmentation.
-
+logger = logging.get_logger(__name__)
 
 # Up to this size images are padded and cropped, as is usual for CIFAR; larger ones get a random resized crop.
 SMALL_IMAGE = 64
 # Values that an image processor works on at a time: with more, its intermediate results do not fit the CPU's cache.
 PIECE = 1 << 20
 AUGMIX_VIEWS = 2
+# Where the levels of red, green and blue begin in a flat table of them.
+FIRST_LEVELS = torch.tensor([0, 256, 512], dtype=torch.int32)[:, None, None]
 
 
 def input_size(processor: Any) -> tuple[int, int]:
@@ -42,6 +42,11 @@ def input_size(processor: Any) -> tuple[int, int]:
             "that images cannot be batched. Set its `size` to a height and a width, or let it crop to them."
         )
     return size
+
+
+def levels(prepared: Preparation) -> list[Tensor]:
+    """Mean and standard deviation of each channel, in levels from 0 to 255."""
+    return [torch.tensor(part)[:, None, None] * 255 for part in (prepared.mean, prepared.std)]
 
 
 class EvalTransform:
@@ -88,11 +93,12 @@ class EvalTransform:
         """uint8 pixels, in the network's order of channels, that `from_pixels` turns into the values of `images`."""
         values = self.batch(images)["pixel_values"]
         values = values if isinstance(values, Tensor) else torch.stack(values)
-        pixels = (values * self._scale + self._shift).round_().clamp_(0, 255).to(torch.uint8)
+        mean, std = self._mean_and_std
+        pixels = (values * std + mean).round_().clamp_(0, 255).to(torch.uint8)
         return pixels if torch.equal(self.from_pixels(pixels)["pixel_values"], values) else None
 
     def from_pixels(self, pixels: Tensor, keys: Tensor | None = None) -> dict[str, Tensor]:
-        return {"pixel_values": look_up(self._table.flatten(), pixels + self._first_entries)}
+        return {"pixel_values": look_up(self._table.flatten(), pixels + FIRST_LEVELS)}
 
     @cached_property
     def _batches_exactly(self) -> bool:
@@ -116,16 +122,8 @@ class EvalTransform:
         return level_table(self.processor)
 
     @cached_property
-    def _first_entries(self) -> Tensor:
-        return torch.tensor([0, 256, 512], dtype=torch.int32)[:, None, None]
-
-    @cached_property
-    def _scale(self) -> Tensor:
-        return torch.tensor(preparation(self.processor).std)[:, None, None] * 255
-
-    @cached_property
-    def _shift(self) -> Tensor:
-        return torch.tensor(preparation(self.processor).mean)[:, None, None] * 255
+    def _mean_and_std(self) -> list[Tensor]:
+        return levels(preparation(self.processor))
 
 
 class TrainTransform:
@@ -150,7 +148,7 @@ class TrainTransform:
         self.augmix = AugMix(self.size) if augmix else None
         prepared = preparation(processor)
         self.channels = list(prepared.channels)
-        self.mean, self.std = (torch.tensor(part)[:, None, None] * 255 for part in (prepared.mean, prepared.std))
+        self.mean, self.std = levels(prepared)
 
     def __call__(self, image: Image.Image) -> dict[str, Tensor]:
         keys = fresh_keys(1)
@@ -187,7 +185,7 @@ class TrainTransform:
         if self.is_small:
             views = shift_and_flip(pixels, max(self.size) // 8, numbers[:, 1:], flips)
         else:
-            views = flip_some(pixels, flips)
+            views = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
         values = {"pixel_values": self._normalize(views)}
         if self.augmix is not None:
             mixed = [self.augmix(views, uniform(keys, (AugMix.NUMBERS,), lane=1 + v)) for v in range(AUGMIX_VIEWS)]
@@ -232,13 +230,8 @@ def resize(image: Tensor, size: tuple[int, int]) -> Tensor:
 
 def shift_and_flip(images: Tensor, padding: int, numbers: Tensor, flips: Tensor) -> Tensor:
     """
-    Each image padded with black and cropped to its old size, at its own place, and mirrored where `flips` says so.
-
-    Args:
-        images (`Tensor` of shape `(batch, channels, height, width)`): uint8.
-        padding (`int`): Pixels on each side.
-        numbers (`Tensor` of shape `(batch, 2)`): Uniform in (0, 1), for the vertical and the horizontal place.
-        flips (`Tensor` of shape `(batch,)`): Booleans.
+    Each image padded with black and cropped to its old size, at the vertical and horizontal place that its row of
+    `numbers`, uniform in (0, 1), decides, and mirrored where `flips` says so.
     """
     height, width = images.shape[2:]
     shifts = ((numbers * (2 * padding + 1)).to(torch.int64) - padding).tolist()
@@ -249,10 +242,6 @@ def shift_and_flip(images: Tensor, padding: int, numbers: Tensor, flips: Tensor)
         top, left, bottom, end = max(down, 0), max(right, 0), min(down, 0) + height, min(right, 0) + width
         new[:, top - down : bottom - down, left - right : end - right] = old[:, top:bottom, left:end]
     return torch.from_numpy(result)
-
-
-def flip_some(images: Tensor, flips: Tensor) -> Tensor:
-    return torch.where(flips[:, None, None, None], images.flip(-1), images)
 
 
 def random_box(width: int, height: int, numbers: list[float]) -> Box:
@@ -275,8 +264,8 @@ def read_random_crop(stored: Any, size: tuple[int, int], numbers: list[float]) -
     A random resized crop of an image, decoded no larger than that needs where its format allows it.
 
     A JPEG that is decoded at a fraction of its size has its crop at a whole pixel of the smaller image, within a
-    quarter of a pixel of the result. Its values then differ about as much as by bilinear resizing in place of bicubic
-    (`examples/benchmarks/jpeg_draft.py`).
+    quarter of a pixel of the result. Its values then differ about as much as by bilinear resizing in place of
+    bicubic.
 
     Args:
         stored: What `decode` takes.
@@ -317,12 +306,7 @@ Operation = Callable[[Tensor], Tensor]
 
 
 class AugMix:
-    """
-    Makes one view of each image.
-
-    Args:
-        size (`tuple[int, int]`): Height and width of the images.
-    """
+    """Makes one view of each image of a height and width."""
 
     # Uniform numbers per view: the weights, the length of each chain, each step's operation and magnitude.
     NUMBERS: ClassVar[int] = 1 + (CHAINS - 1) + CHAINS + 2 * CHAINS * LONGEST
@@ -416,9 +400,6 @@ def translate(images: Tensor, right: int, down: int) -> Tensor:
 
 # ---- Decoding ----
 # From bytes or a file to an RGB image, and datasets without the images for which that fails.
-
-
-logger = logging.get_logger(__name__)
 
 
 def decode(stored: Any) -> Image.Image:

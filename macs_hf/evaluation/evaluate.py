@@ -25,8 +25,7 @@ from ..calibration.folding import calibration_record, folded_temperature
 from ..calibration.promises import MIN_HELD_OUT, calibrate_logits, promised_levels, set_outcome, with_test_outcome
 from ..calibration.temperature import TemperatureFit, temperature_helped
 from ..data.images import CACHE_BYTES, ImageDataset, find_leakage
-from ..data.ood import OodImages
-from ..data.preparing import aligned_images, load_data
+from ..data.preparing import OodImages, aligned_images, load_data
 from ..data.sources import DatasetSource, renamed_classes
 from ..data.transforms import input_size
 from ..metrics import confusion_matrix, detection, group_measures, measure, risk_coverage, wilson

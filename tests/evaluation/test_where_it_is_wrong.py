@@ -18,7 +18,7 @@ from transformers import ViTImageProcessor
 
 from macs_hf import MaCSTrainer
 from macs_hf.data.images import ImageDataset
-from macs_hf.data.ood import OodImages
+from macs_hf.data.preparing import OodImages
 from macs_hf.data.transforms import EvalTransform
 from macs_hf.evaluation import evaluate_checkpoint, write_gallery, write_report
 from macs_hf.metrics import confusion_matrix, group_measures, wilson

@@ -9,7 +9,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from PIL import Image
 from transformers import ViTImageProcessor
 
-from macs_hf.data import load_ood, ood
+from macs_hf.data import load_ood, preparing
 from macs_hf.data.sources import source_of
 
 
@@ -28,7 +28,7 @@ def load(folder: Path, split: str | None = None, names: tuple[str, ...] = ("Cat"
     return load_ood(str(folder), split, "digits", names, PROCESSOR)
 
 
-def numbers(found: ood.OodImages) -> list[int]:
+def numbers(found: preparing.OodImages) -> list[int]:
     return [found.images.image(place).getpixel((0, 0))[0] for place in range(len(found.images))]
 
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_known_is_said(tmp_path: Path, caplog: pytest.LogCaptureF
 
 
 def test_at_most_ten_thousand_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ood, "AT_MOST", 7)
+    monkeypatch.setattr(preparing, "OOD_AT_MOST", 7)
     found = load(tmp_path / "data", test=table([0] * 30, TEXTURES))
     assert (len(found.images), found.total) == (7, 30)
     drawn = numbers(found)

@@ -43,9 +43,10 @@ from .models.timm_layout import timm_config
 from .objective.supervision import logits_of
 from .pixels import preparation
 from .rendering.markdown import rendered
-from .report.report import TEMPERATURE_FIELD, Measurement, Share, interval_text
+from .report.report import TEMPERATURE_FIELD, Measurement, Share
 from .report.rows import SampleRows
 from .report.run_folder import IDENTITY_FILE, LOCK_FILE, redact, write_text_atomically
+from .report.sections import interval_text
 from .training.callbacks import Screen
 
 

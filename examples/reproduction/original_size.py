@@ -20,7 +20,7 @@ from macs_hf.data.transforms import EvalTransform
 from macs_hf.evaluation.corruption_benchmark import ByteImages, evaluate_corruptions, forward_of
 from macs_hf.models.loading import load_pretrained
 from macs_hf.pixels import PixelStats
-from macs_hf.report.run import load_run, save_run
+from macs_hf.report.report import load_run, save_run
 
 
 def measure_again(trained: Path, dataset: str, folder: Path) -> None:

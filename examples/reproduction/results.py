@@ -27,9 +27,8 @@ from scipy import stats
 from macs_hf.evaluation.run_comparison import compare_corruptions
 from macs_hf.metrics import Comparison, compare, difference_of_runs, paired_difference
 from macs_hf.metrics.ece import bin_score
-from macs_hf.report.report import CorruptionTable, EvaluationReport
+from macs_hf.report.report import CorruptionTable, EvaluationReport, load_run, save_run
 from macs_hf.report.rows import CORRUPTIONS, FAMILIES, STANDARD_15, CorruptionRows, SampleRows
-from macs_hf.report.run import load_run, save_run
 
 from .grid import Cell, Grid, Setting, cells_of, shared
 from .runner import RECORD_FILE, check_flags, is_finished

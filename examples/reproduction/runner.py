@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from macs_hf.report.run import load_run
+from macs_hf.report.report import load_run
 
 from .grid import Cell, expand
 

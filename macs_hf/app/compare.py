@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ..evaluation.run_comparison import compare_runs
 from ..metrics import Comparison
 from ..metrics.comparison import shown_difference, shown_value, title_of
-from ..report.run import Run
+from ..report.report import Run
 from ..report.sections import METRICS
 from ..report.text import section, table, text
 

@@ -26,7 +26,8 @@ from ..data.sources import DATASETS
 from ..exceptions import HINT, user_message
 from ..hub import TIMEOUT_SECONDS, is_local
 from ..models.loading import model_id
-from ..report.run import REPORT_FILE, ROWS_FILE, Run, load_run
+from ..report.report import Run, load_run
+from ..report.run_folder import REPORT_FILE, ROWS_FILE
 from ..report.text import text
 
 

@@ -17,8 +17,8 @@ from gradio.components import Component
 
 from ..hub import is_local, reason_of
 from ..publishing.push import push_folder
+from ..report.report import load_run
 from ..report.rows import FAMILIES, SEVERITIES
-from ..report.run import load_run
 from ..report.text import percent, text
 from .audit import Audit, AuditRequest, audit, report_page, save_model
 from .compare import comparison_page

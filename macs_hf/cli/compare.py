@@ -10,7 +10,7 @@ from .main import refuse_empty
 
 
 if TYPE_CHECKING:
-    from ..report.run import Run
+    from ..report.report import Run
 
 
 def main(argv: list[str]) -> int:
@@ -35,7 +35,8 @@ def _runs(folders: list[str]) -> "list[Run]":
     """The runs by the names of their folders, with as much of their paths as tells them apart."""
     from dataclasses import replace
 
-    from ..report.run import REPORT_FILE, load_run
+    from ..report.report import load_run
+    from ..report.run_folder import REPORT_FILE
 
     runs = [load_run(folder) for folder in folders]
     paths = [Path(folder).resolve() for folder in folders]

@@ -61,7 +61,7 @@ def verify_main(argv: list[str]) -> int:
     options = _verify_parser().parse_args(argv)
     with running("verify", options), ends_on_signals("macs-hf verify", lambda: AGAIN):
         from ..evaluation.verify import verify_model
-        from ..report.report import interval_text
+        from ..report.sections import interval_text
         from .output import bars_of_datasets, screen_of
 
         with screen_of(quiet=False, verbose=False) as screen, bars_of_datasets(screen.draws):

@@ -25,8 +25,7 @@ from ..rendering.html import write_report
 from ..rendering.pictures import write_gallery
 from ..report.report import TEMPERATURE_FIELD, EvaluationReport
 from ..report.rows import SampleRows
-from ..report.run import GALLERY
-from ..report.run_folder import atomic_folder, claim_folder, locked_folder, path_fingerprint, public_name
+from ..report.run_folder import GALLERY, atomic_folder, claim_folder, locked_folder, path_fingerprint, public_name
 from ..report.sections import metric_table
 from ..report.text import table_lines
 from ..training.callbacks import Screen

@@ -30,8 +30,7 @@ from ..objective import objective_of
 from ..publishing.access import open_repo
 from ..publishing.card import REPORT_FILES
 from ..rendering.html import write_report
-from ..report.run import GALLERY
-from ..report.run_folder import atomic_folder, locked_folder, path_fingerprint, public_name, public_words
+from ..report.run_folder import GALLERY, atomic_folder, locked_folder, path_fingerprint, public_name, public_words
 from ..training.arguments import MaCSTrainingArguments, check_ends_calibrated, recorded_arguments, recorded_processes
 from ..training.callbacks import Screen, TerminalCallback
 from ..training.checkpoints import checkpoint_line, claim_output_dir, identity_of, last_complete_checkpoint

@@ -43,8 +43,8 @@ from ..report.report import (
     Guarantees,
     Interval,
     MarginAnalysis,
+    OutOfDistribution,
     Temperature,
-    Unknowns,
 )
 from ..report.rows import CORRUPTIONS, SEVERITIES, SampleRows, sample_rows
 from ..report.run_folder import public_name
@@ -256,7 +256,7 @@ PACKAGES = ("macs-hf", "torch", "torchvision", "transformers", "accelerate", "da
 SMALLEST_CORRUPTED = 32
 # Fields of the report that are measured, so that a caller cannot state them.
 MEASURED = {"n", "before", "after", "temperature", "corruptions", "margins", "versions", "guarantees", "risk_coverage"}
-MEASURED |= {"image_size", "classes", "confusion", "groups", "unknowns", "leakage", "renamed_classes"}
+MEASURED |= {"image_size", "classes", "confusion", "groups", "ood", "leakage", "renamed_classes"}
 
 
 class HoldsModel(Protocol):
@@ -338,7 +338,7 @@ def evaluate_checkpoint(
         image_size=tested.image_size,
         leakage=find_leakage({"train": measured.train_dataset, "validation": calibration, "test": test}),
         renamed_classes=_renamed_classes(measured, test),
-        unknowns=None if unknowns is None else _measure_unknowns(measured, unknowns, tested, test),
+        ood=None if unknowns is None else _measure_ood(measured, unknowns, tested, test),
         **_group_tables(tested, test),
         versions={package: version(package) for package in PACKAGES},
         **metadata,
@@ -519,7 +519,9 @@ def ood_scores(logits: Tensor, temperature: float | None) -> dict[str, Tensor]:
     return found | {f"{CALIBRATED}{name}": score for name, score in scaled.items()}
 
 
-def _measure_unknowns(measured: MeasuredModel, unknown: OodImages, tested: TestPredictions, test: Dataset) -> Unknowns:
+def _measure_ood(
+    measured: MeasuredModel, unknown: OodImages, tested: TestPredictions, test: Dataset
+) -> OutOfDistribution:
     """Compare unknown images with the test images; exact copies of these among them are counted."""
     guarantees = tested.guarantees
     temperature = None if guarantees is None else guarantees.temperature
@@ -534,7 +536,7 @@ def _measure_unknowns(measured: MeasuredModel, unknown: OodImages, tested: TestP
     copies = 0
     if isinstance(test, ImageDataset):
         copies = len(set(unknown.images.hashes.values()) & set(test.hashes.values()))
-    return Unknowns(
+    return OutOfDistribution(
         dataset=public_name(unknown.dataset),
         split=unknown.split,
         n=len(unknown.images),

@@ -8,9 +8,8 @@ import numpy as np
 
 from ..metrics import Comparison, ComparisonTable, compare, paired_difference
 from ..metrics.comparison import shown_difference
-from ..report.report import CorruptionTable, EvaluationReport
+from ..report.report import CorruptionTable, EvaluationReport, Run
 from ..report.rows import MEANS, SEVERITIES, STANDARD_15, ImageScore
-from ..report.run import Run
 from ..report.sections import METRICS
 
 

@@ -23,7 +23,7 @@ from ..metrics import measure
 from ..models.loading import load_pretrained
 from ..report.report import EvaluationReport, Guarantees, Interval, Share
 from ..report.rows import MEANS, SampleRows
-from ..report.run import REPORT_FILE
+from ..report.run_folder import REPORT_FILE
 from .evaluate import MeasuredModel, Progress, loaded_model, measure_corruptions
 
 

@@ -20,8 +20,16 @@ from ..hub import TIMEOUT_SECONDS, hub_api, is_hub_id
 from ..rendering.markdown import code, rendered, section_markdown
 from ..report.report import STRICT, TEMPERATURE_FIELD, EvaluationReport, read_json, to_plain
 from ..report.rows import STANDARD_15
-from ..report.run import GALLERY, GALLERY_CAPTION, PAGE_FILE, PICTURES, REPORT_FILE, ROWS_FILE
-from ..report.run_folder import redact, write_text_atomically
+from ..report.run_folder import (
+    GALLERY,
+    GALLERY_CAPTION,
+    PAGE_FILE,
+    PICTURES,
+    REPORT_FILE,
+    ROWS_FILE,
+    redact,
+    write_text_atomically,
+)
 from ..report.sections import METRICS, headline, level, sections, short_name
 
 
@@ -156,7 +164,7 @@ class CardSettings:
         timm (`bool`, *optional*, defaults to `False`): Whether timm can load the checkpoint.
         tags (`tuple[str, ...]`, *optional*): Added to the usual ones.
         language (`str`, *optional*): For classes named in one language.
-        pictures (`tuple[str, ...]`, *optional*): File names beside the card, of those in `report.run.PICTURES`.
+        pictures (`tuple[str, ...]`, *optional*): File names beside the card, of those in `report.run_folder.PICTURES`.
         gallery (`bool`, *optional*, defaults to `False`): Whether the card also shows `mistakes.png`, which has test
             images in it, and a push includes it.
         temperature (`float`, *optional*): Folded into the model, as its config says; stated if there is no report.

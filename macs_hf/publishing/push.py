@@ -27,9 +27,9 @@ from transformers.utils import logging
 
 from ..hub import hub_api, hub_needed, is_local, reason_of, require_repo
 from ..rendering.markdown import block, code, escaped, table_markdown
-from ..report.report import TEMPERATURE_FIELD, THRESHOLD_FIELDS, EvaluationReport, interval_text
-from ..report.run import GALLERY
-from ..report.sections import measured, short_name
+from ..report.report import TEMPERATURE_FIELD, THRESHOLD_FIELDS, EvaluationReport
+from ..report.run_folder import GALLERY
+from ..report.sections import interval_text, measured, short_name
 from .access import check_push_access, forget_access, writing_user
 from .card import (
     CARD_FILE,

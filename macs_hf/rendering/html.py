@@ -4,10 +4,9 @@ import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..report.report import EvaluationReport
+from ..report.report import EvaluationReport, save_run
 from ..report.rows import SampleRows
-from ..report.run import GALLERY, PAGE_FILE, PICTURES, save_run
-from ..report.run_folder import redact, write_text_atomically
+from ..report.run_folder import GALLERY, PAGE_FILE, PICTURES, redact, write_text_atomically
 from ..report.sections import Table, sections, short_name
 from ..report.text import headline_html, section_html, table_html, text
 from .pictures import png, report_pictures

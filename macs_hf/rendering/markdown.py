@@ -8,8 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from ..report.report import percent
-from ..report.sections import Section, Table, short_name
+from ..report.sections import Section, Table, percent, short_name
 
 
 def section_markdown(part: Section, pictures: Collection[str]) -> str:

@@ -31,7 +31,7 @@ from ..report.report import (
     Measurement,
 )
 from ..report.rows import FAMILIES, SEVERITIES, STANDARD_15, SampleRows
-from ..report.run import GALLERY
+from ..report.run_folder import GALLERY
 from ..report.sections import short_name
 
 

@@ -9,10 +9,12 @@ from .report import (
     MarginAnalysis,
     Measurement,
     ReliabilityTable,
+    Run,
     Temperature,
+    load_run,
+    save_run,
 )
 from .rows import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15, SampleRows
-from .run import Run, load_run, save_run
 from .text import corruptions_in_notebook, groups_in_notebook, report_in_notebook, rows_in_notebook, summary
 
 

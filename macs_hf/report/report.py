@@ -1,21 +1,22 @@
 """EvaluationReport: everything measured about one checkpoint on one dataset, to and from JSON. Nothing but data.
 
 Its parts come first, the smallest at the top: intervals, the corruption table, classes and groups, images of no class,
-risk and coverage, guarantees, margins, leakage. The report, which holds them, comes last. All are dataclasses that
-pydantic checks: types and bounds by their hints, unknown fields are refused, and what two fields must agree on is in
-`_check`.
+risk and coverage, guarantees, margins, leakage. The report, which holds them, comes after them, and the run, which has
+the rows too, last. All parts are dataclasses that pydantic checks: types and bounds by their hints, unknown fields are
+refused, and what two fields must agree on is in `_check`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from os import PathLike
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import (
@@ -31,12 +32,23 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
-from .rows import CORRUPTIONS, FAMILIES, MEANS, SEVERITIES, STANDARD_15, CorruptionRows
-from .run_folder import redact, write_text_atomically
+from .rows import (
+    CORRUPTIONS,
+    FAMILIES,
+    MEANS,
+    SEVERITIES,
+    STANDARD_15,
+    CorruptionRows,
+    SampleRows,
+    read_rows,
+    write_rows,
+)
+from .run_folder import REPORT_FILE, ROWS_FILE, redact, write_text_atomically
 
 
 T = TypeVar("T")
-STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+# A renamed field keeps the name that it has in stored reports as an alias.
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, validate_by_name=True, validate_by_alias=True)
 ROUNDING = 1e-6  # means and quantiles of the same numbers may differ in the last digits
 
 Fraction = Annotated[float, Field(ge=-ROUNDING, le=1 + ROUNDING)]
@@ -60,7 +72,7 @@ def read_json(kind: type[T], text: str) -> T:
 
 def to_plain(value: Any) -> dict[str, Any]:
     """A dataclass as what JSON holds."""
-    return TypeAdapter(type(value)).dump_python(value, mode="json")
+    return TypeAdapter(type(value)).dump_python(value, mode="json", by_alias=True)
 
 
 # ---- Intervals ----
@@ -91,38 +103,17 @@ def _within(found: Interval, low: float, high: float, name: str = "value") -> In
 FractionInterval = Annotated[Interval, AfterValidator(lambda found: _within(found, 0, 1))]
 
 
-class Bounded(Protocol):
-    """What has a value between two ends: an [`Interval`], or a share of images."""
-
-    value: float
-    low: float
-    high: float
-
-
-def digits_shown(found: Bounded, digits: int, most: int = 6) -> int:
-    """At least so many digits, and as many more as it takes that an end beside 0 is not shown as 0."""
-    while digits < most and any(number and not float(f"{number:.{digits}f}") for number in (found.low, found.high)):
-        digits += 1
-    return digits
-
-
-def percent(share: float, digits: int = 1) -> str:
-    """A share, as terminals and cards show it."""
-    return f"{100 * share:.{digits}f} %"
-
-
-def interval_text(found: Bounded, scale: float = 1, unit: str = "", digits: int = 4, sign: str = "") -> str:
+@dataclass(frozen=True, config=STRICT)
+class Share(Interval):
     """
-    A value and its interval, as terminals and cards show it.
-
-    ```python
-    >>> interval_text(Interval(0.9, 0.88, 0.915), 100, " %", 1)
-    '90.0 % [88.0, 91.5]'
-
-    ```
+    A share of `n` images and its 95 % Wilson interval. Images seen under several corruptions count once: their
+    outcomes depend on each other, so the interval is rather too wide than too narrow.
     """
-    value, low, high = (f"{scale * number:{sign}.{digits}f}" for number in (found.value, found.low, found.high))
-    return f"{value}{unit} [{low}, {high}]"
+
+    value: Fraction
+    low: Fraction
+    high: Fraction
+    n: PositiveInt
 
 
 # ---- Corruptions ----
@@ -134,14 +125,8 @@ Score = Literal["accuracy", "nll", "ece", "scaled_nll", "scaled_ece"]
 @dataclass(frozen=True, config=STRICT)
 class Cell:
     """
-    The scores of one corruption at one severity.
-
-    Args:
-        n (`int`): Number of images.
-        accuracy, nll, ece (`float`): As fractions and nats; the ECE has 15 equal-width, right-closed bins.
-        scaled_nll, scaled_ece (`float`, *optional*): With the logits divided by the table's temperature.
-        noise_floor, scaled_noise_floor (`float`, *optional*): The ECE that a calibrated model with the same
-            confidences would get on so many images.
+    The scores of one corruption at one severity on `n` images, as fractions and nats; the `scaled_` ones with the
+    table's temperature. The noise floor is the ECE that a calibrated model with the same confidences would get.
     """
 
     n: NonNegativeInt
@@ -167,17 +152,17 @@ class CorruptionTable:
         clean (`Cell`, *optional*): Scores on the images without corruption.
         when (`str`): `"after_resize"` (at the network's input size) or `"before_resize"` (on the original image).
         seed (`int`, *optional*): Seed of generated corruptions, of the subset of images, and of the spread design.
-        design (`str`): `"crossed"`, every image under every corruption, or `"spread"`, every image under one, drawn by
-            `seed`.
         frost (`str`, *optional*): Where generated frost took its textures from.
         temperature (`float`, *optional*): The temperature of the scaled scores.
         standard_error (`dict[str, float]`, *optional*): Of the mean accuracies that are complete: `mean15`, `mean19`,
             the families, and `severity_1` to `severity_5` over the standard 15. Over images, as the design has it.
-        rows ([`CorruptionRows`], *optional*): Results image by image, with which two tables can be compared; they are
-            columns of the file of samples, not part of `to_dict`.
         size (`tuple[int, int]`, *optional*): Height and width of the images as the network got them.
+        design (`str`): `"crossed"`, every image under every corruption, or `"spread"`, every image under one, drawn by
+            `seed`.
         confidence_gap (`dict[str, Interval]`, *optional*): Mean confidence minus accuracy, above 0 where the model is
             overconfident, with the temperature if there is one: `clean`, and the keys of `standard_error`.
+        rows ([`CorruptionRows`], *optional*): Results image by image, with which two tables can be compared; they are
+            columns of the file of samples, not part of `to_dict`.
     """
 
     params: str
@@ -233,11 +218,8 @@ class CorruptionTable:
 
     def interval(self, mean: str = "mean15") -> Interval | None:
         """
-        A mean accuracy with the 95 % interval that the number of images implies; `None` if that is not known, or not
-        all of the corruptions are there.
-
-        Args:
-            mean (`str`, *optional*, defaults to `"mean15"`): A key of `standard_error`.
+        A mean accuracy, by a key of `standard_error`, with the 95 % interval that the number of images implies; `None`
+        if that is not known, or not all of the corruptions are there.
         """
         if not self.standard_error or mean not in self.standard_error:
             return None
@@ -278,53 +260,32 @@ class CorruptionTable:
 
 @dataclass(frozen=True, config=STRICT)
 class GroupMeasures:
-    """
-    What the model does on the images of one group.
-
-    Args:
-        name (`str`): The class or group.
-        n (`int`): Number of its images.
-        few (`bool`): Whether there are fewer than 30 of them, too few to say much.
-        accuracy ([`Interval`]): With Wilson's interval.
-        ece, noise_floor (`float`): The calibration error on these images, and what a perfectly calibrated model with
-            these confidences would score.
-        gap ([`Interval`]): Mean confidence minus accuracy: above 0 is overconfident. The interval is that of the
-            accuracy.
-        significant (`bool`): Whether the accuracy differs from that of all other images, after Holm's correction for
-            the number of groups.
-        gap_significant (`bool`): Whether the gap differs from that of perfect calibration, after Holm's correction.
-        coverage ([`Interval`], *optional*): The share of its images whose prediction set holds the right class, with
-            Wilson's interval.
-        coverage_significant (`bool`): Whether that share differs from the one of all other images, after Holm's
-            correction.
-    """
+    """What the model does on the `n` images of one group."""
 
     name: str
     n: PositiveInt
-    few: bool
-    accuracy: FractionInterval
+    few: bool  # fewer than 30 images, too few to say much
+    accuracy: FractionInterval  # Wilson's
     ece: Fraction
-    noise_floor: Fraction
-    gap: Interval
+    noise_floor: Fraction  # what a perfectly calibrated model with these confidences would score
+    gap: Interval  # mean confidence minus accuracy, with the interval of the accuracy: above 0 is overconfident
+    # After Holm's correction for the number of groups: whether the accuracy differs from that of all other images, the
+    # gap from that of perfect calibration, and the coverage from that of all other images.
     significant: bool
     gap_significant: bool
-    coverage: FractionInterval | None = None
+    coverage: FractionInterval | None = None  # images whose prediction set holds the right class, Wilson's
     coverage_significant: bool = False
 
 
 @dataclass(frozen=True, config=STRICT)
 class GroupTable:
-    """
-    Args:
-        column (`str`): What the images are grouped by, such as `"label"`.
-        groups (`tuple[GroupMeasures, ...]`): The groups, worst first: in ascending order of the upper end of the
-            accuracy's interval, so that a group of a few images is not the worst by chance.
-        promised_coverage (`float`, *optional*): The coverage that the prediction sets promise for all images together.
-    """
+    """The images by class, or by another column of the dataset."""
 
-    column: str
+    column: str  # such as "label"
+    # Worst first: in ascending order of the upper end of the accuracy's interval, so that a group of a few images is
+    # not the worst by chance.
     groups: tuple[GroupMeasures, ...]
-    promised_coverage: Fraction | None = None
+    promised_coverage: Fraction | None = None  # what the prediction sets guarantee for all images together
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -341,20 +302,13 @@ class GroupTable:
 
 @dataclass(frozen=True, config=STRICT)
 class ConfusionMatrix:
-    """
-    How often each label got each prediction; only pairs that occurred are kept.
-
-    Args:
-        n_classes (`int`): Number of classes.
-        label, prediction, count (`tuple[int, ...]`): The pairs and their numbers of images.
-        names (`tuple[str, ...]`): What the classes are called; empty if that is not known.
-    """
+    """How often each label got each prediction; only pairs that occurred are kept."""
 
     n_classes: PositiveInt
     label: tuple[NonNegativeInt, ...]
     prediction: tuple[NonNegativeInt, ...]
     count: tuple[PositiveInt, ...]
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the classes; empty if they are not known
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -383,79 +337,46 @@ class ConfusionMatrix:
         return matrix
 
 
-# ---- Images of no class ----
+# ---- Images of none of the classes (out of distribution) ----
 
 
 ScoreName = Literal["max_probability", "max_logit", "energy"]
-# What readers see.
-SCORE_NAMES = {"max_probability": "maximum probability", "max_logit": "maximum logit", "energy": "energy"}
 
 
 @dataclass(frozen=True, config=STRICT)
 class Detection:
-    """
-    How well one score tells known from unknown images.
-
-    Args:
-        score (`str`): `"max_probability"`, `"max_logit"` or `"energy"` (the logarithm of the sum of the exponentials
-            of the logits). Higher means known.
-        auroc ([`Interval`]): Probability that a known image scores higher than an unknown one; ties count half.
-        fpr95 ([`Interval`]): Share of the unknown images that are accepted at the highest threshold that accepts at
-            least 95 % of the known ones; a score equal to the threshold is accepted.
-    """
+    """How well one score, which is high for images of the model's classes, tells them from others."""
 
     score: ScoreName
-    auroc: FractionInterval
-    fpr95: FractionInterval
+    auroc: FractionInterval  # probability that a test image scores higher than another one; ties count half
+    fpr95: FractionInterval  # others accepted at the highest threshold that accepts at least 95 % of the test images
 
 
 @dataclass(frozen=True, config=STRICT)
 class Answered:
-    """
-    What happens to unknown images if the model answers only where its confidence reaches a threshold.
+    """What happens if the model answers only where its confidence reaches the threshold of a guarantee."""
 
-    Args:
-        accuracy (`float`): What the threshold promises for known images.
-        threshold (`float`): The lowest confidence that is answered.
-        unknown ([`Interval`]): Share of the unknown images that are answered, with Wilson's interval.
-        known ([`Interval`]): The same of the known ones.
-    """
-
-    accuracy: Fraction
+    accuracy: Fraction  # what the threshold guarantees for images of its classes
     threshold: Fraction
-    unknown: FractionInterval
-    known: FractionInterval
+    unknown: FractionInterval  # share of the images of none of its classes that are answered
+    known: FractionInterval  # the same of the test images
 
 
 @dataclass(frozen=True, config=STRICT)
-class Unknowns:
-    """
-    Images that belong to none of the model's classes, against the test images.
-
-    Args:
-        dataset (`str`): Hub id or name of the folder.
-        split (`str`): Its split.
-        n (`int`): Number of its images.
-        total (`int`): Number of images that the split has, of which `n` were drawn at random.
-        confidence, known_confidence (`float`): Mean confidence of the published model on them, and on test images.
-        before (`tuple[Detection, ...]`): One per score, without temperature.
-        after (`tuple[Detection, ...]`, *optional*): The same with the temperature.
-        answered (`tuple[Answered, ...]`): One per threshold that the model promises an accuracy with.
-        left_out (`tuple[str, ...]`): Classes of that dataset that the model has too: their images were left out.
-        copies (`int`): Of these images, how many are exact copies of test images.
-    """
+class OutOfDistribution:
+    """Images that belong to none of the model's classes, against the test images."""
 
     dataset: str
     split: str
     n: PositiveInt
-    total: PositiveInt
-    confidence: Fraction
-    known_confidence: Fraction
-    before: tuple[Detection, ...]
+    total: PositiveInt  # images that the split has, of which `n` were drawn at random
+    confidence: Fraction  # mean confidence of the published model on them
+    known_confidence: Fraction  # and on the test images
+    before: tuple[Detection, ...]  # one per score, without temperature
     after: tuple[Detection, ...] | None = None
-    answered: tuple[Answered, ...] = ()
-    left_out: tuple[str, ...] = ()
-    copies: NonNegativeInt = 0
+    answered: tuple[Answered, ...] = ()  # one per threshold that the model guarantees an accuracy with
+    left_out: tuple[str, ...] = ()  # classes of that dataset that the model has too
+    copies: NonNegativeInt = 0  # images that are exact copies of test images
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -477,20 +398,14 @@ class RiskCoverage:
     """
     A model that answers only where it is most confident: the share of answers that are wrong (risk) against the share
     of images that get an answer (coverage).
-
-    Args:
-        aurc ([`Interval`]): Area under that curve: the mean risk over all coverages. Lower is better.
-        excess_aurc ([`Interval`]): The same less that of the best ordering at this accuracy, which has every error
-            last.
-        coverage_at_risk (`dict[str, Interval]`): For `"1%"`, `"5%"` and `"10%"`, the largest coverage whose risk is at
-            most that; 0 if there is none. It is measured on these images, and no promise for others.
-        coverage, risk (`tuple[float, ...]`): At most 100 points of the curve, in ascending coverage.
     """
 
-    aurc: Interval
-    excess_aurc: Interval
+    aurc: Interval  # area under that curve: the mean risk over all coverages
+    excess_aurc: Interval  # less that of the best ordering at this accuracy, which has every error last
+    # For "1%", "5%" and "10%", the largest coverage whose risk is at most that; 0 if there is none. Measured on these
+    # images, and no guarantee for others.
     coverage_at_risk: dict[str, Interval]
-    coverage: tuple[float, ...]
+    coverage: tuple[float, ...]  # at most 100 points of the curve, in ascending coverage
     risk: tuple[float, ...]
 
 
@@ -501,54 +416,19 @@ SHOWN_COVERAGE = 0.9
 
 
 @dataclass(frozen=True, config=STRICT)
-class Share:
-    """
-    A share of samples and its 95 % Wilson interval.
-
-    Args:
-        value, low, high (`float`): Fractions.
-        n (`int`): The number of images it is a share of. Images seen under several corruptions count once: their
-            outcomes depend on each other, so the interval is rather too wide than too narrow.
-    """
-
-    value: Fraction
-    low: Fraction
-    high: Fraction
-    n: PositiveInt
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if not self.low <= self.value <= self.high:
-            raise ValueError(f"value must lie within [{self.low}, {self.high}], got {self.value}")
-        return self
-
-
-@dataclass(frozen=True, config=STRICT)
 class PredictionSetGuarantee:
-    """
-    Sets that hold the right class of a new image with a probability of at least `coverage`.
-
-    Args:
-        method (`str`): `"lac"` or `"raps"`.
-        coverage (`float`): The promised probability.
-        threshold (`float`): Classes with a score of at most this are in the set.
-        num_samples (`int`): Held-out samples that the threshold comes from.
-        test_coverage ([`Share`], *optional*): Test images whose set holds the right class.
-        mean_size (`float`, *optional*): Mean number of classes in a set of a test image.
-        class_covered (`tuple[int, ...]`): For each class, how many of its test images are covered; the promise is for
-            all images together and may be missed by a class. `Guarantees.class_counts` has how many there are.
-        severity_coverage (`dict[int, Share]`): The same for corrupted test images, by severity, where they were
-            measured: there the promise does not hold.
-    """
+    """Sets that hold the right class of a new image with a probability of at least `coverage`."""
 
     method: Literal["lac", "raps"]
     coverage: Level
-    threshold: float
-    num_samples: PositiveInt
-    test_coverage: Share | None = None
-    mean_size: NonNegative | None = None
+    threshold: float  # classes with a score of at most this are in the set
+    num_samples: PositiveInt  # held-out samples that the threshold comes from
+    test_coverage: Share | None = None  # test images whose set holds the right class
+    mean_size: NonNegative | None = None  # classes in a set of a test image
+    # For each class, how many of its test images are covered, of `Guarantees.class_counts`: the guarantee is for all
+    # images together, and may be missed by a class.
     class_covered: tuple[NonNegativeInt, ...] = ()
-    severity_coverage: dict[int, Share] = field(default_factory=dict)
+    severity_coverage: dict[int, Share] = field(default_factory=dict)  # of corrupted images, where it does not hold
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -562,27 +442,16 @@ class AbstentionGuarantee:
     """
     A confidence from which on answers are right with a share of at least `accuracy`, unless the draw of the held-out
     samples was one of the unlucky ones, which has a probability of at most `delta`.
-
-    Args:
-        accuracy (`float`): The promised share of right answers.
-        delta (`float`): The probability with which the promise may be broken.
-        num_samples (`int`): Held-out samples that the threshold comes from.
-        threshold (`float`, *optional*): Answer where the confidence is at least this; `None` if nothing is promised.
-        reason (`str`, *optional*): Why there is no threshold.
-        test_answered ([`Share`], *optional*): Test images that are answered.
-        test_accuracy ([`Share`], *optional*): Of these, the right ones; `None` if none is answered.
-        severity_accuracy (`dict[int, Share]`): The same for corrupted test images, by severity, where they were
-            measured: there the promise does not hold.
     """
 
     accuracy: Level
     delta: Level
-    num_samples: NonNegativeInt
-    threshold: Fraction | None = None
-    reason: str | None = None
-    test_answered: Share | None = None
-    test_accuracy: Share | None = None
-    severity_accuracy: dict[int, Share] = field(default_factory=dict)
+    num_samples: NonNegativeInt  # held-out samples that the threshold comes from
+    threshold: Fraction | None = None  # answer where the confidence is at least this
+    reason: str | None = None  # why there is no threshold, and nothing guaranteed
+    test_answered: Share | None = None  # test images that are answered
+    test_accuracy: Share | None = None  # of these, the right ones; `None` if none is answered
+    severity_accuracy: dict[int, Share] = field(default_factory=dict)  # of corrupted images, where it does not hold
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -595,31 +464,16 @@ class AbstentionGuarantee:
 
 @dataclass(frozen=True, config=STRICT)
 class Guarantees:
-    """
-    Everything that a model promises.
+    """Everything that a model guarantees for new images, and what came true on the test images."""
 
-    Args:
-        num_temperature (`int`): Held-out samples that fitted the temperature.
-        num_guarantee (`int`): Other held-out samples, that the promises come from; 0 if nothing is promised.
-        num_test (`int`): Test samples on which the outcome was measured; 0 if it was not.
-        temperature (`float`): All thresholds are for logits divided by this, as those of the calibrated model are.
-        exact (`bool`): Whether the held-out samples fitted nothing else. If they also chose the checkpoint, promises
-            are approximate.
-        reason (`str`, *optional*): Why nothing is promised, with the number of samples it would take.
-        class_counts (`tuple[int, ...]`): Test samples of each class.
-        class_names (`tuple[str, ...]`): What the classes are called, if that is known.
-        prediction_sets (`tuple[PredictionSetGuarantee, ...]`): By method and coverage.
-        abstentions (`tuple[AbstentionGuarantee, ...]`): By accuracy.
-    """
-
-    num_temperature: NonNegativeInt
-    num_guarantee: NonNegativeInt
-    num_test: NonNegativeInt
-    temperature: Annotated[float, Field(gt=0)]
-    exact: bool
-    reason: str | None = None
-    class_counts: tuple[NonNegativeInt, ...] = ()
-    class_names: tuple[str, ...] = ()
+    num_temperature: NonNegativeInt  # held-out samples that fitted the temperature
+    num_guarantee: NonNegativeInt  # other held-out samples, that the guarantees come from; 0 if there are none
+    num_test: NonNegativeInt  # test samples on which the outcome was measured; 0 if it was not
+    temperature: Annotated[float, Field(gt=0)]  # thresholds are for logits divided by this
+    exact: bool  # whether the held-out samples fitted nothing else; approximate if they also chose the checkpoint
+    reason: str | None = None  # why nothing is guaranteed, with the number of samples it would take
+    class_counts: tuple[NonNegativeInt, ...] = ()  # test samples of each class
+    class_names: tuple[str, ...] = ()  # empty if they are not known
     prediction_sets: tuple[PredictionSetGuarantee, ...] = ()
     abstentions: tuple[AbstentionGuarantee, ...] = ()
 
@@ -650,48 +504,25 @@ class Guarantees:
 
 @dataclass(frozen=True, config=STRICT)
 class MarginAnalysis:
-    """
-    Means over the images, misclassified ones included; `macs_hf.evaluation.margins` has the equations.
-
-    Args:
-        num_samples (`int`): Images seen.
-        logit_norm (`float`): L2 norm of the logits.
-        max_logit (`float`): Largest logit.
-        margin (`float`): Signed margin, negative where the prediction is wrong.
-        margin_threshold (`float`): The margin that `margin_share` asks for.
-        margin_share (`float`): Share of images whose margin exceeds the threshold.
-        logit_sensitivity (`float`): Change of the logits in the maximum norm over the L2 length of the noise.
-        logit_sensitivity_l2 (`float`): The same with the change in L2.
-        probability_sensitivity (`float`): L1 change of the probabilities, in [0, 2].
-        consistency (`float`): KL(p(x) || p(x + e)) in nats.
-        margin_to_sensitivity (`float`, *optional*): `margin / logit_sensitivity`, a ratio of means; `None` for a
-            constant model, for which it has no value.
-        radius_estimate (`float`): Radius of the theorem, from estimated constants; 0 where the prediction is wrong.
-        radius_estimate_lipschitz (`float`): The same by the corollary, from the change of single logits: never larger.
-        sigma (`float`): Standard deviation of the noise.
-        num_draws (`int`): Noise samples per image.
-        space (`str`): `"normalized"` or `"pixel"`, the units of sigma and of every length.
-        spectral_complexity_log10 (`float`, *optional*): Of the model's weights; `None` if it was not computed, or if a
-            layer is all zero.
-    """
+    """Means over the images, misclassified ones included; `macs_hf.evaluation.margins` has the equations."""
 
     num_samples: PositiveInt
-    logit_norm: NonNegative
+    logit_norm: NonNegative  # L2
     max_logit: float
-    margin: float
+    margin: float  # signed: negative where the prediction is wrong
     margin_threshold: float
-    margin_share: Fraction
-    logit_sensitivity: NonNegative
-    logit_sensitivity_l2: NonNegative
-    probability_sensitivity: Annotated[float, Field(ge=-ROUNDING, le=2 + ROUNDING)]
-    consistency: NonNegative
-    margin_to_sensitivity: float | None
-    radius_estimate: NonNegative
-    radius_estimate_lipschitz: float
-    sigma: float
-    num_draws: PositiveInt
-    space: Literal["normalized", "pixel"]
-    spectral_complexity_log10: float | None = None
+    margin_share: Fraction  # images whose margin exceeds the threshold
+    logit_sensitivity: NonNegative  # change of the logits in the maximum norm over the L2 length of the noise
+    logit_sensitivity_l2: NonNegative  # the same with the change in L2
+    probability_sensitivity: Annotated[float, Field(ge=-ROUNDING, le=2 + ROUNDING)]  # L1 change of the probabilities
+    consistency: NonNegative  # KL(p(x) || p(x + e)) in nats
+    margin_to_sensitivity: float | None  # margin / logit_sensitivity, a ratio of means; none for a constant model
+    radius_estimate: NonNegative  # of the theorem, from estimated constants; 0 where the prediction is wrong
+    radius_estimate_lipschitz: float  # by the corollary, from the change of single logits: never larger
+    sigma: float  # standard deviation of the noise
+    num_draws: PositiveInt  # noise samples per image
+    space: Literal["normalized", "pixel"]  # the units of sigma and of every length
+    spectral_complexity_log10: float | None = None  # none if it was not computed, or if a layer is all zero
 
 
 # ---- Leakage ----
@@ -699,12 +530,7 @@ class MarginAnalysis:
 
 @dataclass(frozen=True, config=STRICT)
 class Copies:
-    """
-    Args:
-        split (`str`): The split that is looked at, such as `"test"`.
-        other (`str`): The split that it should have nothing in common with, such as `"train"`.
-        count (`int`): Images of `split` whose decoded pixels are equal to those of an image of `other`.
-    """
+    """Images of `split` whose decoded pixels are equal to those of an image of `other`."""
 
     split: str
     other: str
@@ -713,18 +539,11 @@ class Copies:
 
 @dataclass(frozen=True, config=STRICT)
 class Leakage:
-    """
-    Exact copies of images between splits. Images that were scaled, cropped or compressed again are not found.
+    """Exact copies of images between splits. Images that were scaled, cropped or compressed again are not found."""
 
-    Args:
-        compared (`dict[str, int]`): By split, how many of its images were compared.
-        total (`dict[str, int]`): By split, how many images it has. Where this is more, copies may be missing.
-        copies (`tuple[Copies, ...]`): For each two splits.
-    """
-
-    compared: dict[str, NonNegativeInt]
-    total: dict[str, NonNegativeInt]
-    copies: tuple[Copies, ...]
+    compared: dict[str, NonNegativeInt]  # by split, how many of its images were compared
+    total: dict[str, NonNegativeInt]  # by split, how many it has: where this is more, copies may be missing
+    copies: tuple[Copies, ...]  # for each two splits
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -760,14 +579,7 @@ PlainValue = bool | int | float | str | None
 
 @dataclass(frozen=True, config=STRICT)
 class ReliabilityTable:
-    """
-    A reliability diagram as numbers, one entry per bin `(lower, upper]`; an empty bin has zeros.
-
-    Args:
-        lower, upper (`tuple[float, ...]`): Edges of the bins.
-        count (`tuple[int, ...]`): Number of samples.
-        confidence, accuracy (`tuple[float, ...]`): Means over the samples of the bin.
-    """
+    """A reliability diagram as numbers, one entry per bin `(lower, upper]`; an empty bin has zeros."""
 
     lower: tuple[Fraction, ...]
     upper: tuple[Fraction, ...]
@@ -788,15 +600,10 @@ class ReliabilityTable:
 
 @dataclass(frozen=True, config=STRICT)
 class Measurement:
-    """
-    Args:
-        metrics (`dict[str, Interval]`): `accuracy`, `nll`, `ece`, `brier`, `logit_margin`, as fractions and nats.
-        noise_floor (`float`): The ECE that a perfectly calibrated model with the same confidences would get.
-        bins ([`ReliabilityTable`]): The bins of that ECE.
-    """
+    """The metrics of one model, and the bins of its ECE."""
 
-    metrics: dict[str, Interval]
-    noise_floor: Fraction
+    metrics: dict[str, Interval]  # accuracy, nll, ece, brier, logit_margin, as fractions and nats
+    noise_floor: Fraction  # the ECE that a perfectly calibrated model with the same confidences would get
     bins: ReliabilityTable
 
     @model_validator(mode="after")
@@ -810,28 +617,17 @@ class Measurement:
 
 @dataclass(frozen=True, config=STRICT)
 class Temperature:
-    """
-    Args:
-        value (`float`): The fitted temperature; 1 if none could be fitted.
-        reason (`str`, *optional*): Why it stayed 1.
-        calibration_split (`str`, *optional*): The split on which it was fitted.
-        n (`int`, *optional*): Number of samples of that split.
-        standard_error (`float`, *optional*): Of the temperature, over the draw of these samples.
-        confidence_shift (`float`, *optional*): By how much the mean confidence changes if the temperature moves by one
-            standard error.
-        nll_before, nll_after (`float`, *optional*): Of these samples, without and with the temperature.
-        nll_gain ([`Interval`], *optional*): By how much it lowered the NLL of the test samples, which did not fit it.
-    """
+    """The fitted temperature, or why it stayed 1."""
 
     value: Annotated[float, Field(ge=MIN_TEMPERATURE - ROUNDING, le=MAX_TEMPERATURE + ROUNDING)]
-    reason: str | None = None
+    reason: str | None = None  # why none could be fitted
     calibration_split: str | None = None
-    n: NonNegativeInt | None = None
-    standard_error: NonNegative | None = None
-    confidence_shift: NonNegative | None = None
-    nll_before: NonNegative | None = None
+    n: NonNegativeInt | None = None  # samples of that split
+    standard_error: NonNegative | None = None  # over the draw of these samples
+    confidence_shift: NonNegative | None = None  # of the mean confidence, if it moves by one standard error
+    nll_before: NonNegative | None = None  # of these samples
     nll_after: NonNegative | None = None
-    nll_gain: Interval | None = None
+    nll_gain: Interval | None = None  # by how much it lowered the NLL of the test samples, which did not fit it
 
     @property
     def helped(self) -> bool:
@@ -855,13 +651,13 @@ class EvaluationReport:
         model_revision, dataset_revision, dataset_config (`str`, *optional*): What exactly was evaluated.
         corruptions ([`CorruptionTable`], *optional*): Scores under corruption; its `rows` are in the file of samples.
         margins ([`MarginAnalysis`], *optional*): Margins and sensitivity.
-        guarantees ([`Guarantees`], *optional*): What the published model promises on new images, and what came true.
+        guarantees ([`Guarantees`], *optional*): What the published model guarantees on new images, and what came true.
         risk_coverage ([`RiskCoverage`], *optional*): How well confidence ranks the answers of the published model.
         image_size (`tuple[int, int]`, *optional*): Height and width of the images that the network was given.
         classes ([`GroupTable`], *optional*): The published model on the images of each class, worst first.
         confusion ([`ConfusionMatrix`], *optional*): How often each class was taken for each.
         groups ([`GroupTable`], *optional*): As `classes`, for the values of another column of the dataset.
-        unknowns ([`Unknowns`], *optional*): How the model reacts to images that belong to none of its classes.
+        ood ([`OutOfDistribution`], *optional*): How the model reacts to images that belong to none of its classes.
         leakage ([`Leakage`], *optional*): Images that are in two splits at once.
         renamed_classes (`tuple`): The model's and the dataset's name of each class for which the two differ.
         training_arguments (`dict`, *optional*): Arguments of the training run, as plain values or lists of them.
@@ -889,7 +685,7 @@ class EvaluationReport:
     classes: GroupTable | None = None
     confusion: ConfusionMatrix | None = None
     groups: GroupTable | None = None
-    unknowns: Unknowns | None = None
+    ood: Annotated[OutOfDistribution | None, Field(alias="unknowns")] = None
     leakage: Leakage | None = None
     renamed_classes: tuple[tuple[str, str], ...] = ()
     training_arguments: dict[str, PlainValue | list[PlainValue]] = field(default_factory=dict)
@@ -950,6 +746,82 @@ class EvaluationReport:
             return cls.from_json(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path} is not a report that can be used: {error}") from error
+
+
+# ---- The run ----
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """
+    Args:
+        name (`str`): The name of the folder.
+        report ([`EvaluationReport`]): With the per-image rows of its corruption table.
+        rows ([`SampleRows`]): Of the model as it is published.
+        rows_before ([`SampleRows`], *optional*): Of the model before its temperature, if it was given one.
+    """
+
+    name: str
+    report: EvaluationReport
+    rows: SampleRows
+    rows_before: SampleRows | None = None
+
+
+def save_run(
+    report: EvaluationReport, rows: Sequence[SampleRows], folder: str | PathLike[str], *, compact: bool = False
+) -> list[Path]:
+    """
+    Write `evaluation.json` and `samples.parquet` into `folder`, in place of what was there; returns their paths.
+
+    Args:
+        report ([`EvaluationReport`]): What was measured.
+        rows (sequence of [`SampleRows`]): As `evaluate_checkpoint` returns them: of the model and, if it was given a
+            temperature, of the model with it.
+        folder (`str` or `Path`): Where to; made if it is not there.
+        compact (`bool`, *optional*, defaults to `False`): Store scores in fewer bits; see `write_rows`.
+    """
+    *before, published = rows
+    if len(before) > 1 or any(len(part) != report.n for part in rows):
+        raise ValueError(f"the report is about n = {report.n} samples, the rows are {[len(part) for part in rows]}")
+    report_file, rows_file = Path(folder) / REPORT_FILE, Path(folder) / ROWS_FILE
+    report_file.parent.mkdir(parents=True, exist_ok=True)
+    corrupted = None if report.corruptions is None else report.corruptions.rows
+    write_rows(rows_file, published, before[0] if before else None, corrupted, compact=compact)
+    report.save(report_file)
+    return [report_file, rows_file]
+
+
+def load_run(folder: str | PathLike[str]) -> Run:
+    """
+    What [`save_run`] wrote, checked.
+
+    Args:
+        folder (`str` or `Path`): A run's folder, or the `evaluation.json` in it.
+    """
+    folder = Path(folder).parent if Path(folder).name == REPORT_FILE else Path(folder)
+    if not (folder / REPORT_FILE).is_file():
+        raise FileNotFoundError(f"There is no report in {str(folder)!r}: a run's folder has {REPORT_FILE}.")
+    report = EvaluationReport.load(folder / REPORT_FILE)
+    if not (folder / ROWS_FILE).is_file():
+        raise FileNotFoundError(f"{folder / ROWS_FILE} is missing: it holds one row per sample of {REPORT_FILE}.")
+    try:
+        temperature = None if report.after is None else report.temperature.value
+        rows, before, corrupted = read_rows(folder / ROWS_FILE, temperature)
+        _check_belongs(rows, report)
+    except ValueError as error:
+        raise ValueError(f"{folder / ROWS_FILE} cannot be used: {error}") from error
+    if report.corruptions is not None:
+        report = replace(report, corruptions=replace(report.corruptions, rows=corrupted))
+    return Run(folder.resolve().name, report, rows, before)
+
+
+def _check_belongs(rows: SampleRows, report: EvaluationReport) -> None:
+    """Rows of another run give other numbers than the report has."""
+    if len(rows) != report.n:
+        raise ValueError(f"it has {len(rows)} rows, but the report is about n = {report.n} samples")
+    accuracy = report.published.metrics["accuracy"].value
+    if abs(float(rows.correct.mean()) - accuracy) > 0.5 / report.n:
+        raise ValueError(f"its accuracy is {rows.correct.mean():.6f}, that of the report {accuracy:.6f}")
 
 
 # ---- The model's config ----

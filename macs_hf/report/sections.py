@@ -14,9 +14,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from .report import (
-    SCORE_NAMES,
     AbstentionGuarantee,
-    Bounded,
     Cell,
     ConfusionMatrix,
     CorruptionTable,
@@ -26,17 +24,57 @@ from .report import (
     Interval,
     Leakage,
     Measurement,
+    OutOfDistribution,
     PredictionSetGuarantee,
     RiskCoverage,
     Share,
     Temperature,
-    Unknowns,
-    digits_shown,
-    interval_text,
-    percent,
 )
 from .rows import FAMILIES, MEANS, SEVERITIES, STANDARD_15
-from .run import PICTURES
+from .run_folder import PICTURES
+
+
+# ---- Numbers and names in words ----
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share, as terminals and cards show it."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def level(share: float) -> str:
+    """A threshold or a guarantee: 0.99998 is not 100 %, which nothing reaches."""
+    return f"{100 * share:.6g} %"
+
+
+def interval_text(found: Interval, scale: float = 1, unit: str = "", digits: int = 4, sign: str = "") -> str:
+    """
+    A value and its interval, as terminals and cards show it.
+
+    ```python
+    >>> interval_text(Interval(0.9, 0.88, 0.915), 100, " %", 1)
+    '90.0 % [88.0, 91.5]'
+
+    ```
+    """
+    value, low, high = (f"{scale * number:{sign}.{digits}f}" for number in (found.value, found.low, found.high))
+    return f"{value}{unit} [{low}, {high}]"
+
+
+def _share(found: Interval) -> str:
+    return interval_text(found, 100, " %", 1)
+
+
+def digits_shown(found: Interval, digits: int, most: int = 6) -> int:
+    """At least so many digits, and as many more as it takes that an end beside 0 is not shown as 0."""
+    while digits < most and any(number and not float(f"{number:.{digits}f}") for number in (found.low, found.high)):
+        digits += 1
+    return digits
+
+
+def short_name(name: str) -> str:
+    """A Hub id as it is; of a local path only the last part, which says nothing about the machine."""
+    return name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else Path(name).name
 
 
 # ---- Metrics ----
@@ -266,8 +304,8 @@ def sections(report: EvaluationReport) -> list[Section]:
         found.append(worst_groups(report.classes, report.confusion))
     if report.groups is not None:
         found.append(worst_groups(report.groups))
-    if report.unknowns is not None:
-        found.append(_unknown_images(report.unknowns, report.has_temperature))
+    if report.ood is not None:
+        found.append(_ood(report.ood, report.has_temperature))
     if report.leakage is not None:
         line = f"{leakage_line(report.leakage).capitalize()}."
         notes = ("Scaled, cropped or newly compressed copies are not found.",)
@@ -565,13 +603,16 @@ def _mistakes(matrix: ConfusionMatrix) -> list[str]:
     ]
 
 
-def _unknown_images(found: Unknowns, has_temperature: bool) -> Section:
+def _ood(found: OutOfDistribution, has_temperature: bool) -> Section:
     header, parts = ["score", "AUROC", "FPR"], [found.published]
     if found.after is not None and has_temperature:
         header = ["score", "AUROC without temperature", "FPR without temperature", "AUROC", "FPR"]
         parts = [found.before, found.after]
     rows = [
-        [SCORE_NAMES[scores[0].score], *(_share(part) for score in scores for part in (score.auroc, score.fpr95))]
+        [
+            scores[0].score.replace("max_", "maximum "),
+            *(_share(part) for score in scores for part in (score.auroc, score.fpr95)),
+        ]
         for scores in zip(*parts, strict=True)
     ]
     what = f"{found.n:,} images of none of its classes ({short_name(found.dataset)}, {found.split})"
@@ -620,20 +661,6 @@ def renamed_line(renamed: Sequence[tuple[str, str]], at_most: int = 3) -> str:
         "The class names of the model and of the dataset differ, and are taken to be in the same order: "
         f"{shown}{more}. If that is wrong, so are the results."
     )
-
-
-def _share(share: Bounded) -> str:
-    return interval_text(share, 100, " %", 1)
-
-
-def level(share: float) -> str:
-    """A threshold or a guarantee: 0.99998 is not 100 %, which nothing reaches."""
-    return f"{100 * share:.6g} %"
-
-
-def short_name(name: str) -> str:
-    """A Hub id as it is; of a local path only the last part, which says nothing about the machine."""
-    return name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else Path(name).name
 
 
 # ---- Confidence under corruption ----

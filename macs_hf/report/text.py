@@ -9,9 +9,9 @@ from typing import Any
 
 from ..exceptions import ArgumentError
 from .report import CorruptionTable, EvaluationReport, GroupTable
-from .report import percent as plain_percent
 from .rows import SEVERITIES, SampleRows
 from .sections import Section, Table, corrupted, headline, sections, short_name, worst_groups
+from .sections import percent as plain_percent
 
 
 # ---- Terminal ----

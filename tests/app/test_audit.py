@@ -12,7 +12,7 @@ from macs_hf.app.audit import Audit, AuditRequest, audit, save_model
 from macs_hf.app.jobs import Job
 from macs_hf.app.try_image import audited_calibration, stored_calibration
 from macs_hf.cli.main import main
-from macs_hf.report.run import load_run
+from macs_hf.report.report import load_run
 
 from .small_run import CLASSES, save_data, save_zip
 from .small_run import save_model as save_small_model

@@ -22,11 +22,11 @@ from macs_hf.report.report import (
     Guarantees,
     Interval,
     Leakage,
+    OutOfDistribution,
+    Run,
     Temperature,
-    Unknowns,
 )
 from macs_hf.report.rows import SampleRows
-from macs_hf.report.run import Run
 from macs_hf.report.text import text
 
 
@@ -41,7 +41,7 @@ def run(name: str, seed: int = 0) -> Run:
     parts |= {"risk_coverage": risk_coverage(rows), "guarantees": Guarantees(90, 0, 0, 1.0, True, EVIL)}
     parts |= {"groups": group_measures(rows, [HOSTILE[place % 3] for place in range(90)], column=EVIL)}
     parts |= {"leakage": Leakage({"test": 9, EVIL: 9}, {"test": 9, EVIL: 9}, (Copies("test", EVIL, 1),))}
-    parts |= {"unknowns": Unknowns(EVIL, EVIL, 9, 9, 0.5, 0.6, (Detection("energy", HALF, HALF),))}
+    parts |= {"ood": OutOfDistribution(EVIL, EVIL, 9, 9, 0.5, 0.6, (Detection("energy", HALF, HALF),))}
     report = EvaluationReport(EVIL, EVIL, EVIL, 90, measure(rows), measure(rows), temperature, command=EVIL, **parts)
     return Run(name, report, rows)
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForImageClassification, Trainer, set_seed
 
 from macs_hf.cli.main import main
 from macs_hf.models.loading import load_classifier
-from macs_hf.report.run import load_run
+from macs_hf.report.report import load_run
 
 
 CLASSES = ["ant", "bee", "cat"]
@@ -67,8 +67,8 @@ def test_groups_unknown_images_and_mistakes_of_an_evaluation(
     assert report.groups.column == "camera" and found.rows.group.tolist() == ["old", "new"] * 60
     assert {group.name for group in report.classes.groups} <= set(CLASSES)
     assert report.image_size == (32, 32) and "(n = 120, 32 x 32 pixels)" in shown.out
-    assert report.unknowns.split == "train" and report.unknowns.left_out == ("cat",)
-    assert report.unknowns.n + shown.err.count("are left out") < 30 and report.unknowns.after is None
+    assert report.ood.split == "train" and report.ood.left_out == ("cat",)
+    assert report.ood.n + shown.err.count("are left out") < 30 and report.ood.after is None
     assert (tmp_path / "mistakes.png").is_file() and ", mistakes.png" in shown.out
     assert not (tmp_path / "README.md").exists()
 
@@ -147,5 +147,5 @@ def test_training_says_before_it_starts_which_test_images_it_will_see(
     assert line in shown and shown.index(line) < shown.index("step 1/1   loss ")
     found = load_run(tmp_path / "run").report
     assert [(pair.split, pair.other, pair.count) for pair in found.leakage.found] == [("test", "train", 9)]
-    assert found.unknowns.after is not None and found.groups.n == 49
+    assert found.ood.after is not None and found.groups.n == 49
     assert "9 of 49 test images are also in train" in (tmp_path / "run" / "README.md").read_text()

@@ -11,9 +11,8 @@ from macs_hf.cli.main import main
 from macs_hf.corruptions import CORRUPTIONS, SEVERITIES
 from macs_hf.evaluation.run_comparison import compare_runs
 from macs_hf.metrics import compare, measure
-from macs_hf.report.report import Cell, CorruptionTable, EvaluationReport, Temperature
+from macs_hf.report.report import Cell, CorruptionTable, EvaluationReport, Temperature, load_run, save_run
 from macs_hf.report.rows import CorruptionRows, SampleRows
-from macs_hf.report.run import load_run, save_run
 
 
 LABELS = torch.arange(200) % 4

@@ -20,9 +20,8 @@ from macs_hf.evaluation import evaluate_checkpoint, write_report
 from macs_hf.evaluation.margins import spectral_complexity
 from macs_hf.metrics import brier_score, expected_calibration_error, negative_log_likelihood, summarize
 from macs_hf.publishing.card import write_card
-from macs_hf.report.report import Temperature
+from macs_hf.report.report import Temperature, load_run
 from macs_hf.report.rows import CORRUPTIONS
-from macs_hf.report.run import load_run
 from macs_hf.training.arguments import recorded_arguments
 
 

@@ -23,8 +23,8 @@ from macs_hf.data.transforms import EvalTransform
 from macs_hf.evaluation import evaluate_checkpoint, write_gallery, write_report
 from macs_hf.metrics import confusion_matrix, group_measures, wilson
 from macs_hf.rendering.pictures import confident_mistakes, plot_gallery
+from macs_hf.report.report import load_run
 from macs_hf.report.rows import SampleRows
-from macs_hf.report.run import load_run
 
 
 NAMES = ("ant", "bee", "cat", "dog")
@@ -143,7 +143,7 @@ def unknown(count: int = 90) -> OodImages:
 def test_scores_of_unknown_images_are_those_of_their_logits(trained: MaCSTrainer, test: ImageDataset) -> None:
     new, validation = unknown(), image_dataset(pictures(420, 2))
     report, rows = evaluate_checkpoint(trained, test, validation, unknowns=new, margin_samples=4)
-    found, temperature = report.unknowns, report.temperature.value
+    found, temperature = report.ood, report.temperature.value
     assert (found.dataset, found.split, found.n, found.total) == ("user/bright", "test", 90, 400)
     assert (found.left_out, found.copies) == (("cat",), 0)
     for part, scale in ((found.before, 1.0), (found.after, temperature)):
@@ -177,8 +177,8 @@ def test_stored_thresholds_count_for_a_model_that_came_calibrated(trained: MaCST
     trained.model.config.abstention_thresholds = {"0.9": 0.5, "0.95": 1.0, "delta": 0.05}
     report, rows = evaluate_checkpoint(trained, test, unknowns=unknown(), margin_samples=4)
     del trained.model.config.abstention_thresholds
-    assert report.unknowns.after is None
-    low, high = report.unknowns.answered
+    assert report.ood.after is None
+    low, high = report.ood.answered
     assert (low.accuracy, low.threshold, high.accuracy, high.threshold) == (0.9, 0.5, 0.95, 1.0)
     assert low.known.value == pytest.approx((rows[0].confidence >= 0.5).mean())
     assert (high.known.value, high.known.low, high.known.high) == (0.0, 0.0, wilson(0, 150)[1])
@@ -188,7 +188,7 @@ def test_unknown_images_that_are_test_images_are_counted(trained: MaCSTrainer, t
     rows = datasets.concatenate_datasets([pictures(20, 5, brightness=90), pictures(150, 1).select(range(4))])
     new = OodImages(image_dataset(rows.remove_columns("label"), label=None), "user/mixed", "test", 24)
     report, _ = evaluate_checkpoint(trained, test, unknowns=new, margin_samples=4)
-    assert report.unknowns.copies == 4
+    assert report.ood.copies == 4
 
 
 # ---- The gallery ----

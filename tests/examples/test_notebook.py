@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from transformers import AutoModelForImageClassification
 
-from macs_hf.report.run import load_run
+from macs_hf.report.report import load_run
 
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "audit.ipynb"

@@ -19,12 +19,12 @@ from macs_hf.report.report import (
     Interval,
     Leakage,
     Measurement,
+    OutOfDistribution,
     PredictionSetGuarantee,
     ReliabilityTable,
     RiskCoverage,
     Share,
     Temperature,
-    Unknowns,
 )
 from macs_hf.report.rows import CORRUPTIONS, SEVERITIES
 
@@ -131,7 +131,7 @@ CAMERAS = GroupTable("camera", (group("old", 500, 0.8, 0.02, False), group("new"
 CONFUSION = ConfusionMatrix(
     3, (0, 0, 0, 1, 1, 2), (0, 1, 2, 1, 0, 2), (280, 90, 30, 240, 60, 300), ("cat", "bird", "ship")
 )
-UNKNOWNS = Unknowns(
+OOD = OutOfDistribution(
     dataset="user/textures",
     split="train",
     n=500,
@@ -155,7 +155,7 @@ FOUND = replace(
     classes=with_coverage(CLASSES, {"cat": 0.85, "bird": 0.91, "ship": 0.95}, 0.9),
     confusion=CONFUSION,
     groups=CAMERAS,
-    unknowns=UNKNOWNS,
+    ood=OOD,
     leakage=LEAKAGE,
 )
 SETTINGS = CardSettings(

@@ -137,7 +137,7 @@ def test_text_from_outside_is_no_markup(outside: str) -> None:
             classes=replace(FOUND.classes, groups=tuple(replace(each, name=text) for each in FOUND.classes.groups)),
             groups=replace(FOUND.groups, column=text),
             confusion=replace(FOUND.confusion, names=(text,) * 3),
-            unknowns=replace(FOUND.unknowns, dataset=text, split=text, left_out=(text,)),
+            ood=replace(FOUND.ood, dataset=text, split=text, left_out=(text,)),
         )
         return model_card(report, CardSettings(text)).text
 

@@ -15,7 +15,7 @@ from macs_hf.rendering.html import report_article, write_report_page
 from macs_hf.rendering.pictures import png
 from macs_hf.report.report import Cell, CorruptionTable, EvaluationReport, Temperature
 from macs_hf.report.rows import CORRUPTIONS, SEVERITIES, SampleRows
-from macs_hf.report.run import PICTURES
+from macs_hf.report.run_folder import PICTURES
 from macs_hf.report.sections import renamed_line, sections
 from macs_hf.report.text import SPACE
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from macs_hf.metrics import measure
 from macs_hf.publishing.card import CardSettings, model_card
-from macs_hf.report.report import METRIC_BOUNDS, EvaluationReport, Temperature
+from macs_hf.report.report import METRIC_BOUNDS, EvaluationReport, Temperature, load_run, save_run
 from macs_hf.report.rows import COLUMNS, SampleRows
-from macs_hf.report.run import ROWS_FILE, load_run, save_run
+from macs_hf.report.run_folder import ROWS_FILE
 
 
 ROOT = Path(__file__).parents[2]

@@ -29,11 +29,11 @@ from macs_hf.report.report import (
     Leakage,
     MarginAnalysis,
     Measurement,
+    OutOfDistribution,
     PredictionSetGuarantee,
     ReliabilityTable,
     Share,
     Temperature,
-    Unknowns,
 )
 from macs_hf.report.rows import CORRUPTIONS, SEVERITIES, SampleRows
 
@@ -59,7 +59,7 @@ TABLE = CorruptionTable(
 MARGINS = MarginAnalysis(4, 3.0, 2.0, -0.5, 1.0, 0.25, 0.3, 0.4, 0.1, 0.01, None, 0.5, 0.4, 0.1, 10, "pixel", 7.5)
 GROUP = GroupMeasures("cat", 4, True, METRICS["accuracy"], 0.05, 0.02, Interval(0.01, -0.1, 0.1), False, True)
 DETECTION = Detection("energy", METRICS["accuracy"], METRICS["ece"])
-UNKNOWNS = Unknowns(
+OOD = OutOfDistribution(
     "someone/textures",
     "test",
     9,
@@ -96,7 +96,7 @@ WHOLE = replace(
     classes=GroupTable("label", (GROUP,)),
     confusion=ConfusionMatrix(2, (0, 1), (0, 0), (3, 1), ("cat", "dog")),
     groups=GroupTable("camera", (GROUP,)),
-    unknowns=UNKNOWNS,
+    ood=OOD,
     leakage=Leakage({"train": 2, "test": 4}, {"train": 9, "test": 4}, (Copies("test", "train", 1),)),
 )
 

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from macs_hf.metrics import measure, summarize
-from macs_hf.report.report import EvaluationReport, Temperature
+from macs_hf.report.report import EvaluationReport, Temperature, load_run, save_run
 from macs_hf.report.rows import COLUMNS, NOT_MEASURED, CorruptionRows, SampleRows
-from macs_hf.report.run import load_run, save_run
 
 from .test_report import REPORT, TABLE
 
@@ -171,7 +170,7 @@ def test_damaged_and_missing_files(folder: Path, tmp_path: Path) -> None:
     whole = (folder / "samples.parquet").read_bytes()
     for part in (whole[: len(whole) // 2], b"", b"PAR1 and no more"):
         (folder / "samples.parquet").write_bytes(part)
-        with pytest.raises(ValueError, match=r"samples.parquet is damaged, or not a Parquet file"):
+        with pytest.raises(ValueError, match=r"samples.parquet cannot be used: it is damaged, or not a Parquet file"):
             load_run(folder)
     (folder / "samples.parquet").unlink()
     with pytest.raises(FileNotFoundError, match=r"samples.parquet is missing: it holds one row per sample"):

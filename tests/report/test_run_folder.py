@@ -9,9 +9,13 @@ import pytest
 
 from macs_hf.exceptions import ArgumentError
 from macs_hf.publishing.card import CARD_FILE, SETTINGS_FILE
-from macs_hf.report.run import GALLERY, PAGE_FILE, PICTURES, REPORT_FILE, ROWS_FILE
 from macs_hf.report.run_folder import (
+    GALLERY,
+    PAGE_FILE,
+    PICTURES,
+    REPORT_FILE,
     RESULTS,
+    ROWS_FILE,
     check_free_space,
     claim_folder,
     locked_folder,

@@ -22,7 +22,7 @@ from macs_hf.report.report import (
     Temperature,
 )
 from macs_hf.report.rows import CORRUPTIONS, SEVERITIES, SampleRows
-from macs_hf.report.run import PICTURES
+from macs_hf.report.run_folder import PICTURES
 from macs_hf.report.sections import (
     METRICS,
     Section,
@@ -335,7 +335,7 @@ def test_images_of_no_class_and_copies() -> None:
     assert part.table.rows[-1] == ["energy", *cells]
     for fact in ("500 images", "61.0 %", "87.0 %", "0.8123", "10.0 % [8.0, 13.0]", "70.0 %", "out: cat", "2 of these"):
         assert fact in words(part)
-    unscaled = replace(FOUND, after=None, temperature=None, unknowns=replace(FOUND.unknowns, after=None))
+    unscaled = replace(FOUND, after=None, temperature=None, ood=replace(FOUND.ood, after=None))
     assert list(section(unscaled, part.title).table.header) == ["score", "AUROC", "FPR"]
     copies = section(FOUND, "Copies between splits").lead
     assert "12 of 1,000 test images are also in train" in copies and "2,000 of 50,000 train images" in copies

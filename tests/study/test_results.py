@@ -27,9 +27,9 @@ from macs_hf.report.report import (
     Measurement,
     ReliabilityTable,
     Temperature,
+    save_run,
 )
 from macs_hf.report.rows import STANDARD_15, CorruptionRows
-from macs_hf.report.run import save_run
 
 from .test_grid import grid_file
 

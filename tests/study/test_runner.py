@@ -21,7 +21,7 @@ from macs_hf.data import EvalTransform
 from macs_hf.metrics import SampleRows, measure
 from macs_hf.models.loading import load_pretrained
 from macs_hf.report import EvaluationReport
-from macs_hf.report.run import load_run, save_run
+from macs_hf.report.report import load_run, save_run
 
 from .test_grid import EXAMPLES, FEW_IMAGES, TINY, grid_file
 

@@ -42,7 +42,7 @@ def test_rows_give_the_metrics_of_their_report() -> None:
                 expected = {name: interval.value for name, interval in part.metrics.items()}
                 assert summarize(rows) == pytest.approx(expected, rel=5e-3, abs=5e-4), run.setting
         table = run.report.corruptions
-        shares = np.nanmean(table.rows.accuracy(CORRUPTIONS), axis=0)
+        shares = np.nanmean(table.rows.scores("accuracy", CORRUPTIONS), axis=0)
         assert shares == pytest.approx(list(table.by_corruption().values()), abs=1e-5), run.setting
 
 

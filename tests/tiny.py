@@ -1,10 +1,12 @@
 """Tiny models and data that the tests share: built from configs, a few thousand parameters, nothing downloaded."""
 
+import json
 import random
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from torch.utils.data import Dataset
 from torchvision.transforms import v2
 from transformers import (
@@ -190,3 +192,13 @@ def logged(trainer: MaCSTrainer, key: str) -> list[float]:
 def same_weights(left: torch.nn.Module, right: torch.nn.Module) -> bool:
     mine, theirs = left.state_dict(), right.state_dict()
     return mine.keys() == theirs.keys() and all(torch.equal(mine[key], theirs[key]) for key in mine)
+
+
+def end_process(output_dir: Path | str, result: dict[str, Any]) -> None:
+    """
+    The last thing that each of several launched processes does: write what it found to `rank{n}.json`, and leave the
+    group. Threads of gloo's that still hold a tensor while Python ends would abort the process.
+    """
+    state = PartialState()
+    Path(output_dir, f"rank{state.process_index}.json").write_text(json.dumps(result))
+    state.destroy_process_group()

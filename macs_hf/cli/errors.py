@@ -65,6 +65,7 @@ def plain_errors(program: str, arguments: Iterable[str] = (), positional: Iterab
     try:
         with _ends_with_its_reader(), _written_warnings(program) if names else nullcontext():
             yield
+        _leave_process_group()
     except KeyboardInterrupt:
         if _shows_tracebacks():
             raise
@@ -76,6 +77,16 @@ def plain_errors(program: str, arguments: Iterable[str] = (), positional: Iterab
             raise
         _write(f"{program}: {redact(text)}")
         raise SystemExit(2) from error
+
+
+def _leave_process_group() -> None:
+    """
+    Where several processes have worked together, and all is done. Threads of gloo's that still hold a tensor while
+    Python ends would abort the process. Not after an error: the others may still wait for this one.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def _names(arguments: Iterable[str], positional: Iterable[str]) -> dict[str, str]:

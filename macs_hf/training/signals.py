@@ -117,6 +117,8 @@ class SignalStop(TrainerCallback):
         if self.stopping:
             if self._group is not None:
                 dist.barrier(self._group)  # a launcher ends the others when one process ends
+                self._result()
+                self.close()
             raise TrainingStopped(self.stopping, last_complete_checkpoint(args.output_dir))
 
     def agree(self, step: int) -> int:
@@ -129,6 +131,7 @@ class SignalStop(TrainerCallback):
         """Free the process group: a hyperparameter search trains many times."""
         if self._group is not None:
             dist.destroy_process_group(self._group)
+            self._group = None
 
     def _stop_at(self, signal_number: int, args: TrainingArguments, control: TrainerControl) -> None:
         # With `save_strategy="best"` an evaluation decides whether to save: then stop after a step without one.

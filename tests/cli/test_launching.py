@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedType
 from transformers import AutoModelForImageClassification
 
+from macs_hf.cli.errors import plain_errors
 from macs_hf.cli.train import main
 
 
@@ -35,6 +37,17 @@ def test_fsdp_that_takes_no_temperature_is_refused_before_anything_is_written(
     assert left.value.code == 2
     assert "FSDP version 1 spreads the weights" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_command_that_is_done_leaves_the_process_group() -> None:
+    """Else threads of gloo's may abort a process that has done all its work, while Python ends."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    with pytest.raises(SystemExit), plain_errors("macs-hf"):
+        raise ValueError("others may still wait for this process")
+    assert dist.is_initialized()
+    with plain_errors("macs-hf"):
+        pass
+    assert not dist.is_initialized()
 
 
 @pytest.mark.slow

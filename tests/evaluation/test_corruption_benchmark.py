@@ -135,6 +135,7 @@ guarantees = guarantee_counts.totals(table, accelerator)
 if accelerator.is_main_process:
     print("TABLE" + json.dumps(to_plain(table)))
     print("GUARANTEES" + json.dumps(to_plain(guarantees)))
+accelerator.end_training()
 """
 
 

@@ -1,10 +1,8 @@
 """Run under `accelerate launch` by test_calibration_callback.py: each process writes what it measured."""
 
-import json
 import sys
-from pathlib import Path
 
-from tiny import Images, build
+from tiny import Images, build, end_process
 from transformers import Trainer, TrainingArguments
 
 from macs_hf import CalibrationCallback
@@ -21,8 +19,7 @@ def main(output_dir: str) -> None:
         preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1),
     )
     trainer.add_callback(CalibrationCallback(trainer))
-    metrics = trainer.evaluate()
-    Path(output_dir, f"rank{args.process_index}.json").write_text(json.dumps(metrics))
+    end_process(output_dir, trainer.evaluate())
 
 
 if __name__ == "__main__":

@@ -2,10 +2,9 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
-from tiny import Drawn, Images, Spy, arguments, build, logged
+from tiny import Drawn, Images, Spy, arguments, build, end_process, logged
 
 
 def main(output_dir: str, settings: dict[str, Any]) -> None:
@@ -28,7 +27,7 @@ def main(output_dir: str, settings: dict[str, Any]) -> None:
         "temperature": calibration.temperature,
         "weights": float(sum(p.double().sum() for p in run.model.state_dict().values())),
     }
-    Path(output_dir, f"rank{args.process_index}.json").write_text(json.dumps(result))
+    end_process(output_dir, result)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 import fsdp_on_cpu  # noqa: F401  (makes accelerate run FSDP on CPUs)
 import torch
 from accelerate.commands.config.config_args import load_config_from_file
-from tiny import Images, arguments, build, logged
+from tiny import Images, arguments, build, end_process, logged
 from torch import multiprocessing, nn
 
 from macs_hf import MaCSTrainer
@@ -51,7 +51,7 @@ def main(results: str, trajectories: str | None = None) -> None:
             multiprocessing.start_processes(
                 work, args=(processes, port, folder), nprocs=processes, start_method="fork"
             )
-            of_ranks = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(processes)]
+            of_ranks = [json.loads(Path(folder, f"rank{rank}.json").read_text()) for rank in range(processes)]
             assert all(part == of_ranks[0] for part in of_ranks)  # all processes log and return the same
             found |= of_ranks[0]
     Path(results).write_text(json.dumps(found))
@@ -92,7 +92,7 @@ def work(rank: int, processes: int, port: int, folder: str) -> None:
             name = f"{model} {perturbation} {processes}x{accumulation} {kind}"
             found[name] = log | {"trajectory": trajectory_of(name)}
         found[f"evaluation {processes} {kind}"] = evaluation(Path(folder, "run"), processes)
-    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    end_process(folder, found)
 
 
 def trainer(name: str, folder: Path, processes: int, accumulation: int = 1, **settings: Any) -> MaCSTrainer:

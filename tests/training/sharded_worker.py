@@ -1,14 +1,13 @@
 """Run by test_sharding.py under `accelerate launch` with a configuration of examples/accelerate: trains, resumes,
 calibrates and saves each model, and writes what it saw as JSON."""
 
-import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
-from tiny import Augmented, Images, arguments, build
+from tiny import Augmented, Images, arguments, build, end_process
 
 from macs_hf import MaCSTrainer
 from macs_hf.sharding import local_parameters, reshard, sharded_modules
@@ -27,7 +26,7 @@ def start(name: str, folder: Path, precision: dict[str, bool]) -> MaCSTrainer:
 
 
 def main(output_dir: str, *precision: str) -> None:
-    chosen = dict.fromkeys(precision, True)
+    chosen, results = dict.fromkeys(precision, True), {}
     for name in MODELS if not precision else MODELS[:2]:  # BatchNorm is refused in 16 bits
         folder = Path(output_dir, name)
         run = start(name, folder, chosen)
@@ -49,10 +48,11 @@ def main(output_dir: str, *precision: str) -> None:
         after = torch.tensor(run.predict_logits(Images(13, seed=2))[0])
         found |= {"before": before.tolist(), "after": after.tolist(), "evaluation": run.evaluate()["eval_nll"]}
         run.save_model(_internal_call=True)
-        (folder / f"rank{run.args.process_index}.json").write_text(json.dumps(found))
+        results[name] = found
         run = start(name, folder, chosen)
         run.train(resume_from_checkpoint=str(folder / "checkpoint-3"))
         run.save_model(str(folder / "resumed"), _internal_call=True)
+    end_process(output_dir, results)
 
 
 if __name__ == "__main__":

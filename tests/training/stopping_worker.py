@@ -9,10 +9,9 @@ import signal
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
-from tiny import Augmented, Images, arguments, build
+from tiny import Augmented, Images, arguments, build, end_process
 from transformers import TrainerCallback
 
 from macs_hf import MaCSTrainer
@@ -71,8 +70,7 @@ def main(folder: str, settings: dict[str, Any]) -> None:
     run.train(resume_from_checkpoint=checkpoint_to_continue(folder))
     tensors = run.model.state_dict().values()
     weights = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()
-    result = {"step": run.state.global_step, "weights": weights}
-    Path(folder, f"rank{run.args.process_index}.json").write_text(json.dumps(result))
+    end_process(folder, {"step": run.state.global_step, "weights": weights})
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_training_in_shards_ends_in_a_calibrated_model_and_resumes_exactly(name: str, folder: Path) -> None:
     if name == "resnet" and folder.name == "fsdp2_bf16":
         pytest.skip("refused")
-    first, second = (json.loads((folder / name / f"rank{rank}.json").read_text()) for rank in range(2))
+    first, second = (json.loads((folder / f"rank{rank}.json").read_text())[name] for rank in range(2))
     assert first | {"shares": None} == second | {"shares": None}
     if folder.name.startswith("fsdp2"):
         # It was divided: into blocks, about half of the numbers in each process.

@@ -1,40 +1,34 @@
-"""Claims against our runs: held, not held, or not decided by this data.
+"""Pre-registered claims, written before their runs: confirmed, refuted, or undecided by this data.
 
 A claim says in which range a difference between two settings lies. Its p-value is the smallest alpha whose interval,
 at the level 1 - alpha, lies wholly in the range. Claims of one `family` share an error rate of 5 %, by Holm's
-correction. A claim held if its corrected p-value is at most 5 %; it did not hold if the 95 % interval lies wholly
-outside of the range; otherwise it is not decided. One seed a side decides nothing about methods. A claim is about the
+correction. A claim is confirmed if its corrected p-value is at most 5 %, and refuted if the 95 % interval lies wholly
+outside of the range; otherwise it is undecided. One seed a side decides nothing about methods. A claim is about the
 seeds of the grid, unless it names its own `seeds`; then it waits for all of them.
 
-A claim about the time of a step is held against `model_cards/benchmarks/training.json`, where methods take turns in
+A claim about the time of a step is compared with `model_cards/benchmarks/training.json`, where methods take turns in
 one process; the runs of a grid share their machine, and are no measure of time.
 """
 
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import stdev
 from typing import Any, Literal, NamedTuple
 
 from .grid import AXES, Grid, Setting, setting
-from .results import METRICS, Difference, Groups, difference, half_width, measured
+from .results import METRICS, Difference, Groups, difference
 
 
 NEEDED = {"claim", "metric", "method", "range"}
 KNOWN = NEEDED | {"versus", "versus_changes", "changes", "dataset", "model", "family", "seeds"}
 ALPHA = 0.05
-MOST_SEEDS = 100
 STEP_TIMES = Path(__file__).parents[2] / "model_cards" / "benchmarks" / "training.json"
 
 
 class Verdict(NamedTuple):
-    """
-    A claim on one dataset and model, what was found, its p-value corrected within its family, the outcome, and for one
-    that is not decided the number of seeds that would decide it, as the only claim, if the difference stayed what it
-    is: those that it has, if only the correction stands in the way.
-    """
+    """A claim on one dataset and model, what was found, its p-value corrected within its family, and the outcome."""
 
     claim: str
     family: str
@@ -44,9 +38,7 @@ class Verdict(NamedTuple):
     pair: str
     found: Difference | None
     p_value: float | None
-    outcome: Literal["held", "not held", "not decided", "one seed", "not run"]
-    by_seed: tuple[float, ...] = ()
-    seeds_needed: int | None = None
+    outcome: Literal["confirmed", "refuted", "undecided", "one seed", "not run"]
 
 
 def verdicts(grid: Grid, groups: Groups) -> list[Verdict]:
@@ -99,10 +91,10 @@ def _measured(grid: Grid, claim: dict[str, Any], groups: Groups) -> Iterator[Ver
                 def at(level: float, a: Setting = a, b: Setting = b) -> Difference | None:
                     return difference(groups, a, b, claim["metric"], level)
 
-                of_a, of_b = (measured(groups, side, claim["metric"]) for side in (a, b))
-                by_seed = tuple(of_a[seed] - of_b[seed] for seed in sorted(of_a.keys() & of_b.keys()))
-                found = at(1 - ALPHA) if "seeds" not in claim or len(by_seed) == len(seeds) else None
-                yield _verdict(claim, dataset, model, pair, found, at)._replace(by_seed=by_seed)
+                found = at(1 - ALPHA)
+                if found is not None and "seeds" in claim and found.n < len(seeds):
+                    found = None
+                yield _verdict(claim, dataset, model, pair, found, at)
 
 
 def step_times(model: str, label: str) -> tuple[float, float, float] | None:
@@ -136,7 +128,7 @@ def _verdict(
     if found is not None and found.low is not None and found.n > 1 and METRICS[claim["metric"]].compared is None:
         p_value = _p_value(claim["range"], at)
     family = claim.get("family", claim["claim"])
-    return Verdict(claim["claim"], family, claim["metric"], dataset, model, pair, found, p_value, "not decided")
+    return Verdict(claim["claim"], family, claim["metric"], dataset, model, pair, found, p_value, "undecided")
 
 
 def _p_value(limits: list[float | None], at: Callable[[float], Difference]) -> float:
@@ -160,48 +152,10 @@ def _judged(claim: dict[str, Any], verdict: Verdict) -> Verdict:
     if METRICS[verdict.metric].compared is not None and 0 in claim["range"] and found.verdict == "undecided":
         held = False  # whether 0 is excluded depends on how the interval was made
     if held:
-        return verdict._replace(outcome="held")
+        return verdict._replace(outcome="confirmed")
     if found.high < low or found.low > high:
-        return verdict._replace(outcome="not held")
-    if not verdict.by_seed:
-        return verdict._replace(outcome="not decided")
-    if verdict.p_value is not None and _inside(found, claim["range"]):
-        return verdict._replace(outcome="not decided", seeds_needed=found.n)
-    distance = min(abs(found.value - end) for end in (low, high))
-    needed = seeds_needed(verdict.by_seed, (found.high - found.low) / 2, distance)
-    return verdict._replace(outcome="not decided", seeds_needed=needed)
-
-
-def seeds_needed(differences: Sequence[float], half: float, distance: float) -> int | None:
-    """
-    With how many seeds the interval would be shorter than the distance from the difference to the end of the range.
-
-    The interval has a part that shrinks with more seeds, and one that only more test images shrink: what is left of
-    the half-width that was found. The spread over seeds and the difference itself come from the same few runs, so the
-    number of seeds is a rough one.
-
-    Args:
-        differences (`Sequence[float]`): The difference of each seed, two at least.
-        half (`float`): Half of the 95 % interval that was found.
-        distance (`float`): How far the mean difference is from the nearest end of the claimed range.
-
-    Returns:
-        `int`, or `None` if it would take more than 100 seeds, or more test images.
-
-    ```python
-    >>> seeds_needed([-1.0, 3.0], half=25.4, distance=1.0)
-    34
-    >>> seeds_needed([0.9, 1.1], half=5.0, distance=1.0) is None
-    True
-
-    ```
-    """
-    spread = stdev(differences)
-    images = max(half**2 - half_width(spread, len(differences)) ** 2, 0.0)
-    for seeds in range(len(differences) + 1, MOST_SEEDS + 1):
-        if half_width(spread, seeds) ** 2 + images < distance**2:
-            return seeds
-    return None
+        return verdict._replace(outcome="refuted")
+    return verdict._replace(outcome="undecided")
 
 
 def _inside(found: Difference, limits: list[float | None]) -> bool:

@@ -9,7 +9,6 @@ that no single image has, such as a temperature, and runs whose rows were not ke
 """
 
 import json
-import math
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +21,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow
 import pyarrow.parquet
-from scipy import stats
 
 from macs_hf.evaluation.run_comparison import compare_corruptions
 from macs_hf.metrics import Comparison, compare, difference_of_runs, paired_difference
@@ -149,24 +147,24 @@ def _step_time(run: Run) -> float | None:
 
 METRICS: dict[str, Metric] = {
     "accuracy": Metric("accuracy, %", 2, False, _measured("accuracy"), 100, column="correct"),
-    "ece": Metric("ECE, %", 2, True, _measured("ece"), 100, compared="ece", before=True),
-    "nll": Metric("NLL", 3, True, _measured("nll"), column="nll", before=True),
-    "brier": Metric("Brier", 3, True, _measured("brier"), column="brier", before=True),
-    "ece_after": Metric("ECE after T, %", 2, True, _measured("ece", "after"), 100, compared="ece"),
-    "nll_after": Metric("NLL after T", 3, True, _measured("nll", "after"), column="nll"),
-    "brier_after": Metric("Brier after T", 3, True, _measured("brier", "after"), column="brier"),
-    "debiased_ece_after": Metric("debiased ECE after T, %", 2, True, _debiased_ece, 100, compared="debiased_ece"),
+    "ece": Metric("ECE as trained, %", 2, True, _measured("ece"), 100, compared="ece", before=True),
+    "nll": Metric("NLL as trained", 3, True, _measured("nll"), column="nll", before=True),
+    "brier": Metric("Brier score as trained", 3, True, _measured("brier"), column="brier", before=True),
+    "ece_after": Metric("ECE, %", 2, True, _measured("ece", "after"), 100, compared="ece"),
+    "nll_after": Metric("NLL", 3, True, _measured("nll", "after"), column="nll"),
+    "brier_after": Metric("Brier score", 3, True, _measured("brier", "after"), column="brier"),
+    "debiased_ece_after": Metric("debiased ECE, %", 2, True, _debiased_ece, 100, compared="debiased_ece"),
     "aurc": Metric("AURC, %", 2, True, _of("risk_coverage", "aurc"), 100, compared="aurc"),
     "excess_aurc": Metric("excess AURC, %", 2, True, _of("risk_coverage", "excess_aurc"), 100, compared="excess_aurc"),
-    "temperature": Metric("T", 2, None, _of("temperature", "value")),
-    "validation_nll": Metric("NLL on validation", 3, True, _of("temperature", "nll_before")),
-    "validation_nll_after": Metric("NLL on validation, after T", 3, True, _of("temperature", "nll_after")),
-    "mean15": _corrupted("mean of 15 corruptions, %", "mean15"),
-    "mean19": _corrupted("mean of 19 corruptions, %", "mean19"),
-    "corrupted_nll": _corrupted("NLL under 15 corruptions, after T", "mean15", score="scaled_nll"),
-    "no_frost": _corrupted("mean without frost, %", "no_frost"),
-    "corrupted_ece": Metric("ECE under 15 corruptions, after T, %", 2, True, _corrupted_ece, 100),
-    "corrupted_gap": Metric("confidence minus accuracy, 15 corruptions, after T, %", 2, None, _corrupted_gap, 100),
+    "temperature": Metric("temperature", 2, None, _of("temperature", "value")),
+    "validation_nll": Metric("NLL on validation as trained", 3, True, _of("temperature", "nll_before")),
+    "validation_nll_after": Metric("NLL on validation", 3, True, _of("temperature", "nll_after")),
+    "mean15": _corrupted("accuracy under corruption, %", "mean15"),
+    "mean19": _corrupted("accuracy under 19 corruptions, %", "mean19"),
+    "corrupted_nll": _corrupted("NLL under corruption", "mean15", score="scaled_nll"),
+    "no_frost": _corrupted("the same without frost, %", "no_frost"),
+    "corrupted_ece": Metric("ECE under corruption, %", 2, True, _corrupted_ece, 100),
+    "corrupted_gap": Metric("overconfidence under corruption, points", 2, None, _corrupted_gap, 100),
     "confidence": Metric("mean confidence, %", 2, None, _confidence, 100, column="confidence", before=True),
     "noise": _corrupted("noise, %", "noise"),
     "blur": _corrupted("blur, %", "blur"),
@@ -397,11 +395,6 @@ def estimated(groups: Groups, key: Setting, metric: str) -> Estimate | None:
     """A metric of a setting over its seeds, in the units of the tables; `None` if it was not measured."""
     values = list(measured(groups, key, metric).values())
     return estimate(values) if values else None
-
-
-def half_width(spread: float, n: int) -> float:
-    """Half of the 95 % interval of a mean of `n` values with this standard deviation, by Student's t."""
-    return float(stats.t.ppf(0.975, n - 1)) * spread / math.sqrt(n)
 
 
 def difference(groups: Groups, a: Setting, b: Setting, metric: str, level: float = 0.95) -> Difference | None:

@@ -1,14 +1,13 @@
 """Tables of results as Markdown: means over seeds, differences, claims, and the paper's numbers beside ours."""
 
 import csv
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
-from .claims import MOST_SEEDS, Verdict, verdicts
+from .claims import Verdict, verdicts
 from .figures import draw
 from .grid import Grid, Setting, name_of, setting, settings_of, shared
 from .results import METRICS, Difference, Estimate, Groups, difference, estimated, of_table
@@ -51,7 +50,7 @@ def render(grid: Grid, groups: Groups, folder: Path, paper: Paper = NO_PAPER) ->
     parts = [f"# {grid.name}", _runs_line(groups)]
     if grid.claims:
         written.append(_write_claims(folder / CLAIMS_FILE, verdicts(grid, groups)))
-        parts += ["## Claims", claims_table(folder)]
+        parts += ["## Pre-registered claims", _claims_table(stored_claims(folder))]
     for name, table in grid.tables.items():
         own = of_table(grid, name, groups)
         if own.keys() & set(settings_of(grid, name)):
@@ -110,12 +109,13 @@ def label_without_shared(key: Setting) -> str:
 
 
 def _write_claims(path: Path, found: list[Verdict]) -> Path:
+    """With six digits: the last ones differ from machine to machine."""
     records = []
     for verdict in found:
         fields = verdict._asdict()
         value = fields.pop("found") or Difference(None, None, None, 0, None)
-        fields.pop("by_seed")
-        records.append(fields | {"difference": value.value, "low": value.low, "high": value.high, "n": value.n})
+        fields |= {"difference": value.value, "low": value.low, "high": value.high, "n": value.n}
+        records.append({name: f"{v:.6g}" if isinstance(v, float) else v for name, v in fields.items()})
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(records[0]), lineterminator="\n")
         writer.writeheader()
@@ -129,34 +129,19 @@ def stored_claims(folder: Path) -> list[dict[str, Any]]:
         records = list(csv.DictReader(file))
     for record in records:
         record |= {name: float(record[name]) if record[name] else None for name in ("difference", "low", "high")}
+        record["n"] = int(record["n"])
     return records
 
 
-def claims_table(folder: Path) -> str:
-    """Every claim with what was found, folded away."""
+def _claims_table(records: list[dict[str, Any]]) -> str:
+    """Every claim with what was found."""
     lines = []
-    outcomes: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
-    for record in stored_claims(folder):
-        outcomes[record["dataset"] == "benchmark"][record["outcome"].replace(", ", " with ")] += 1
+    for record in records:
         what = f"{METRICS[record['metric']].title}: {name_of(record['pair'])}"
         if record["difference"] is not None:
             what += f" {interval_of(record)}"
-        lines.append([record["claim"], f"{record['dataset']}, {record['model']}", what, _outcome(record)])
-    counts, timed = (", ".join(f"{n} {what}" for what, n in found.most_common()) for found in outcomes.values())
-    timed = f"; step times: {timed}" if timed else ""
-    summary = f"<summary>Each claim where it was tested: {counts}{timed}</summary>"
-    table = markdown(["claim", "where", "difference, 95 % interval", "outcome"], lines)
-    return f"<details>\n{summary}\n\n{table}\n\n</details>"
-
-
-def _outcome(record: dict[str, Any]) -> str:
-    """With how many seeds a claim would be decided, if the difference stayed what it is."""
-    if record["outcome"] != "not decided" or record["dataset"] == "benchmark":  # timings have no seeds
-        return f"**{record['outcome']}**"
-    if record["seeds_needed"] == record["n"]:
-        return "**not decided** after the correction; held as the only claim"
-    needed = f"about {record['seeds_needed']}" if record["seeds_needed"] else f"more than {MOST_SEEDS}"
-    return f"**not decided**, would need {needed} seeds"
+        lines.append([record["claim"], f"{record['dataset']}, {record['model']}", what, record["outcome"]])
+    return markdown(["claim", "where", "difference, 95 % interval", "outcome"], lines)
 
 
 def _runs_line(groups: Groups) -> str:
@@ -166,9 +151,10 @@ def _runs_line(groups: Groups) -> str:
     taken = [run.record["seconds"] for run in runs if "seconds" in run.record]
     time = f" in {clock(sum(taken))} of computing, the longest in {clock(max(taken))}" if taken else ""
     return (
-        f"{len(runs)} runs of {len(groups)} settings{time}. Mean ± sample standard deviation over seeds. Intervals "
-        "hold for seeds and test images; those of temperatures, sensitivities and ratios, which no image has alone, "
-        f"and of runs whose rows were not kept, for seeds only.{sets}"
+        f"{len(runs)} runs of {len(groups)} settings{time}. Mean ± sample standard deviation over seeds. Unless a "
+        "column says as trained, logits are divided by the temperature. Intervals hold for seeds and test images; "
+        "those of temperatures, sensitivities and ratios, which no image has alone, and of runs whose rows were not "
+        f"kept, for seeds only.{sets}"
     )
 
 

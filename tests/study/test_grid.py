@@ -64,7 +64,7 @@ def test_equal_runs_are_one_cell() -> None:
     assert (len(few), len(few - whole)) == (4, 2)  # 2,000 images is what the model's flags say anyway
 
 
-@pytest.mark.parametrize("path", [PAPER, FEW_IMAGES, FEW_IMAGES.with_name("study.yaml"), PAPER.with_name("bars.yaml")])
+@pytest.mark.parametrize("path", [PAPER, FEW_IMAGES, FEW_IMAGES.with_name("study.yaml")])
 def test_no_two_rows_of_a_table_have_one_name(path: Path) -> None:
     grid = load_grid(path)
     for table in grid.tables:

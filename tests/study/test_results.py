@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from reproduction import claims as claims_module
-from reproduction.claims import seeds_needed, verdicts
+from reproduction.claims import verdicts
 from reproduction.figures import plot_methods
 from reproduction.grid import Grid, Setting, Table, cells_of, load_grid
 from reproduction.results import Run, by_setting, collect, difference, estimated, load_runs, of_table, runs_of_grid
@@ -122,18 +122,18 @@ def test_corruptions_are_compared_image_by_image() -> None:
 @pytest.mark.parametrize(
     ("values", "limits", "metric", "outcome"),
     [
-        ((0.60, 0.61), [0, None], "accuracy", "held"),
-        ((0.40, 0.41), [0, None], "accuracy", "not held"),
-        ((0.40, 0.61), [0, None], "accuracy", "not decided"),
-        ((0.505, 0.505), [-1, 1], "accuracy", "held"),
-        ((0.495, 0.495), [-1, None], "accuracy", "held"),  # not inferior by a point
+        ((0.60, 0.61), [0, None], "accuracy", "confirmed"),
+        ((0.40, 0.41), [0, None], "accuracy", "refuted"),
+        ((0.40, 0.61), [0, None], "accuracy", "undecided"),
+        ((0.505, 0.505), [-1, 1], "accuracy", "confirmed"),
+        ((0.495, 0.495), [-1, None], "accuracy", "confirmed"),  # not inferior by a point
         ((0.60,), [0, None], "accuracy", "one seed"),
         ((), [0, None], "accuracy", "not run"),
-        ((0.51, 0.51), [None, 0], "ece", "not held"),
-        ((0.49, 0.49), [None, 0], "ece", "held"),
+        ((0.51, 0.51), [None, 0], "ece", "refuted"),
+        ((0.49, 0.49), [None, 0], "ece", "confirmed"),
     ],
 )
-def test_claims_are_held_only_with_the_whole_interval(
+def test_claims_are_confirmed_only_by_the_whole_interval(
     values: tuple[float, ...], limits: list[float | None], metric: str, outcome: str
 ) -> None:
     claim = CLAIM | {"metric": metric, "range": limits}
@@ -147,23 +147,13 @@ def test_claims_of_a_family_share_their_error_rate() -> None:
     claims = tuple(CLAIM | {"claim": str(i)} for i in range(3))
     alone = verdicts(fake_grid(claims=claims), groups)
     together = verdicts(fake_grid(claims=tuple(claim | {"family": "f"} for claim in claims)), groups)
-    assert [verdict.outcome for verdict in alone] == ["held"] * 3
-    assert [(v.outcome, v.seeds_needed) for v in together] == [("not decided", 3)] * 3  # enough for one of them alone
+    assert [verdict.outcome for verdict in alone] == ["confirmed"] * 3
+    assert [verdict.outcome for verdict in together] == ["undecided"] * 3
     differences = np.array([9.0, 10.0, 15.0])
     exact = 2 * stats.t.sf(differences.mean() / (differences.std(ddof=1) / math.sqrt(3)), 2)
     assert alone[0].p_value == pytest.approx(exact, rel=5e-3)
     assert together[0].p_value == pytest.approx(3 * alone[0].p_value)
     assert doctest.testmod(claims_module).failed == 0
-
-
-def test_seeds_that_would_decide_a_claim() -> None:
-    """Without rows the interval is t * sd / sqrt(S): the first number of seeds that makes it shorter than the mean."""
-    (verdict,) = verdicts(fake_grid(claims=(CLAIM,)), fake_groups((0.5,) * 3, (0.49, 0.52, 0.53)))
-    differences = np.array([-1.0, 2.0, 3.0])
-    spread, mean = differences.std(ddof=1), differences.mean()
-    expected = next(s for s in range(4, 100) if stats.t.ppf(0.975, s - 1) * spread / math.sqrt(s) < mean)
-    assert (verdict.outcome, verdict.seeds_needed) == ("not decided", expected)
-    assert seeds_needed(differences, half=20.0, distance=1.0) is None  # only test images would shrink it
 
 
 def test_claims_and_tables_have_their_own_seeds() -> None:
@@ -180,7 +170,7 @@ def test_claims_and_tables_have_their_own_seeds() -> None:
     assert [run.seed for run in of_table(grid, "fresh", groups)[CE]] == [0, 1, 2, 3]  # to compare with
 
 
-def test_claims_about_step_time_are_held_against_the_benchmark(
+def test_claims_about_step_time_are_compared_with_the_benchmark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = {"a": (1.9, [1.8, 2.0]), "b": (1.5, [1.4, 1.6]), "c": (1.7, [1.6, 1.8])}
@@ -192,7 +182,7 @@ def test_claims_about_step_time_are_held_against_the_benchmark(
     monkeypatch.setattr("reproduction.claims.STEP_TIMES", tmp_path / "training.json")
     claims = (CLAIM | {"metric": "overhead", "range": [1.74, 2.11]}, CLAIM | {"metric": "overhead", "method": "ce"})
     found = verdicts(fake_grid(claims=claims), {})
-    assert {v.model: v.outcome for v in found} == {"a": "held", "b": "not held", "c": "not decided"}
+    assert {v.model: v.outcome for v in found} == {"a": "confirmed", "b": "refuted", "c": "undecided"}
     groups = fake_groups((0.5, 0.6, 0.7), (0.6, 0.75, 0.78))
     accuracy, step = plot_methods([CE, MACS], groups, {"metrics": ["accuracy"], "step_times": "a"}).axes
     wide = difference(groups, MACS, CE, "accuracy")
@@ -211,7 +201,7 @@ def test_tables_show_means_the_papers_numbers_and_claims(tmp_path: Path) -> None
     assert macs == "| MaCS (paper) | 2 | 90.50 ± 0.71 | - |"
     render(grid, groups, tmp_path)
     (record,) = stored_claims(tmp_path)
-    assert (record["outcome"], record["difference"], record["n"]) == ("held", pytest.approx(3), "2")
+    assert (record["outcome"], record["difference"], record["n"]) == ("confirmed", pytest.approx(3), 2)
     assert "+3.00 [+3.00, +3.00] better" in (tmp_path / "tables.md").read_text()
 
 

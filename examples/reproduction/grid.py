@@ -188,7 +188,7 @@ def expand(value: Any) -> Any:
 
 QUARTER = "consistency_fraction=0.25, perturbation_space=pixel"
 RECOMMENDED = f"consistency_only, {QUARTER}"
-BOTH_TERMS = "recommended"  # the method of this name at the time of the runs
+BOTH_TERMS = "macs_pixel, consistency_fraction=0.25"
 CONTROL = f"two_view_ce, {QUARTER}"
 SAME_IMAGES = f"{CONTROL}, perturbed_share=0.2"
 IN_PLACE = "perturb_augment, augment_fraction=0.5, perturbation_space=pixel"

@@ -65,8 +65,7 @@ def test_a_log_of_training(here: Path, capfd: pytest.CaptureFixture) -> None:
         "held out  135 images are too few to promise anything (400): add more in a split `validation`, or name "
         "another with --calibration_split",
         "network   tiny, from scratch, 32 x 32 pixels, 79,962 weights",
-        "method    recommended: cross-entropy + 0.1 x margin + 0.5 x consistency (noise+blur of pixels, on 25% of the "
-        "images)",
+        "method    recommended: cross-entropy + 0.5 x consistency (noise+blur of pixels, on 25% of the images)",
         "training  2 epochs, batches of 32, learning rate 0.005 (cosine), seed 0",
         "device    cpu, 1 process",
         "cache     decoded images stay in memory",
@@ -105,7 +104,7 @@ def test_what_too_few_held_out_images_will_not_give(images: int, row: str | None
         ("ce", "cross-entropy"),
         (
             "recommended",
-            "cross-entropy + 0.1 x margin + 0.5 x consistency (noise+blur of pixels, on 25% of the images)",
+            "cross-entropy + 0.5 x consistency (noise+blur of pixels, on 25% of the images)",
         ),
         ("two_view_ce", "cross-entropy + also on images with noise+blur"),
     ],

@@ -29,7 +29,7 @@ def test_methods_by_name() -> None:
         "macs": {},
         "macs_pixel": {"perturbation_space": "pixel"},
         "macs_augmix": {"lambda_jsd": 12.0},
-        "recommended": {"perturbation_space": "pixel", "consistency_fraction": 0.25},
+        "recommended": {"lambda_margin": 0.0, "perturbation_space": "pixel", "consistency_fraction": 0.25},
     }
     assert {name: Objective(**values) for name, values in expected.items()} == {
         name: Objective(**values) for name, values in METHODS.items()

@@ -32,12 +32,12 @@ REPORT = EvaluationReport("tiny", "digits", "test", 3, measure(ROWS, n_resamples
 
 def test_flags_reach_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MACS_HF_ASSETS", str(tmp_path / "data"))
-    cell = next(cell for cell in cells_of(load_grid(FEW_IMAGES), ["core"]) if cell.setting.method == "recommended")
+    cell = next(cell for cell in cells_of(load_grid(FEW_IMAGES), ["core"]) if cell.setting.method == "macs_pixel")
     words = runner.command(cell, tmp_path, processes=1)
     told = dict(zip(words[2::2], words[3::2], strict=True))
     assert told["--dataset"] == "assets/cifar10"  # no path of this machine
-    assert told["--output_dir"] == cell.name == "cifar10-small-recommended-seed0"
-    assert (told["--method"], told["--seed"], told["--image_size"]) == ("recommended", "0", "32")
+    assert told["--output_dir"] == cell.name == "cifar10-small-macs_pixel-seed0"
+    assert (told["--method"], told["--seed"], told["--image_size"]) == ("macs_pixel", "0", "32")
     assert runner.command(cell, tmp_path, processes=2)[2:5] == ["accelerate.commands.launch", "--num_processes", "2"]
 
 

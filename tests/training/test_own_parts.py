@@ -300,5 +300,5 @@ def test_the_start_of_training_says_what_is_done_once(tmp_path: Path, caplog: py
     args = MaCSTrainingArguments(str(tmp_path), max_steps=2, report_to="none", use_cpu=True, save_strategy="no")
     MaCSTrainer(build("vit"), args, train_dataset=Pixels(), pixel_stats=STATS, perturbation=darker).train()
     [line] = [message for message in caplog.messages if message.startswith("MaCS: ")]
-    for part in ("0.1 x margin", "0.5 x consistency", "test_own_parts.darker", "25%", "1.2 times"):
+    for part in ("cross-entropy + 0.5 x consistency", "test_own_parts.darker", "25%", "1.2 times"):
         assert part in line

@@ -167,10 +167,10 @@ class Visitor:
     One per open page; the page copies an empty one for each.
 
     Args:
-        root (`str`, *optional*): Where visitors' folders are made.
+        root (`Path`, *optional*): Where visitors' folders are made.
     """
 
-    def __init__(self, root: str | None = None) -> None:
+    def __init__(self, root: Path | None = None) -> None:
         self.root = root
         self.job: Job | None = None
         self.audit: Any = None  # the last one's `Audit`

@@ -6,14 +6,19 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import datasets
 import gradio as gr
 import pandas as pd
 import transformers
 from gradio.components import Component
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 
 from ..hub import is_local, reason_of
 from ..publishing.push import push_folder
@@ -54,7 +59,7 @@ from .try_image import (
     severity_curve,
     stored_calibration,
 )
-from .uploads import read_image
+from .uploads import only_uploads, read_image
 
 
 # ---- The page ----
@@ -70,19 +75,42 @@ MODEL_HINT = "google/vit-base-patch16-224, or a folder"
 PRIVATE = {"api_visibility": "private", "show_progress": "hidden"}
 
 
-def build_page(model: str | None, dataset: str | None, access: Access, root: str | None = None) -> gr.Blocks:
+class Page(gr.Blocks):
+    """
+    Passes no file on to a function but those that were uploaded, whichever field and route they come through.
+
+    Args:
+        root (`Path`): The app's own folder, which holds that of the `UPLOADS`.
+        options: See `gr.Blocks`.
+    """
+
+    def __init__(self, root: Path, **options: Any) -> None:
+        super().__init__(**options)
+        self.root = root
+
+    async def preprocess_data(
+        self, block_fn: Any, inputs: list[Any], state: Any, explicit_call: bool = False
+    ) -> list[Any]:
+        try:
+            inputs = only_uploads(inputs, self.root / UPLOADS)
+        except ValueError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+        return await super().preprocess_data(block_fn, inputs, state, explicit_call)
+
+
+def build_page(model: str | None, dataset: str | None, access: Access, root: Path) -> gr.Blocks:
     """
     Args:
         model (`str`, *optional*): A model, or the folder of a finished run, whose report is shown at once.
         dataset (`str`, *optional*): What the field of the dataset holds at first.
         access ([`Access`]): What visitors may name.
-        root (`str`, *optional*): Where visitors' folders are made.
+        root (`Path`): The app's own folder, for uploads and visitors.
     """
     run = load_run(model) if model is not None and is_run(model) else None
     dataset = dataset or (run.report.dataset if run is not None else "")
     first_page = report_page(run.report) if run is not None else NO_AUDIT
-    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, KEPT_SECONDS)) as page:
-        visitor = gr.State(Visitor(root), delete_callback=Visitor.leave)
+    with Page(root, title=TITLE, analytics_enabled=False, delete_cache=(600, KEPT_SECONDS)) as page:
+        visitor = gr.State(Visitor(root / VISITORS_FOLDER), delete_callback=Visitor.leave)
         gr.HTML(HEADER, apply_default_css=False)
         with gr.Tabs():
             with gr.Tab("Audit", id="audit"):
@@ -512,6 +540,74 @@ THEME = gr.themes.Base(
 )
 
 
+# An app's folder: what Gradio stores there can be fetched by whoever knows its name, what visitors have cannot.
+UPLOADS, VISITORS_FOLDER = "uploads", "visitors"
+EVERYWHERE = ("0.0.0.0", "::", "")  # all addresses of this machine
+
+
+class Gate:
+    """
+    Refuses requests for another address than the page's, or from another site, before Gradio sees them.
+
+    Any site in the owner's browser can send requests to this machine, and one whose name is made to lead here can read
+    the answers too; `Host` and `Origin` still say where it comes from. A page for all addresses cannot know its names,
+    and takes nobody for its owner. Files that Gradio would fetch elsewhere, here or on the network, are refused too.
+
+    Args:
+        app (`Callable`): What answers the other requests (ASGI).
+        host (`str`): The address that the page listens at.
+        folder (`Path`): Of the uploads.
+    """
+
+    def __init__(self, app: Callable, host: str, folder: Path) -> None:
+        self.app, self.host, self.folder = app, host.lower(), folder
+
+    async def __call__(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+        elif not self._is_own(Headers(scope=scope)):
+            said = "This page answers at its own address only, and not to other sites. Open it as `macs-hf app` says; "
+            said += "to let others open it, at any address, start it with --host 0.0.0.0."
+            await PlainTextResponse(said, 403)(scope, receive, send)
+        elif not self._is_uploaded(scope["path"]):
+            await PlainTextResponse("There is no such file here.", 403)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def _is_own(self, headers: Headers) -> bool:
+        if self.host in EVERYWHERE:
+            return True
+        names, origins = headers.getlist("host"), headers.getlist("origin")
+        try:
+            known = [self._is_known(urlsplit(f"//{name}").hostname or "") for name in names]
+        except ValueError:
+            return False
+        # Behind a tunnel the port is another one, so an origin is compared with what the request names.
+        own = [f"http://{name.lower()}" for name in names]
+        return len(names) == 1 and all(known) and all(origin.lower() in own for origin in origins)
+
+    def _is_known(self, name: str) -> bool:
+        if name in LOOPBACK or name == self.host:
+            return True
+        return self.host not in LOOPBACK and _is_address(name)  # a number leads nowhere else
+
+    def _is_uploaded(self, path: str) -> bool:
+        if "/gradio_api/proxy=" in path or "/gradio_api/file/" in path:
+            return False
+        _, mark, name = path.partition("/gradio_api/file=")
+        try:
+            return not mark or Path(name).resolve().is_relative_to(self.folder.resolve())
+        except (ValueError, OSError):
+            return False
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return bool(ip_address(name))
+    except ValueError:
+        return False
+
+
 def serve(
     model: str | None = None,
     dataset: str | None = None,
@@ -533,9 +629,11 @@ def serve(
     Returns:
         `gr.Blocks`: It has the address, `local_url`, and can be waited for, `block_thread()`.
     """
-    root = tempfile.mkdtemp(prefix="macs-hf-app-")  # readable by this user alone
+    root = Path(tempfile.mkdtemp(prefix="macs-hf-app-"))  # readable by this user alone
     atexit.register(shutil.rmtree, root, ignore_errors=True)
-    os.environ["GRADIO_TEMP_DIR"] = root
+    for name in (UPLOADS, VISITORS_FOLDER):
+        (root / name).mkdir()
+    os.environ["GRADIO_TEMP_DIR"] = str(root / UPLOADS)
     datasets.disable_progress_bars()  # the page shows how far the work is
     transformers.utils.logging.disable_progress_bar()
     access = Access(tuple(filter(None, (model, dataset))), is_private=host in LOOPBACK)
@@ -555,6 +653,7 @@ def serve(
         mcp_server=False,
         ssr_mode=False,
         pwa=False,
+        app_kwargs={"middleware": [Middleware(Gate, host=host, folder=root / UPLOADS)]},
         footer_links=[],
         theme=THEME,
         css="".join(style.read_text(encoding="utf-8") for style in STYLES),

@@ -31,6 +31,36 @@ class Member(NamedTuple):
     label: str
 
 
+def only_uploads(value: Any, folder: str | Path) -> Any:
+    """
+    What a browser sent for a field, if every file that it names lies in the folder of uploads.
+
+    Gradio checks this for values that have a `meta` key only, fetches files from other servers, and decodes images in
+    URLs before their size is known. So of a file nothing is kept but its place and its name.
+
+    Args:
+        value: Text, numbers, lists and dictionaries, as they came.
+        folder (`str` or `Path`): Where uploads are stored.
+
+    Raises:
+        `ValueError`: If another file is named.
+    """
+    if isinstance(value, list):
+        return [only_uploads(part, folder) for part in value]
+    if not isinstance(value, dict):
+        return value
+    path, name = value.get("path"), value.get("orig_name")
+    try:
+        place = Path(path).resolve()
+        uploaded = place.is_relative_to(Path(folder).resolve()) and place.is_file()
+    except (TypeError, ValueError, OSError):
+        uploaded = False
+    if not uploaded:
+        raise ValueError("A file was named that was not uploaded here. Drop it into the field.")
+    name = name if isinstance(name, str) else None
+    return {"path": str(place), "orig_name": name, "meta": {"_type": "gradio.FileData"}}
+
+
 def read_image(path: str | Path) -> Image.Image:
     """
     An uploaded image, upright and in RGB.

@@ -29,11 +29,13 @@ from .audit import Audit, AuditRequest, audit, report_page, save_model
 from .compare import comparison_page
 from .jobs import (
     ANSWERS_AT_ONCE,
+    AUDIT_SECONDS,
     AUDITS_AT_ONCE,
     KEPT_SECONDS,
     LOOPBACK,
     MAX_AUDITED_IMAGES,
     MAX_COMPARED_RUNS,
+    MAX_IMAGE_SIZE,
     MAX_UPLOAD_BYTES,
     QUEUE_SIZE,
     VISITORS,
@@ -98,13 +100,16 @@ class Page(gr.Blocks):
         return await super().preprocess_data(block_fn, inputs, state, explicit_call)
 
 
-def build_page(model: str | None, dataset: str | None, access: Access, root: Path) -> gr.Blocks:
+def build_page(
+    model: str | None, dataset: str | None, access: Access, root: Path, image_size: int | None = None
+) -> gr.Blocks:
     """
     Args:
         model (`str`, *optional*): A model, or the folder of a finished run, whose report is shown at once.
         dataset (`str`, *optional*): What the field of the dataset holds at first.
         access ([`Access`]): What visitors may name.
         root (`Path`): The app's own folder, for uploads and visitors.
+        image_size (`int`, *optional*): What the fields of the size hold at first.
     """
     run = load_run(model) if model is not None and is_run(model) else None
     dataset = dataset or (run.report.dataset if run is not None else "")
@@ -114,16 +119,18 @@ def build_page(model: str | None, dataset: str | None, access: Access, root: Pat
         gr.HTML(HEADER, apply_default_css=False)
         with gr.Tabs():
             with gr.Tab("Audit", id="audit"):
-                dataset_field, report, audited = audit_tab(visitor, access, model or "", dataset, first_page)
+                dataset_field, report, audited = audit_tab(
+                    visitor, access, model or "", dataset, image_size, first_page
+                )
             with gr.Tab("Try", id="try"):
-                model_field, answer_after = try_tab(visitor, access, model or "")
+                model_field, size_field, answer_after = try_tab(visitor, access, model or "", image_size)
             with gr.Tab("Compare", id="compare"):
                 runs = compare_tab(visitor, access)
 
-        def pass_on(who: Visitor, name: str) -> tuple:
+        def pass_on(who: Visitor, name: str, size: int | None) -> tuple:
             """The model that was just audited can be tried, and compared."""
-            tried = who.audit.request.model if who.audit is not None else name
-            return tried, gr.update(choices=run_choices(who, access))
+            tried = (who.audit.request.model, who.audit.request.image_size) if who.audit is not None else (name, size)
+            return *tried, gr.update(choices=run_choices(who, access))
 
         def published() -> tuple:
             """A model on the Hub may have been pushed with its report; looked up once, after the page is there."""
@@ -134,7 +141,8 @@ def build_page(model: str | None, dataset: str | None, access: Access, root: Pat
 
         if model is not None and not is_local(model):
             page.load(published, None, [report, dataset_field], **PRIVATE)
-        passed_on = audited.then(pass_on, [visitor, model_field], [model_field, runs], **PRIVATE)
+        fields = [model_field, size_field]
+        passed_on = audited.then(pass_on, [visitor, *fields], [*fields, runs], **PRIVATE)
         answer_after(passed_on.then)  # to an image that was given while the field held another model
     return page
 
@@ -151,7 +159,7 @@ NO_AUDIT = (
 
 
 def audit_tab(
-    visitor: gr.State, access: Access, model: str, dataset: str, first_page: str
+    visitor: gr.State, access: Access, model: str, dataset: str, image_size: int | None, first_page: str
 ) -> tuple[Component, gr.HTML, Any]:
     """
     A form, progress while it runs, the report, and the calibrated model to take away.
@@ -159,13 +167,13 @@ def audit_tab(
     Args:
         visitor (`gr.State`): Holds a [`Visitor`].
         access ([`Access`]): What visitors may name.
-        model, dataset (`str`): What the fields hold at first.
+        model, dataset, image_size: What the fields hold at first.
         first_page (`str`): What to show before the first audit.
 
     Returns:
         The field of the dataset, the report, and the event after which there may be a new audit.
     """
-    fields, start, cancel = _form(model, dataset)
+    fields, start, cancel = _form(model, dataset, image_size)
     status = gr.HTML(apply_default_css=False, elem_id="status")
     page = gr.HTML(first_page, apply_default_css=False, elem_id="report")
     with gr.Column(visible=False, elem_classes="take") as take:
@@ -211,7 +219,7 @@ def audit_tab(
     return fields["dataset"], page, ready
 
 
-def _form(model: str, dataset: str) -> tuple[dict[str, Component], gr.Button, gr.Button]:
+def _form(model: str, dataset: str, image_size: int | None) -> tuple[dict[str, Component], gr.Button, gr.Button]:
     """The fields, by the names that [`AuditRequest`] has for them, and the two buttons."""
     fields: dict[str, Component] = {}
     with gr.Row():
@@ -242,10 +250,19 @@ def _form(model: str, dataset: str) -> tuple[dict[str, Component], gr.Button, gr
         "label_column": ("Label column", None),
         "revision": ("Revision", "of the model"),
     }
-    with gr.Accordion("More fields", open=False), gr.Row():
+    with gr.Accordion("More fields", open=image_size is not None), gr.Row():
+        fields["image_size"] = size_field(image_size, "image-size")
         for name, (label, hint) in more.items():
             fields[name] = gr.Textbox(label=label, placeholder=hint, min_width=140)
     return fields, start, cancel
+
+
+def size_field(value: int | None, elem_id: str) -> gr.Number:
+    """The size of the images that a network gets, if not the one that its files state."""
+    limits = {"precision": 0, "minimum": 8, "maximum": MAX_IMAGE_SIZE}
+    return gr.Number(
+        value, label="Image size", placeholder="the model's own", elem_id=elem_id, min_width=140, **limits
+    )
 
 
 def start_audit(visitor: Visitor, access: Access, fields: dict[str, Any]) -> Job:
@@ -264,7 +281,7 @@ def start_audit(visitor: Visitor, access: Access, fields: dict[str, Any]) -> Job
     given["corrupted_images"] = CORRUPTED[given["corrupted_images"]]
     request = AuditRequest(**given)
     folder = visitor.new_folder("audit")
-    return Job(lambda job: audit(request, folder, job))
+    return Job(lambda job: audit(request, folder, job), None if access.is_private else AUDIT_SECONDS)
 
 
 def progress_bar(job: Job | None) -> str:
@@ -389,21 +406,24 @@ COLOURS = {AFTER: "#1f6cb0", BEFORE: "#8a97a8", ANSWERS: "#b9480f"}
 NO_ANSWER = '<div class="macs empty"><p>Give it an image: drop it, paste it, or take one with the camera.</p></div>'
 
 
-def try_tab(visitor: gr.State, access: Access, model: str) -> tuple[gr.Textbox, Callable[[Any], Any]]:
+def try_tab(
+    visitor: gr.State, access: Access, model: str, image_size: int | None
+) -> tuple[gr.Textbox, gr.Number, Callable[[Any], Any]]:
     """
     One image through a model.
 
     Args:
         visitor (`gr.State`): Holds a [`Visitor`].
         access ([`Access`]): What visitors may name.
-        model (`str`): What the field holds at first.
+        model, image_size: What the fields hold at first.
 
     Returns:
-        The field of the model, and a function that lets the answer follow an event.
+        The fields of the model and its size, and a function that lets the answer follow an event.
     """
     with gr.Row():
         with gr.Column(scale=3, min_width=290):
             model_field = gr.Textbox(model, label="Model", placeholder=MODEL_HINT, elem_id="try-model")
+            size = size_field(image_size, "try-size")
             image = gr.Image(
                 label="Image",
                 type="filepath",
@@ -434,7 +454,7 @@ def try_tab(visitor: gr.State, access: Access, model: str) -> tuple[gr.Textbox, 
                 coverage = gr.Radio(_levels(COVERAGES), value=0.9, label=label, visible=False, elem_id="coverage")
                 label = "It shall answer only where it is right in"
                 accuracy = gr.Radio(_levels(ACCURACIES), value=0.95, label=label, visible=False, elem_id="accuracy")
-    fields = [model_field, image, corruption, severity, coverage, accuracy]
+    fields = [model_field, size, image, corruption, severity, coverage, accuracy]
 
     def show(who: Visitor, *values: Any) -> tuple:
         try:
@@ -449,9 +469,10 @@ def try_tab(visitor: gr.State, access: Access, model: str) -> tuple[gr.Textbox, 
     def answer_after(trigger: Any) -> Any:
         return trigger(show, [visitor, *fields], [page, curve, coverage, accuracy], **limits, **PRIVATE)
 
-    for trigger in (model_field.submit, model_field.blur, *(field.change for field in fields[1:])):
+    typed = (event for field in (model_field, size) for event in (field.submit, field.blur))
+    for trigger in (*typed, *(field.change for field in fields[2:])):
         answer_after(trigger)
-    return model_field, answer_after
+    return model_field, size, answer_after
 
 
 def _levels(shares: Sequence[float]) -> list[tuple[str, float]]:
@@ -462,6 +483,7 @@ def try_page(
     visitor: Visitor,
     access: Access,
     name: str,
+    size: int | None,
     image: str | None,
     corruption: str,
     severity: float,
@@ -472,8 +494,10 @@ def try_page(
     if image is None:
         return Calibration(), NO_ANSWER, None
     name = access.check_model(name)
-    audited = visitor.audit if visitor.audit is not None and visitor.audit.request.model == name else None
-    model = classifier(name, audited.report.model_revision if audited is not None else None)
+    audited = visitor.audit
+    if audited is not None and (audited.request.model, audited.request.image_size) != (name, size):
+        audited = None
+    model = classifier(name, audited.report.model_revision if audited is not None else None, size)
     known = stored_calibration(model.config, model.temperature)
     if audited is not None and audited.report.has_temperature:
         known = audited_calibration(audited.report, model.temperature)
@@ -612,6 +636,7 @@ def serve(
     model: str | None = None,
     dataset: str | None = None,
     *,
+    image_size: int | None = None,
     host: str = "127.0.0.1",
     port: int | None = None,
     open_browser: bool = False,
@@ -620,7 +645,7 @@ def serve(
     Serve the page, with limits, from threads of this process.
 
     Args:
-        model, dataset (`str`, *optional*): See [`build_page`].
+        model, dataset, image_size: See [`build_page`].
         host (`str`, *optional*, defaults to this machine alone): The address to listen at. At any other, visitors may
             not name folders of this machine, or what only its owner's token may read.
         port (`int`, *optional*): A free one from 7860 on, if not given.
@@ -637,7 +662,7 @@ def serve(
     datasets.disable_progress_bars()  # the page shows how far the work is
     transformers.utils.logging.disable_progress_bar()
     access = Access(tuple(filter(None, (model, dataset))), is_private=host in LOOPBACK)
-    page = build_page(model, dataset, access, root)
+    page = build_page(model, dataset, access, root, image_size)
     page.queue(max_size=QUEUE_SIZE, default_concurrency_limit=4, api_open=False)
     page.launch(
         server_name=host,

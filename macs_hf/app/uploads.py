@@ -75,7 +75,9 @@ def read_image(path: str | Path) -> Image.Image:
         return _guarded(to_rgb, image, "The image")
 
 
-def unpack(archive: str | Path, folder: str | Path, *, calibrate: bool) -> str:
+def unpack(
+    archive: str | Path, folder: str | Path, *, calibrate: bool, step: Callable[[], None] = lambda: None
+) -> str:
     """
     A zip of class folders as a dataset on disk, which [`load_data`] reads.
 
@@ -87,6 +89,7 @@ def unpack(archive: str | Path, folder: str | Path, *, calibrate: bool) -> str:
         archive (`str` or `Path`): The zip.
         folder (`str` or `Path`): Where the dataset goes.
         calibrate (`bool`): Whether images to fit a temperature on are needed too.
+        step (`Callable`, *optional*): Called before each image; what it raises ends the work.
 
     Returns:
         `str`: The path of the dataset.
@@ -97,7 +100,7 @@ def unpack(archive: str | Path, folder: str | Path, *, calibrate: bool) -> str:
     target = Path(folder, "dataset")
     try:
         with zipfile.ZipFile(archive) as opened, TemporaryDirectory(dir=folder) as unpacked:
-            splits = _extracted(opened, _members(opened), Path(unpacked))
+            splits = _extracted(opened, _members(opened), Path(unpacked), step)
             splits = _test_and_validation(splits, calibrate)
             DatasetDict(splits).save_to_disk(str(target))  # with the bytes of the images in it
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
@@ -140,11 +143,14 @@ def _members(archive: zipfile.ZipFile) -> list[Member]:
     return members
 
 
-def _extracted(archive: zipfile.ZipFile, members: list[Member], folder: Path) -> dict[str | None, Dataset]:
+def _extracted(
+    archive: zipfile.ZipFile, members: list[Member], folder: Path, step: Callable[[], None]
+) -> dict[str | None, Dataset]:
     names = sorted({member.label for member in members})
     features = Features({"image": datasets.Image(), "label": ClassLabel(names=names)})
     rows: dict[str | None, dict[str, list]] = {}
     for number, member in enumerate(members):
+        step()
         path = folder / f"{number}-{_plain_name(member.info.filename)}"
         # `zipfile` reads no more than the size that was added up, and checks it.
         path.write_bytes(archive.read(member.info))

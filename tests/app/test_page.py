@@ -277,12 +277,34 @@ def test_a_full_queue_refuses(
     assert "full" in next(answer.text for answer in answers if answer.status_code == 503)
 
 
+def test_visitors_audits_have_an_end_and_the_owners_do_not(
+    serve: "Callable[..., gradio.Blocks]", folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "AUDIT_SECONDS", 0)
+    names = str(folder / "model"), str(folder / "data")
+    shown = PageClient(serve(*names, host=ELSEWHERE).local_url).call("start", "click")
+    assert "“Images, at most”" in shown["status"] and "verdict" not in str(shown)
+    assert "verdict" in PageClient(serve(*names).local_url).call("start", "click")["report"]
+
+
 def test_an_image_is_answered_with_what_its_model_promises(visitor: PageClient) -> None:
     shown = visitor.call("severity", "change", try_image=visitor.uploaded("a.png", png()), accuracy=0.9)
     assert "before calibration" in shown["answer"] and "Prediction set" in shown["answer"]
     assert shown["coverage"]["visible"] and shown["accuracy"]["visible"]
     unsure = visitor.call("severity", "change", try_image=visitor.uploaded("a.png", png()), accuracy=0.95)
     assert "I would not answer" in unsure["answer"]
+
+
+def test_the_size_of_images_goes_from_the_command_to_audit_and_try(
+    serve: "Callable[..., gradio.Blocks]", folder: Path
+) -> None:
+    visitor = PageClient(serve(str(folder / "model"), str(folder / "data"), image_size=48).local_url)
+    shown = visitor.call("start", "click")["report"]
+    assert "48 x 48 pixels" in shown and "--image_size 48" in shown
+    uploaded = visitor.uploaded("a.png", png())
+    assert "48 x 48 pixels" in visitor.call("severity", "change", try_image=uploaded)["answer"]
+    assert "32 x 32 pixels" in visitor.call("severity", "change", try_image=uploaded, try_size=None)["answer"]
+    assert "error" in visitor.call("severity", "change", try_image=uploaded, try_size=100_000)
 
 
 def test_visitors_are_strangers(page: "gradio.Blocks", folder: Path) -> None:

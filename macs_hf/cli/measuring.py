@@ -70,10 +70,10 @@ def evaluate(options: Namespace, command: str, screen: Screen) -> None:
         show_results(screen, found.report)
         show_files(screen, "report is", folder, [path.name for path in written])
         words = [options.model, "--dataset", options.dataset]
+        words += [] if options.image_size is None else ["--image_size", str(options.image_size)]
         following = {"see it in the browser": shlex.join(["macs-hf", "app", *words])}
         # A temperature is for the size at which it was fitted.
         if options.image_size is not None or not hasattr(found.measured.model.config, TEMPERATURE_FIELD):
-            words += [] if options.image_size is None else ["--image_size", str(options.image_size)]
             following = {"give it a temperature": shlex.join(["macs-hf", "calibrate", *words])} | following
         show_next(screen, following)
 

@@ -816,11 +816,18 @@ def save_run(
     folder.mkdir(parents=True, exist_ok=True)
     corrupted = None if report.corruptions is None else report.corruptions.rows
     write_rows(folder / ROWS_FILE, published, before[0] if before else None, corrupted, compact=compact)
-    names = [ROWS_FILE, *(weight_files(folder) if _is_about_saved_model(report, folder) else ())]
-    replace(report, checksums=report.checksums | {name: sha256(folder / name) for name in names}).save(
-        folder / REPORT_FILE
-    )
+    report.save(folder / REPORT_FILE)
+    add_checksums(folder)
     return [folder / REPORT_FILE, folder / ROWS_FILE]
+
+
+def add_checksums(folder: str | PathLike[str]) -> None:
+    """Have the report in a folder know its rows, and the weights of a saved model that has its temperature."""
+    folder = Path(folder)
+    report = EvaluationReport.load(folder / REPORT_FILE)
+    names = [ROWS_FILE] if (folder / ROWS_FILE).is_file() else []
+    names += weight_files(folder) if _is_about_saved_model(report, folder) else []
+    replace(report, checksums={name: sha256(folder / name) for name in names}).save(folder / REPORT_FILE)
 
 
 def _is_about_saved_model(report: EvaluationReport, folder: Path) -> bool:

@@ -205,8 +205,8 @@ def save_model(audit: Audit, folder: Path, repo_id: str) -> None:
     model, processor = load_pretrained(audit.request.model, report.model_revision, audit.request.image_size)
     fold_temperature(model, report.temperature.value, audit.checked_images)
     store_guarantees(model.config, report.guarantees)
-    write_report(report, audit.rows, folder)
     save_classifier(model, processor, folder)
+    write_report(report, audit.rows, folder)
     write_card(folder, repo_id, report, base_model=model_id(audit.request.model))
 
 

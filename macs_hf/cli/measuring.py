@@ -99,8 +99,8 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
         fold_temperature(model, report.temperature.value, checked)
         store_guarantees(model.config, report.guarantees)
         with atomic_folder(folder, replaces=(*WEIGHT_FILES, *REPORT_FILES, GALLERY)) as draft:
-            written = _write(found, options, draft, screen)
             save_classifier(model, found.measured.processor, draft)
+            written = _write(found, options, draft, screen)  # with the checksums of the weights
             card = {"base_model": model_id(options.model), "gallery": options.publish_gallery, "earlier": folder}
             write_card(draft, repo_id or run_name(folder), report, **card)
             written += [draft / name for name in ("README.md", "model.safetensors")]

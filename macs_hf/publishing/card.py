@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 from collections.abc import Sequence
-from fnmatch import fnmatch
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -208,10 +207,7 @@ class CardSettings:
 
 logger = logging.get_logger(__name__)
 
-# What a classifier is loaded from. `*` is the name of a file, never a folder.
-MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "*config.json")
 REPORT_FILES = (REPORT_FILE, ROWS_FILE, PAGE_FILE, *PICTURES)
-LARGEST_PAGE = 10**6  # bytes of a page that is still pushed; pictures of many classes make it large
 CARD_FILE = "README.md"
 # The card's settings are published too: whoever downloads the repository can render its card again.
 CARD_FILES = (CARD_FILE, SETTINGS_FILE)
@@ -290,30 +286,6 @@ def needs_card(folder: Path, repo_id: str) -> bool:
         return True
     settings = CardSettings.load(folder)
     return settings is not None and settings.repo_id != repo_id
-
-
-def files_to_push(folder: str | Path, with_report: bool = True) -> dict[str, Path]:
-    """
-    What belongs to a published model, by its path in the repository. A `report.html` of more than 1 MB stays local.
-
-    Raises:
-        `ValueError`: If one of these files is a link to a file outside of the folder, which may be anybody's.
-    """
-    wanted = (*MODEL_FILES, *CARD_FILES, *(REPORT_FILES if with_report else ()))
-    settings = CardSettings.load(folder)
-    if with_report and settings is not None and settings.gallery:
-        wanted = (*wanted, GALLERY)
-    paths = [path for path in sorted(Path(folder).iterdir()) if path.is_file()]
-    files = {path.name: path for path in paths if any(fnmatch(path.name, pattern) for pattern in wanted)}
-    if PAGE_FILE in files and files[PAGE_FILE].stat().st_size > LARGEST_PAGE:
-        del files[PAGE_FILE]
-    for name, path in files.items():
-        if not path.resolve().is_relative_to(Path(folder).resolve()):
-            raise ValueError(
-                f"{name} in {str(folder)!r} is a link to a file outside of the folder, which is not pushed. Put a "
-                "copy of the file in its place, or remove the link."
-            )
-    return files
 
 
 def _check_folded(folder: Path, report: EvaluationReport, config: dict[str, Any]) -> None:

@@ -19,7 +19,8 @@ from transformers import PreTrainedModel, ViTImageProcessor
 
 from macs_hf.calibration import prediction_sets, store_guarantees
 from macs_hf.models.timm_layout import save_in_timm_layout
-from macs_hf.publishing.card import CardSettings, files_to_push, model_card, write_card
+from macs_hf.publishing.card import CardSettings, model_card, write_card
+from macs_hf.publishing.push import files_to_push
 from macs_hf.rendering.markdown import escaped, table_markdown
 from macs_hf.report.report import EvaluationReport, Guarantees, Interval, Temperature
 from macs_hf.report.rows import STANDARD_15

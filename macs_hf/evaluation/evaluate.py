@@ -23,7 +23,7 @@ from transformers.utils import logging
 
 from ..calibration.folding import calibration_record, folded_temperature
 from ..calibration.promises import MIN_HELD_OUT, calibrate_logits, promised_levels, set_outcome, with_test_outcome
-from ..calibration.temperature import TemperatureFit, temperature_helped
+from ..calibration.temperature import TemperatureFit, calibration_error_rise, temperature_helped
 from ..data.images import CACHE_BYTES, ImageDataset, find_leakage
 from ..data.preparing import OodImages, aligned_images, load_data
 from ..data.sources import DatasetSource, renamed_classes
@@ -275,6 +275,7 @@ def evaluate_checkpoint(
     corruption_design: str = "auto",
     margin_samples: int = 256,
     unknowns: OodImages | None = None,
+    force_temperature: bool = False,
     **metadata: Any,
 ) -> tuple[EvaluationReport, list[SampleRows]]:
     """
@@ -289,6 +290,8 @@ def evaluate_checkpoint(
         corruption_design (`str`, *optional*, defaults to `"auto"`): See [`CorruptionBenchmark`].
         margin_samples (`int`, *optional*, defaults to 256): A fixed subset of `test` for margins and sensitivity.
         unknowns ([`OodImages`], *optional*): Images of none of the model's classes, to see how it reacts to them.
+        force_temperature (`bool`, *optional*, defaults to `False`): Use the temperature that fits best even where it
+            does not help beyond chance on `calibration`.
         metadata: The other fields of the report. `model`, `dataset` and `split` are taken from the model's config and
             from `test` if they are not given.
 
@@ -307,7 +310,8 @@ def evaluate_checkpoint(
     fit = guarantees = None
     if calibration is not None:
         logits, labels = measured.logits(calibration, _fitting(calibration))
-        fit, guarantees = calibrate_logits(logits, labels, exact=not measured.chosen_by_validation)
+        exact = not measured.chosen_by_validation
+        fit, guarantees = calibrate_logits(logits, labels, exact=exact, force_temperature=force_temperature)
     tested = predict_test(measured, test, guarantees, ood=unknowns is not None)
     rows, published = tested.rows, tested.rows[-1]
     temperature = None if fit is None else _temperature(fit, _split_of(calibration), rows)
@@ -374,6 +378,7 @@ def _temperature(fit: TemperatureFit, split: str | None, rows: Sequence[SampleRo
         fit.nll_before,
         fit.nll_after,
         nll_gain=temperature_helped(*rows) if len(rows[0]) > 1 else None,
+        ece_rise=calibration_error_rise(*rows) if len(rows[0]) > 1 else None,
     )
 
 

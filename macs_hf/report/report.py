@@ -628,11 +628,15 @@ class Temperature:
     nll_before: NonNegative | None = None  # of these samples
     nll_after: NonNegative | None = None
     nll_gain: Interval | None = None  # by how much it lowered the NLL of the test samples, which did not fit it
+    ece_rise: Interval | None = None  # by how much it raised their ECE
 
     @property
     def helped(self) -> bool:
-        """Whether it lowered the NLL of the test samples beyond chance; older reports do not say, and are believed."""
-        return self.nll_gain is None or self.nll_gain.low > 0
+        """
+        Whether it lowered the NLL of the test samples beyond chance, and did not raise their ECE beyond chance; older
+        reports do not say, and are believed.
+        """
+        return (self.nll_gain is None or self.nll_gain.low > 0) and (self.ece_rise is None or self.ece_rise.low <= 0)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -725,7 +729,7 @@ class EvaluationReport:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether a temperature was fitted that lowered the NLL of the test samples beyond chance."""
+        """Whether a temperature was fitted that helped on the test samples, see [`Temperature.helped`]."""
         return self.has_temperature and self.temperature.helped
 
     def to_json(self) -> str:
@@ -829,7 +833,7 @@ def _check_belongs(rows: SampleRows, report: EvaluationReport) -> None:
 
 
 TEMPERATURE_FIELD = "calibration_temperature"
-THRESHOLD_FIELDS = ("prediction_set_thresholds", "abstention_thresholds")
+THRESHOLD_FIELDS = ("prediction_set_thresholds", "abstention_thresholds", "guarantee_reason")
 
 
 def forget_guarantees(config: Any) -> None:

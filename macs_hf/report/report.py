@@ -732,6 +732,29 @@ class EvaluationReport:
         """Whether a temperature was fitted that helped on the test samples, see [`Temperature.helped`]."""
         return self.has_temperature and self.temperature.helped
 
+    @property
+    def chance_level(self) -> float | None:
+        """
+        The accuracy of always naming the most frequent class of the test images; `None` if the report does not have
+        their classes, or they are all of one.
+        """
+        if self.classes is not None:
+            counts = [group.n for group in self.classes.groups]
+        elif self.guarantees is not None and sum(self.guarantees.class_counts) == self.n:
+            counts = [count for count in self.guarantees.class_counts if count]
+        elif self.confusion is not None:
+            counts = self.confusion.to_array().sum(axis=1)
+            counts = counts[counts > 0].tolist()
+        else:
+            return None
+        return max(counts) / self.n if len(counts) > 1 else None
+
+    @property
+    def above_chance(self) -> bool | None:
+        """Whether the whole interval of the accuracy is above `chance_level`; `None` if that is not known."""
+        chance = self.chance_level
+        return None if chance is None else self.published.metrics["accuracy"].low > chance
+
     def to_json(self) -> str:
         text = json.dumps({"schema_version": self.schema_version} | to_plain(self), indent=2, allow_nan=False)
         # An object or a list of numbers on one line. JSON has line breaks between its words only, never inside.

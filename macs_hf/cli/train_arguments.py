@@ -270,6 +270,9 @@ class ScriptArguments:
     max_calibration_samples: int | None = field(
         default=None, metadata={"help": "Maximum number of validation images, which fit the temperature."}
     )
+    force_temperature: bool = field(
+        default=False, metadata={"help": "Use the temperature that fits best even where it does not help."}
+    )
     horizontal_flip: bool | None = field(default=None, metadata={"help": "Mirror at random; off for digits."})
     corruptions: Literal["auto", "cifar", "imagenet", "none"] = field(
         default="auto", metadata={"help": "Parameters of the corruption benchmark; auto fits the input size."}

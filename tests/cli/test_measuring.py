@@ -96,7 +96,7 @@ def test_a_calibrated_model_at_another_size_gets_a_warning(
         assert main([*words, "--image_size", size, "--output_dir", str(tmp_path / size)]) == 0
         shown = capsys.readouterr()
         assert ("image_size=48" in shown.err) == expected
-        assert f"--image_size {size}  give it a temperature" in shown.out  # at the size that was measured
+        assert f"--image_size {size}  see it in the browser" in shown.out  # at the size that was measured
 
 
 def test_the_card_of_calibrate_shows_mistakes_on_request_only(folder: Path, tmp_path: Path) -> None:

@@ -47,14 +47,13 @@ from .output import (
     show_results,
 )
 from .train_arguments import (
-    ARGUMENTS,
     PROGRAM,
     ScriptArguments,
+    argument_names,
     check_disk,
     check_warmup,
-    common_help,
     from_the_start,
-    full_help,
+    help_asked_for,
     parse,
 )
 
@@ -80,11 +79,10 @@ class Prepared(NamedTuple):
 
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
-    with plain_errors(PROGRAM, ARGUMENTS):
-        for flags, text in ((("-h", "--help"), common_help), (("--help-all",), full_help)):
-            if any(flag in argv for flag in flags):
-                print(text([word for word in argv if word not in flags]))
-                return 0
+    with plain_errors(PROGRAM, argument_names()):
+        if (text := help_asked_for(argv)) is not None:
+            print(text)
+            return 0
         check_launch()
         script, args = parse(argv)
         check_ends_calibrated(args)

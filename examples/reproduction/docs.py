@@ -7,6 +7,7 @@ pages, beside the version that they were measured with.
 import dataclasses
 import json
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -16,6 +17,10 @@ from textwrap import fill
 from typing import Any
 
 import macs_hf
+from macs_hf.exporting import ExportReport, write_card
+from macs_hf.publishing.card import CardSettings, model_card
+from macs_hf.rendering.pictures import png, report_pictures
+from macs_hf.report.report import EvaluationReport
 from macs_hf.report.rows import STANDARD_15
 
 from .claims import step_times as step_times_of
@@ -364,9 +369,38 @@ def rendered(page: str, text: str) -> str:
     return text
 
 
+def stored_cards() -> dict[Path, str]:
+    """The cards in model_cards/, as their reports make them now."""
+    folders = [path.parent for path in sorted(CARDS.glob("*/card.json"))]
+    made = {
+        folder / "README.md": model_card(
+            EvaluationReport.load(folder / "evaluation.json"), CardSettings.load(folder)
+        ).content
+        for folder in folders
+    }
+    exported = CARDS / "exported"
+    with tempfile.TemporaryDirectory() as scratch:
+        write_card(ExportReport.load(exported), scratch, name=exported.name, license="apache-2.0")
+        return made | {exported / "README.md": Path(scratch, "README.md").read_text(encoding="utf-8")}
+
+
+def draw_cards() -> None:
+    """The pictures of these cards, again."""
+    for settings in CARDS.glob("*/card.json"):
+        for name, figure in report_pictures(EvaluationReport.load(settings.with_name("evaluation.json"))):
+            settings.with_name(name).write_bytes(png(figure))
+
+
 def render_pages(write: bool) -> list[str]:
-    """The pages that are not as their results say; `write` makes them so."""
+    """The pages and cards that are not as their results say; `write` makes them so, and draws the cards' pictures."""
     stale = []
+    if write:
+        draw_cards()
+    for path, after in stored_cards().items():
+        if path.read_text(encoding="utf-8") != after:
+            stale.append(path.relative_to(ROOT).as_posix())
+            if write:
+                path.write_text(after, encoding="utf-8")
     for page in PAGES:
         before = (ROOT / page).read_text(encoding="utf-8")
         after = rendered(page, before)

@@ -3,7 +3,7 @@
 import math
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -59,6 +59,7 @@ from .arguments import class_weights, ema_decay_of
 from .averaging import WeightAverage, averaging
 from .callbacks import TerminalCallback
 from .checkpoints import (
+    OBJECTIVE,
     SPACE,
     Identity,
     checkpoint_to_resume,
@@ -102,13 +103,16 @@ class MaCSTrainer(Trainer):
             A perturbation T of your own, in place of the one that `args` name: `f(pixels, generator)` gets RGB pixels
             in [0, 1] and a `torch.Generator`, from which it has to draw all its random numbers, and returns pixels.
         run_facts (`Mapping[str, Any]`, *optional*):
-            What makes this the same run when it is resumed, beside objective, recipe and batches: say, the dataset.
+            What makes this the same run when it is resumed, beside objective, recipe and batches: say, the dataset. A
+            warning names those that differ.
     """
 
     # compute_loss returns the mean over the micro-batch, so Trainer has to divide by the accumulation steps.
     loss_is_scaled_for_ga = False
     # Whether a line at the start of training says what is minimised; a command's header says it already.
     introduces_itself = True
+    # What a checkpoint has to have in common with the run that is resumed from it; `None` for everything.
+    resumes_only_same: Collection[str] | None = OBJECTIVE
 
     def __init__(
         self,
@@ -273,7 +277,10 @@ class MaCSTrainer(Trainer):
     # ---- Training ----
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
-        """As in `Trainer`, or refused if it would not be exact; a Hub id has its `last-checkpoint` resumed from."""
+        """
+        As in `Trainer`. A warning names what is not exact about resuming, and a checkpoint of another objective is
+        refused. A Hub id has its `last-checkpoint` resumed from.
+        """
         objective = objective_of(self.args)  # also checks values that a search may have set
         self._objective, self.perturbed_in = None, None
         if self.introduces_itself and self.is_world_process_zero():
@@ -282,9 +289,9 @@ class MaCSTrainer(Trainer):
             price = f"; a step takes about {cost:.1f} times as long as with cross-entropy alone" if cost > 1 else ""
             logger.warning(f"MaCS: {describe(objective, name)}{price}.")
         self._check_label_columns()
-        checkpoint = checkpoint_to_resume(resume_from_checkpoint, self.args, self._identity())
-        if checkpoint is not None:
-            self.perturbed_in = read_identity(checkpoint).run.get(SPACE)
+        checkpoint = checkpoint_to_resume(resume_from_checkpoint, self.args, self._identity(), self.resumes_only_same)
+        if checkpoint is not None and (earlier := read_identity(checkpoint)) is not None:
+            self.perturbed_in = earlier.run.get(SPACE)
         with averaging(self.callback_handler, checkpoint) as self._average, stopping_on_signals(self) as self._stop:
             return super().train(checkpoint, *args, **kwargs)
 

@@ -36,13 +36,14 @@ from macs_hf.publishing.push import (
     PushError,
     check_pull_request_access,
     description,
+    open_pull_request,
     pull_request_refusal,
     push_checkpoint,
     push_folder,
     push_space,
     space_files,
 )
-from macs_hf.report import EvaluationReport
+from macs_hf.report import EvaluationReport, Interval, Temperature
 from macs_hf.report.report import ConfusionMatrix
 
 from .conftest import MEASURED, ROWS, RUN_FILES
@@ -352,21 +353,17 @@ def test_pushing_offline_or_to_nobody(hub: HubServer, monkeypatch: pytest.Monkey
 # ---- A pull request ----
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folders = {name: tmp_path_factory.mktemp(name) for name in ("overconfident", "fair")}
-    save_digits_model(folders["overconfident"])
-    save_digits_model(folders["fair"], temperature=1.0)
-    return folders
-
-
-def publish(hub: HubServer, repo_id: str, folder: Path) -> None:
-    """Somebody else's model, in two shards as they once were."""
-    repo = hub.store.create("model", repo_id)
+@pytest.fixture
+def overconfident(hub: HubServer, tmp_path: Path) -> Path:
+    """Somebody else's model, whose weights also lie in two shards and a pickle, as they once were."""
+    folder = tmp_path / "overconfident"
+    save_digits_model(folder)
+    repo = hub.store.create("model", "bob/digits")
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     files |= {"README.md": b"Bob's model.\n", "model-00001-of-00002.safetensors": b"old", "pytorch_model.bin": b"old"}
     added = {name: hub.store.add_bytes(repo, content) for name, content in files.items()}
     hub.store.commit(repo, "main", title="a model", author=repo.owner, add=added)
+    return folder
 
 
 def calibrate(folder: Path, model: str, *options: str) -> int:
@@ -375,11 +372,10 @@ def calibrate(folder: Path, model: str, *options: str) -> int:
 
 
 def test_a_pull_request_holds_the_head_and_the_report(
-    hub: HubServer, models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture
+    hub: HubServer, overconfident: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    publish(hub, "bob/digits", models["overconfident"])
     before = hub.files("bob/digits")
-    assert calibrate(tmp_path / "out", "bob/digits") == 0
+    assert calibrate(tmp_path / "out", str(overconfident), "--push_to_hub", "bob/digits") == 0
     assert f"Pull request: {hub.endpoint}/bob/digits/discussions/1" in capsys.readouterr().out
 
     (request,) = hub.repo("bob/digits").pull_requests
@@ -387,8 +383,11 @@ def test_a_pull_request_holds_the_head_and_the_report(
     assert report.temperature.value == pytest.approx(OVERCONFIDENT, rel=1e-4)
     assert request["author"] == "alice" and request["target"] == "main"
     assert f"{report.temperature.value:.4f}" in request["title"]
-    assert request["description"] == description(report, ["pytorch_model.bin"])
-    assert "135 other images of train (a tenth, split off), which should not be among" in request["description"]
+    text = request["description"]
+    assert text == description(report, ["pytorch_model.bin"])
+    assert "--push_to_hub bob/digits" in text and "`pytorch_model.bin`" in text
+    for part in (report.before, report.after):
+        assert f"{part.metrics['nll'].value:.3f} [" in text
 
     assert hub.files("bob/digits") == before  # nothing happened to the repository itself
     after = hub.files("bob/digits", revision="refs/pr/1")
@@ -403,26 +402,23 @@ def test_a_pull_request_holds_the_head_and_the_report(
         expected = value / report.temperature.value if name.startswith("classifier") else value
         torch.testing.assert_close(calibrated[name], expected)
 
-
-def test_the_text_shows_both_states_and_the_command(hub: HubServer, models: dict[str, Path], tmp_path: Path) -> None:
-    publish(hub, "bob/digits", models["overconfident"])
-    calibrate(tmp_path / "out", str(models["overconfident"]), "--push_to_hub", "bob/digits")
-    text = hub.repo("bob/digits").pull_requests[0]["description"]
-    report = EvaluationReport.load(tmp_path / "out" / "evaluation.json")
-    for part in (report.before, report.after):
-        assert f"{part.metrics['nll'].value:.3f} [" in text
-    assert "before" in text and "with this change" in text
-    assert "--push_to_hub bob/digits" in text
-    assert "`pytorch_model.bin` would still be uncalibrated" in text
+    hub.inject("commit", status=403)
+    with pytest.raises(PushError, match="pull request to 'bob/digits' failed"):
+        open_pull_request(tmp_path / "out", "bob/digits", report)
+    assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
-def test_a_temperature_that_may_be_chance_is_not_offered(
-    hub: HubServer, models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    publish(hub, "bob/fair", models["fair"])
-    assert calibrate(tmp_path / "out", "bob/fair") == 0
-    assert "No pull request: " in capsys.readouterr().out
-    assert hub.repo("bob/fair").pull_requests == []
+@pytest.mark.parametrize(
+    "temperature",
+    [
+        Temperature(1.0, "50 held-out samples are too few"),
+        Temperature(1.1, standard_error=0.06),
+        Temperature(1.5, standard_error=0.01, nll_gain=Interval(0.01, -0.01, 0.03)),
+    ],
+)
+def test_a_temperature_that_may_be_chance_is_not_offered(temperature: Temperature) -> None:
+    assert pull_request_refusal(MEASURED) is None
+    assert pull_request_refusal(replace(MEASURED, temperature=temperature))
 
 
 @pytest.mark.parametrize(
@@ -458,16 +454,6 @@ def test_what_cannot_be_proposed_is_said_before_the_work(
 def test_a_local_folder_has_nobody_to_ask(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is a local folder"):
         check_pull_request_access(str(tmp_path))
-
-
-def test_a_refused_pull_request_leaves_the_model(hub: HubServer, models: dict[str, Path], tmp_path: Path) -> None:
-    publish(hub, "bob/digits", models["overconfident"])
-    hub.inject("commit", status=403)
-    with pytest.raises(SystemExit) as caught:
-        calibrate(tmp_path / "out", "bob/digits")
-    assert isinstance(caught.value.__cause__, PushError)
-    assert "pull request to 'bob/digits' failed" in str(caught.value.__cause__)
-    assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
 # ---- A Space ----

@@ -662,6 +662,7 @@ def write_card(report: ExportReport, folder: str | PathLike, *, name: str, licen
     """Write `README.md` into an exported folder that will be called `name`."""
     data = ModelCardData(
         license=license,
+        library_name="transformers.js",
         pipeline_tag="image-classification",
         base_model=report.model if is_hub_id(report.model) else None,
         datasets=[report.dataset] if report.dataset is not None and is_hub_id(report.dataset) else None,

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,8 @@ import datasets
 import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDatasetDict, Value
 from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
+from huggingface_hub import constants
+from pyarrow import compute
 from transformers.utils import logging
 
 from ..exceptions import ArgumentError, check_labels
@@ -288,9 +290,21 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
     try:
         if saved:
             found = datasets.load_from_disk(source.path)
-            return found if isinstance(found, DatasetDict) else DatasetDict(train=found)
-        with hub_needed(f"Dataset {source.path!r}", source.path, "dataset"):
-            return datasets.load_dataset(source.path, source.config, streaming=streaming)
+            found = found if isinstance(found, DatasetDict) else DatasetDict(train=found)
+            OwnFiles(source).check(*(file["filename"] for split in found.values() for file in split.cache_files))
+        else:
+            with hub_needed(f"Dataset {source.path!r}", source.path, "dataset"):
+                builder = datasets.load_dataset_builder(source.path, source.config)
+                OwnFiles(source).check(*map(str, chain.from_iterable((builder.config.data_files or {}).values())))
+                if streaming:
+                    return builder.as_streaming_dataset()
+                builder.download_and_prepare()
+                found = builder.as_dataset()
+        for name, split in found.items():
+            OwnFiles(source, split.info.builder_name).check_images(split, name)
+        return found
+    except ForeignFileError:
+        raise
     except OSError:
         raise  # a missing file or the Hub, which say so themselves
     except Exception as error:
@@ -302,6 +316,73 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
         if not isinstance(cause, ValueError | RuntimeError | OSError):
             reason = f"it is damaged, or a split of it is empty ({type(cause).__name__}: {reason})"
         raise ValueError(f"Dataset {source.path!r} cannot be loaded: {reason}") from error
+
+
+# ---- Files that a dataset names ----
+# Tables, a README or links may name any file that this process can read. Only the dataset's own are opened.
+
+
+ARCHIVES = tuple(f"{kind}://" for kind in ("zip", "tar", "gzip", "bz2", "xz", "zstd", "lz4"))
+MADE_OF_FILES = "imagefolder"  # its rows name files that `datasets` found, downloaded or unpacked itself
+
+
+class OwnFiles:
+    """
+    The files that are a dataset's own: below its folder, or in its repository or that one's cache.
+
+    Args:
+        source ([`DatasetSource`]): The dataset.
+        builder_name (`str`, *optional*): What `datasets` read it with.
+    """
+
+    def __init__(self, source: DatasetSource, builder_name: str | None = MADE_OF_FILES) -> None:
+        self.source, self.is_local = source, is_local(source.path)
+        if self.is_local:
+            folder = Path(os.path.realpath(source.path))
+            is_cache = folder.parent.name == "snapshots" and folder.parents[1].name.startswith("datasets--")
+            folders = [folder.parents[1] if is_cache else folder]  # the Hub's cache has links to files beside them
+        else:
+            folders = [Path(constants.HF_HUB_CACHE, "datasets--" + source.path.replace("/", "--"))]
+        if builder_name == MADE_OF_FILES:
+            folders += [datasets.config.DOWNLOADED_DATASETS_PATH, datasets.config.EXTRACTED_DATASETS_PATH]
+        self.folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
+        self._real: dict[str, str] = {}  # folders, links followed: many files have the same
+
+    def __contains__(self, place: str) -> bool:
+        """Whether a path, an address, or a chain of them into archives (`zip://...::...`) leads to one of them."""
+        *inside, file = place.split("::")
+        if not all(hop.startswith(ARCHIVES) for hop in inside):
+            return False
+        if "://" in file:
+            repo = f"hf://datasets/{self.source.path}"
+            return not self.is_local and file.startswith((f"{repo}@", f"{repo}/")) and ".." not in file.split("/")
+        folder, name = os.path.split(os.path.abspath(file))
+        if folder not in self._real:
+            self._real[folder] = os.path.realpath(folder)
+        real = os.path.join(self._real[folder], name)
+        return (os.path.realpath(real) if os.path.islink(real) else real).startswith(self.folders)
+
+    def check(self, *files: str, row: str = "") -> None:
+        """Refuse any other file; `row` says where it is named."""
+        for file in files:
+            if file not in self:
+                raise ForeignFileError(
+                    f"Dataset {self.source.path!r} names the file {file!r}{row}, which is not its own, so it is not "
+                    "opened. Put a copy of the file, not a link, into the dataset; or choose another dataset."
+                )
+
+    def check_images(self, split: Dataset, name: str) -> None:
+        """Refuse a split with a row whose image is a file elsewhere."""
+        for column in (key for key, feature in split.features.items() if isinstance(feature, datasets.Image)):
+            stored = split.with_format("arrow", columns=[column])[:].column(column)
+            paths = compute.struct_field(stored, "path")
+            is_file = compute.and_(compute.is_null(compute.struct_field(stored, "bytes")), compute.is_valid(paths))
+            for row, path in zip(np.flatnonzero(is_file), paths.filter(is_file).to_pylist(), strict=True):
+                self.check(path, row=f" in row {row} of split {name!r}")
+
+
+class ForeignFileError(ValueError):
+    """A dataset names a file that is not its own."""
 
 
 def _digits(few: bool) -> DatasetDict:

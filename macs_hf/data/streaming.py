@@ -23,6 +23,7 @@ from .sources import (
     SPLIT_SEED,
     DatasetSource,
     ImageSplits,
+    OwnFiles,
     check_group_column,
     check_label_column,
     find_columns,
@@ -98,7 +99,7 @@ def stream_splits(
     if source.group_column is not None:
         check_group_column(features, source, source.train_split)
         columns[source.group_column] = features[source.group_column]
-    rows = {role: _undecoded(raw[name], image, columns) for role, name in plan.named.items()}
+    rows = {role: _undecoded(raw[name], name, image, columns, source) for role, name in plan.named.items()}
     if skip_bad_images:
         rows = {role: split.filter(is_readable, input_columns=[image]) for role, split in rows.items()}
     train, held_out = rows["train"], {}
@@ -164,12 +165,16 @@ def training_stream(
     return stream.map(prepare, with_indices=True, remove_columns=list(train.features))
 
 
-def _undecoded(stream: IterableDataset, image: str, columns: Features) -> IterableDataset:
+def _undecoded(
+    stream: IterableDataset, split: str, image: str, columns: Features, source: DatasetSource
+) -> IterableDataset:
     """Images as bytes, wherever they are, and labels as numbers; no other columns than these."""
+    own = OwnFiles(source, stream.info.builder_name)
 
-    def read(row: dict[str, Any]) -> dict[str, Any]:
+    def read(row: dict[str, Any], position: int) -> dict[str, Any]:
         stored = row[image]
-        if stored is not None and stored["bytes"] is None:
+        if stored is not None and stored["bytes"] is None and stored["path"] is not None:
+            own.check(stored["path"], row=f" in row {position} of split {split!r}")
             with xopen(stored["path"], "rb") as file:
                 stored = {"bytes": file.read(), "path": None}
         return {image: stored}
@@ -178,12 +183,12 @@ def _undecoded(stream: IterableDataset, image: str, columns: Features) -> Iterab
         # Without this, threads decode what comes from the Hub, whatever it is cast to.
         stream = stream.decode(False)
     stream = stream.select_columns(list(columns)).cast_column(image, datasets.Image(decode=False))
-    return stream.map(read, features=columns)
+    return stream.map(read, with_indices=True, features=columns)
 
 
 def _part(stream: IterableDataset, image: str, parts: tuple[int, ...]) -> IterableDataset:
     def belongs(stored: dict[str, Any] | None) -> bool:
-        content = b"" if stored is None else stored["bytes"]
+        content = b"" if stored is None else stored["bytes"] or b""
         digest = hashlib.md5(content, usedforsecurity=False).digest()
         return int.from_bytes(digest[:8]) % PARTS in parts
 
@@ -192,4 +197,5 @@ def _part(stream: IterableDataset, image: str, parts: tuple[int, ...]) -> Iterab
 
 def _kept(stream: IterableDataset, size: int) -> Dataset:
     shuffled = stream.shuffle(seed=SPLIT_SEED, buffer_size=min(size, 1000))
-    return Dataset.from_list(list(shuffled.take(size)), features=stream.features)
+    rows = list(shuffled.take(size))
+    return Dataset.from_dict({name: [row[name] for row in rows] for name in stream.features}, stream.features)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import datasets
 import numpy as np
 import torch
+from datasets.utils.file_utils import xopen
 from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 from torchvision.transforms import InterpolationMode
@@ -415,6 +416,9 @@ def open_stored(stored: Any) -> Image.Image:
         return stored
     if stored["bytes"] is not None:
         return Image.open(io.BytesIO(stored["bytes"]))
+    if "://" in stored["path"]:
+        with xopen(stored["path"], "rb") as file:
+            return Image.open(io.BytesIO(file.read()))
     if not stat.S_ISREG(os.stat(stored["path"]).st_mode):
         raise ValueError("it is no file")  # a pipe would be waited for
     return Image.open(stored["path"])

@@ -616,11 +616,24 @@ class Temperature:
     nll_before: NonNegative | None = None  # of these samples
     nll_after: NonNegative | None = None
     nll_gain: Interval | None = None  # by how much it lowered the NLL of the test samples, which did not fit it
+    ece_rise: Interval | None = None  # by how much it raised their ECE
 
     @property
     def helped(self) -> bool:
-        """Whether it lowered the NLL of the test samples beyond chance; older reports do not say, and are believed."""
-        return self.nll_gain is None or self.nll_gain.low > 0
+        """
+        Whether it lowered the NLL of the test samples beyond chance, and did not raise their ECE beyond chance; older
+        reports do not say, and are believed.
+        """
+        return (self.nll_gain is None or self.nll_gain.low > 0) and (self.ece_rise is None or self.ece_rise.low <= 0)
+
+
+@dataclass(frozen=True, config=STRICT)
+class SizeTrial:
+    """Where a model is not above chance: another size of its input at which it is right far more often."""
+
+    size: PositiveInt  # height and width, in pixels
+    n: PositiveInt  # test images that were tried at this size
+    accuracy: Fraction
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -642,6 +655,7 @@ class EvaluationReport:
         guarantees ([`Guarantees`], *optional*): What the published model guarantees on new images, and what came true.
         risk_coverage ([`RiskCoverage`], *optional*): How well confidence ranks the answers of the published model.
         image_size (`tuple[int, int]`, *optional*): Height and width of the images that the network was given.
+        better_size ([`SizeTrial`], *optional*): Another input size, if that explains an accuracy at chance level.
         classes ([`GroupTable`], *optional*): The published model on the images of each class, worst first.
         confusion ([`ConfusionMatrix`], *optional*): How often each class was taken for each.
         groups ([`GroupTable`], *optional*): As `classes`, for the values of another column of the dataset.
@@ -672,6 +686,7 @@ class EvaluationReport:
     guarantees: Guarantees | None = None
     risk_coverage: RiskCoverage | None = None
     image_size: tuple[PositiveInt, PositiveInt] | None = None
+    better_size: SizeTrial | None = None
     classes: GroupTable | None = None
     confusion: ConfusionMatrix | None = None
     groups: GroupTable | None = None
@@ -716,7 +731,7 @@ class EvaluationReport:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether a temperature was fitted that lowered the NLL of the test samples beyond chance."""
+        """Whether a temperature was fitted that helped on the test samples, see [`Temperature.helped`]."""
         return self.has_temperature and self.temperature.helped
 
     @property
@@ -881,7 +896,7 @@ def _check_belongs(
 
 
 TEMPERATURE_FIELD = "calibration_temperature"
-THRESHOLD_FIELDS = ("prediction_set_thresholds", "abstention_thresholds")
+THRESHOLD_FIELDS = ("prediction_set_thresholds", "abstention_thresholds", "guarantee_reason")
 
 
 def forget_guarantees(config: Any) -> None:

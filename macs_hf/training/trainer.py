@@ -553,9 +553,14 @@ class MaCSTrainer(Trainer):
         """Logits and labels of samples that neither train the model nor test it."""
         return self.measured_model().logits(dataset)
 
-    def calibrate(self, dataset: Any) -> TemperatureFit:
-        """Fold a temperature into the head and store promises in the config, both from held-out data."""
-        fit, guarantees = calibrate_logits(*self.predict_logits(dataset), exact=not self.args.load_best_model_at_end)
+    def calibrate(self, dataset: Any, *, force_temperature: bool = False) -> TemperatureFit:
+        """
+        Fold a temperature into the head, if it helps beyond chance or is forced, and store guarantees in the config,
+        both from held-out data.
+        """
+        exact = not self.args.load_best_model_at_end
+        found = calibrate_logits(*self.predict_logits(dataset), exact=exact, force_temperature=force_temperature)
+        fit, guarantees = found
         self.fold_temperature(fit.temperature, dataset)
         store_guarantees(calibration_record(self.model), guarantees)
         return fit

@@ -1,0 +1,168 @@
+"""Files that a dataset names: only its own are opened, whether it is a folder or on the Hub, whole or as a stream."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import ClassLabel, Features
+from huggingface_hub import HfApi
+from loopback_hub.server import HubServer
+from PIL import Image
+
+from macs_hf.data.images import ImageDataset
+from macs_hf.data.sources import DatasetSource, ForeignFileError, load_splits, source_of
+from macs_hf.data.streaming import stream_splits
+
+from .small_datasets import encoded, picture, table
+
+
+def decode_only(image: Image.Image) -> dict[str, Any]:
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`datasets` sleeps when a stream of Parquet ends."""
+    monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0, raising=False)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder with a picture for each class, and `secret.png` and a link to it beside them."""
+    picture(9).save(tmp_path / "secret.png")
+    for first, label in ((0, "cat"), (20, "dog")):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        for number in range(20):
+            picture(first + number).save(tmp_path / "photos" / label / f"{number}.png")
+    return tmp_path / "photos"
+
+
+def rows_at(place: Path, *paths: str) -> None:
+    """A Parquet file whose images are these files."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    features = Features({"image": datasets.Image(), "label": ClassLabel(names=["cat", "dog"])})
+    images = [{"bytes": encoded(picture(n)), "path": "a.png"} for n in range(60)]
+    images += [{"bytes": None, "path": path} for path in paths]
+    labels = pa.array([number % 2 for number in range(len(images))])
+    columns = {"image": pa.array(images, features.arrow_schema.field("image").type), "label": labels}
+    pq.write_table(pa.table(columns).replace_schema_metadata(features.arrow_schema.metadata), place)
+
+
+def all_rows(source: DatasetSource) -> Iterator[int]:
+    """How many images there are, read as a whole and as a stream."""
+    splits = load_splits(source)
+    yield sum(len(ImageDataset(part, "image", "label", decode_only, "x").check_images()) for part in splits[:3])
+    splits = stream_splits(source, 100)
+    yield len(list(splits.train)) + len(splits.validation) + len(splits.test)
+
+
+@pytest.mark.parametrize("place", ["cat/1.png", "zip"])
+def test_files_in_the_folder_of_a_dataset_are_its_own(
+    place: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place == "zip":
+        lines = [f"{label}/{number}.png,{label}\n" for label in ("cat", "dog") for number in range(20)]
+        (photos / "metadata.csv").write_text("file_name,label\n" + "".join(lines))
+        shutil.make_archive(str(tmp_path / "all"), "zip", photos)
+        shutil.rmtree(photos)
+        (tmp_path / "all.zip").rename(photos.mkdir() or photos / "all.zip")
+        assert len(load_splits(source_of(str(photos))).train) == 32
+    else:
+        monkeypatch.chdir(photos)
+        rows_at(photos / "data" / "train.parquet", str(photos / place), place)
+        assert list(all_rows(source_of(str(photos / "data" / "..")))) == [62, 62]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "{}/secret.png",
+        "{}/photos/../secret.png",
+        "{}/photos/link.png",
+        "{}/photos/linked/secret.png",
+        "secret.png",
+        "file://{}/secret.png",
+        "http://127.0.0.1:9/a.png",
+        "hf://datasets/alice/private@main/a.png",
+        "zip://a.png::http://127.0.0.1:9/a.zip",
+        "{}/secret.png::{}/photos/train.parquet",
+    ],
+)
+def test_a_row_of_a_folder_that_names_a_file_elsewhere(
+    path: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(photos)
+    rows_at(photos / "train.parquet", path.replace("{}", str(tmp_path)))
+    (photos / "link.png").symlink_to(tmp_path / "secret.png")
+    (photos / "linked").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for load in (load_splits, lambda source: stream_splits(source, 10)):
+        with pytest.raises(ForeignFileError, match=r"in row 60 of split 'train'"):
+            load(source_of(str(photos)))
+
+
+@pytest.mark.parametrize("how", ["link", "README", "saved"])
+def test_a_folder_whose_files_are_elsewhere(how: str, photos: Path, tmp_path: Path) -> None:
+    if how == "link":
+        (photos / "cat" / "x.png").symlink_to(tmp_path / "secret.png")
+    elif how == "README":
+        rows_at(tmp_path / "secret.parquet")
+        (photos / "README.md").write_text(
+            f"---\nconfigs:\n- config_name: default\n  data_files: {tmp_path}/*.parquet\n---"
+        )
+    else:
+        table([0, 1] * 20).save_to_disk(tmp_path / "other")
+        table([0, 1] * 20).save_to_disk(photos)
+        state = json.loads((photos / "state.json").read_text())
+        state["_data_files"] = [{"filename": f"{tmp_path}/other/data-00000-of-00001.arrow"}]
+        (photos / "state.json").write_text(json.dumps(state))
+    with pytest.raises(ForeignFileError, match=str(tmp_path)):
+        load_splits(source_of(str(photos)))
+
+
+@pytest.fixture
+def data_hub(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubServer:
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", hub.endpoint)
+    return hub
+
+
+def pushed(folder: Path) -> DatasetSource:
+    HfApi().create_repo("alice/photos", repo_type="dataset", exist_ok=True)
+    HfApi().upload_folder(repo_id="alice/photos", repo_type="dataset", folder_path=folder)
+    return source_of("alice/photos")
+
+
+def test_files_of_a_repository_are_its_own(data_hub: HubServer, photos: Path) -> None:
+    assert list(all_rows(pushed(photos))) == [40, 40]
+    rows_at(photos / "train.parquet", "hf://datasets/alice/photos@main/cat/1.png")
+    (photos / "README.md").write_text("---\nconfigs:\n- config_name: default\n  data_files: train.parquet\n---")
+    assert list(all_rows(pushed(photos))) == [61, 61]
+
+
+@pytest.mark.parametrize(
+    "path", ["{}/secret.png", "hf://datasets/alice/private@main/a.png", "hf://datasets/alice/photos@main/../b/a.png"]
+)
+def test_a_row_of_a_repository_that_names_a_file_elsewhere(
+    path: str, data_hub: HubServer, photos: Path, tmp_path: Path
+) -> None:
+    rows_at(tmp_path / "data" / "train.parquet", path.format(tmp_path))
+    source = pushed(tmp_path / "data")
+    for load in (load_splits, lambda source: stream_splits(source, 10)):
+        with pytest.raises(ForeignFileError, match=r"'alice/photos' .* in row 60 of split 'train'"):
+            load(source)
+
+
+def test_a_repository_whose_readme_names_files_elsewhere(data_hub: HubServer, photos: Path, tmp_path: Path) -> None:
+    rows_at(tmp_path / "secret.parquet")
+    (photos / "README.md").write_text(
+        f"---\nconfigs:\n- config_name: default\n  data_files: {tmp_path}/*.parquet\n---"
+    )
+    with pytest.raises(ValueError, match=r"'alice/photos'"):
+        load_splits(pushed(photos))

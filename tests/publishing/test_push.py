@@ -149,7 +149,7 @@ def test_accuracy_that_is_not_above_chance_is_not_published(hub: HubServer, run:
     report = replace(MEASURED, confusion=ConfusionMatrix(4, tuple(label), tuple(prediction), tuple(count)))
     assert report.above_chance is False
     write_report(report, ROWS, run)
-    with pytest.raises(ValueError, match=r"not above chance.*26\.00 %.*image_size"):
+    with pytest.raises(ValueError, match=r"not above chance"):
         push_folder(run, "alice/pets")
     with pytest.raises(SystemExit) as left:
         main(["push", str(run), "alice/pets"])
@@ -395,7 +395,9 @@ def test_a_pull_request_holds_the_head_and_the_report(
     assert changed == {"model.safetensors", "config.json", "model-00001-of-00002.safetensors"}
     assert "model-00001-of-00002.safetensors" not in after
     old, new = (json.loads(files["config.json"]) for files in (before, after))
-    assert new == old | {"calibration_temperature": pytest.approx(report.temperature.value)}
+    assert new["calibration_temperature"] == pytest.approx(report.temperature.value)
+    kept = {"calibration_temperature", "guarantee_reason", "prediction_set_thresholds", "abstention_thresholds"}
+    assert new.keys() - old.keys() == kept and old.items() <= new.items()
     weights, calibrated = (load(files["model.safetensors"]) for files in (before, after))
     assert weights.keys() == calibrated.keys()
     for name, value in weights.items():

@@ -34,7 +34,6 @@ from macs_hf.publishing.card import write_card
 from macs_hf.publishing.push import (
     GRADIO_VERSION,
     PushError,
-    check_pull_request_access,
     description,
     open_pull_request,
     pull_request_refusal,
@@ -194,25 +193,15 @@ def test_a_report_of_an_earlier_model_is_not_pushed(hub: HubServer, run: Path) -
     assert "No evaluation report came" in hub.files("alice/pets")["README.md"].decode()
 
 
-def test_a_card_by_hand_is_left_alone(hub: HubServer, run: Path) -> None:
-    (run / "README.md").write_text("---\nlicense: mit\n---\nMy own words.\n")
-    push_folder(run, "alice/pets")
-    assert hub.files("alice/pets")["README.md"].decode().endswith("My own words.\n")
-
-
-def test_a_card_of_another_repository_is_rendered_again(hub: HubServer, run: Path) -> None:
+def test_a_card_of_another_repository_is_rendered_again_and_one_by_hand_left_alone(hub: HubServer, run: Path) -> None:
     write_card(run, "pets", MEASURED, license="mit")  # before it was known where it goes
     push_folder(run, "alice/pets")
     readme = hub.files("alice/pets")["README.md"].decode()
     assert 'model="alice/pets"' in readme and "license: mit" in readme
-    (run / "README.md").write_text(readme + "\nMy own words.\n")
-    push_folder(run, "alice/pets")
-    assert hub.files("alice/pets")["README.md"].decode().endswith("My own words.\n")
-
-
-def test_a_folder_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no saved model"):
-        push_folder(tmp_path, "alice/pets")
+    for own in (readme + "\nMy own words.\n", "---\nlicense: mit\n---\nMy own words.\n"):
+        (run / "README.md").write_text(own)
+        push_folder(run, "alice/pets")
+        assert hub.files("alice/pets")["README.md"].decode() == own
 
 
 @pytest.mark.slow
@@ -430,6 +419,7 @@ def test_a_temperature_that_may_be_chance_is_not_offered(temperature: Temperatur
         (ALICE_READS, "bob/digits", (), "the token of alice may only read"),
         ("hf_unknown", "bob/digits", (), "does not know your token"),
         (None, "bob/nothing", (), "'bob/nothing' is not at"),
+        (None, str(Path(__file__).parent), (), "is a local folder"),
         (None, "bob/digits", ("--model_revision", "old"), "leave --model_revision out"),
         (None, "bob/digits", ("--private",), "leave --private out"),
     ],
@@ -451,11 +441,6 @@ def test_what_cannot_be_proposed_is_said_before_the_work(
         calibrate(tmp_path / "out", model, *options)
     assert caught.value.code == 2 and message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_a_local_folder_has_nobody_to_ask(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is a local folder"):
-        check_pull_request_access(str(tmp_path))
 
 
 # ---- A Space ----
@@ -497,21 +482,15 @@ def test_it_holds_the_whole_package_and_what_it_needs(tmp_path: Path) -> None:
     assert any(line.startswith("torch>") for line in listed) and not any("extra" in line for line in listed)
 
 
-def test_pushing_again_brings_it_up_to_date(run: Path, hub: HubServer) -> None:
-    HfApi().create_repo("alice/insects")
-    push_space("alice/insects", folder=run)
+def test_pushing_again_brings_it_up_to_date_and_leaves_others_alone(run: Path, hub: HubServer) -> None:
     api = HfApi()
+    api.create_repo("alice/insects")
+    push_space("alice/insects", folder=run)
     for name in ("macs_hf/old.py", "notes.md"):
         api.upload_file(path_or_fileobj=b"x", path_in_repo=name, repo_id="alice/insects", repo_type="space")
     push_space("alice/insects", folder=run)
     files = hub.files("alice/insects", "space")
     assert "macs_hf/old.py" not in files and "notes.md" in files
-
-
-def test_a_space_of_somebody_elses_making_is_left_alone(run: Path, hub: HubServer) -> None:
-    api = HfApi()
-    api.create_repo("alice/insects")
-    api.create_repo("alice/insects", repo_type="space", space_sdk="gradio")
     api.upload_file(path_or_fileobj=b"mine", path_in_repo="app.py", repo_id="alice/insects", repo_type="space")
     with pytest.raises(ValueError, match="serves something else"):
         push_space("alice/insects", folder=run)

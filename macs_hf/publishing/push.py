@@ -271,11 +271,11 @@ def push_checkpoint(
     hold a token.
     """
     checkpoint = Path(checkpoint)
-    # Linked, since the trainer may delete an old checkpoint while it is still being pushed.
-    staged = Path(tempfile.mkdtemp(prefix=STAGED, dir=checkpoint.parent))
     there = [path.name for path in checkpoint.iterdir() if path.is_file() and not path.is_symlink()]
     model = [name for name in _model_files(checkpoint) if name in there]
     names = model + [name for name in there if name in CHECKPOINT_FILES or RNG_STATE.fullmatch(name)]
+    # Linked, since the trainer may delete an old checkpoint while it is still being pushed.
+    staged = Path(tempfile.mkdtemp(prefix=STAGED, dir=checkpoint.parent))
     for name in names:
         try:
             os.link(checkpoint / name, staged / name)

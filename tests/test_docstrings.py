@@ -16,7 +16,6 @@ import pytest
         "metrics",
         "metrics.comparison",
         "metrics.corruption_accuracy",
-        "metrics.differences",
         "metrics.ece",
         "metrics.group_scores",
         "metrics.intervals",

@@ -191,9 +191,9 @@ def push_folder(
     folder = Path(folder)
     if not weight_files(folder):
         raise ValueError(f"There is no saved model ({WEIGHTS_FILE}) in {str(folder)!r}.")
-    refuse_offline(repo_id)
     files_to_push(folder)  # refuses what leads out of the folder
     report = checked_report(folder, allow_chance_level=allow_chance_level) if with_report else None
+    refuse_offline(repo_id)
     api = hub_api(token)
 
     def push() -> CommitInfo:

@@ -239,7 +239,7 @@ PUSHED: dict[str, tuple[str, Change]] = {
     "deep settings of a card": ("card.json", write("run/card.json", "[" * 100_000)),
     "weights outside": ("model.safetensors", link("run/model.safetensors", "../model/model.safetensors")),
     "a card outside": ("README.md", link("run/README.md", "/etc/hostname")),
-    "a config outside": ("secret_config.json", link("run/secret_config.json", "/etc/passwd")),
+    "a config outside": ("config.json", link("run/config.json", "/etc/passwd")),
     "no model": ("safetensors", remove("run/model.safetensors")),
 }
 

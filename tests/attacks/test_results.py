@@ -112,7 +112,7 @@ def test_a_card_has_its_own_headings_and_no_markup_from_elsewhere(card: str) -> 
     assert len(headings) == len(set(headings)) and all(re.match(r"#{1,3} \S", line) for line in headings)
     shown = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", text)  # and so does code in a line
     assert "<script" not in shown and "<b>" not in shown
-    assert not re.search(r"(?<!\\)\]\((?!https://huggingface|[a-z_]+\.png|#)", shown)
+    assert not re.search(r"(?<!\\)\]\((?!https://(?:huggingface|arxiv)|[a-z_]+\.png|#)", shown)
 
 
 def test_its_metadata_are_read_as_text(card: str, place: Path) -> None:

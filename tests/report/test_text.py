@@ -11,6 +11,7 @@ from publishing.reports import FOUND, REPORT
 
 from macs_hf.cli.output import after_saving, model_of
 from macs_hf.metrics import compare, group_measures, measure
+from macs_hf.publishing.push import pull_request_refusal
 from macs_hf.report.report import Cell, CorruptionTable, EvaluationReport, Interval, SizeTrial, Temperature
 from macs_hf.report.rows import SEVERITIES, SampleRows
 from macs_hf.report.sections import Table, headline, sections
@@ -61,6 +62,7 @@ def test_a_model_is_called_calibrated_only_if_the_temperature_helped(
     report = replace(REPORT, temperature=temperature)
     assert (model_of(report) == "calibrated model is") == calibrated
     assert ("without the temperature" in str(report)) == (temperature.reason is None)
+    assert (pull_request_refusal(report) is None) == calibrated
     harms = temperature.reason is None and not calibrated
     assert ("push it to the Hub" in after_saving(report, "run", pushed=False)) == (not harms)
     assert headline(report).title.endswith("a temperature does not help beyond chance") == harms

@@ -112,13 +112,13 @@ def abstention_report(
         first, needed = failed[0], answers_needed(accuracy, delta)
         reason = (
             f"of the {answered[first]} held-out samples with a confidence of at least {THRESHOLDS[first]:.6g}, "
-            f"{answered[first] - right[first]} are wrong, too many to promise an accuracy of {accuracy:g}"
+            f"{answered[first] - right[first]} are wrong, too many to guarantee an accuracy of {accuracy:g}"
         )
         if needed > SMALLEST_SHARE * len(confidence) and THRESHOLDS[first] < confidence.max():
             reason += f" (no higher confidence was tested, since a test takes {needed} samples: more may help)"
     else:
         reason = (
-            f"{len(confidence)} held-out images are too few to promise an accuracy of {accuracy:g} with "
+            f"{len(confidence)} held-out images are too few to guarantee an accuracy of {accuracy:g} with "
             f"delta={delta:g}: it takes at least {answers_needed(accuracy, delta)}, all of them right"
         )
     return AbstentionFit(None, reason, len(confidence))

@@ -127,8 +127,8 @@ def make_guarantees(
     facts["temperature"] = float(temperature)
     if not n:
         reason = (
-            f"{num_temperature} held-out samples are too few: promises take at least {MIN_HELD_OUT}, half of them for "
-            "the temperature"
+            f"{num_temperature} held-out samples are too few: coverage guarantees take at least {MIN_HELD_OUT}, half "
+            "of them for the temperature"
         )
         logger.warning("no guarantees: %s", reason)
         return Guarantees(**facts, reason=reason)
@@ -247,7 +247,7 @@ def _warn_of_missing_classes(labels: Tensor, classes: int) -> None:
     missing = (labels.bincount(minlength=classes) == 0).nonzero().flatten().tolist()
     if missing:
         logger.warning(
-            "%d of %d classes have no held-out samples (class %d, for one): the promise is for all images together, "
+            "%d of %d classes have no held-out samples (class %d, for one): the guarantee is for all images together, "
             "and nothing is known about these classes.",
             len(missing),
             classes,

@@ -155,8 +155,8 @@ def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
         "--corruption_design",
         choices=("auto", "crossed", "spread"),
         default="auto",
-        help="crossed: every image under all corruptions; spread: each image under one (default: auto, which spreads "
-        "1,900 images or more)",
+        help="crossed: corrupt every image in all ways; spread: each image in one way, for tighter intervals at the "
+        "same cost (default: auto, which is spread for 1,900 images or more)",
     )
     parser.add_argument(
         "--corruption_samples", type=positive, metavar="N", help="corrupt at most N test images (default: all)"

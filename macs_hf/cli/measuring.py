@@ -39,7 +39,6 @@ from .output import (
     show_files,
     show_header,
     show_next,
-    show_results,
     show_summary,
 )
 from .train_arguments import check_gallery
@@ -68,7 +67,7 @@ def evaluate(options: Namespace, command: str, screen: Screen) -> None:
             return
         with atomic_folder(folder, replaces=(*REPORT_FILES, GALLERY)) as draft:
             written = _write(found, options, draft, screen)
-        show_results(screen, found.report)
+        show_summary(screen, str(found.report))
         show_files(screen, "report is", folder, [path.name for path in written])
         show_next(screen, _after_evaluating(options, found))
 
@@ -116,7 +115,7 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
             card = {"base_model": model_id(options.model), "gallery": options.publish_gallery, "earlier": folder}
             write_card(draft, repo_id or run_name(folder), report, **card)
             written += [draft / name for name in ("README.md", "model.safetensors")]
-        show_results(screen, report)
+        show_summary(screen, str(report))
         show_files(screen, model_of(report), folder, [path.name for path in written])
         if repo_id:
             url = push_folder(folder, repo_id, private=options.private).repo_url
@@ -300,7 +299,7 @@ def _sets(sets: Sequence[SetCoverage]) -> list[str]:
         return []
     lines = ["", f"{'coverage of sets':<20}{'float32':>9}{'int8':>9}"]
     for part in sets:
-        label = f"{100 * part.coverage:g}% promised, {part.method}"
+        label = f"{100 * part.coverage:g}% guaranteed, {part.method}"
         shares = f"{100 * part.float32.value:>8.2f}%{100 * part.int8.value:>8.2f}%"
         lines.append(f"{label:<20}{shares}")
     return lines

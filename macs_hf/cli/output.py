@@ -25,7 +25,7 @@ from ..exceptions import ArgumentError
 from ..models.loading import FROM_SCRATCH
 from ..objective.objective import describe, objective_of
 from ..report.report import EvaluationReport
-from ..report.run_folder import public_name
+from ..report.run_folder import GALLERY, PAGE_FILE, public_name
 from ..report.sections import leakage_line
 from ..training.arguments import MaCSTrainingArguments
 from ..training.callbacks import Screen
@@ -100,7 +100,7 @@ def header_of_exporting(
 
 def _held_out(dataset: ImageDataset) -> dict[str, str]:
     """A row that says before the work what so few held-out images will not give, and how to give more."""
-    too_few_for = {"to fit a temperature": MIN_SAMPLES, "to promise anything": MIN_HELD_OUT}
+    too_few_for = {"to fit a temperature": MIN_SAMPLES, "for coverage guarantees": MIN_HELD_OUT}
     missed = [f"{purpose} ({least})" for purpose, least in too_few_for.items() if len(dataset) < least]
     if not missed:
         return {}
@@ -141,11 +141,6 @@ def _cache(datasets: Sequence[Any]) -> str:
 # The end of a command: what was measured, where it is, and what to type next.
 
 
-def show_results(screen: Screen, report: EvaluationReport) -> None:
-    """The table, and what follows from it."""
-    show_summary(screen, str(report))
-
-
 def show_summary(screen: Screen, text: str) -> None:
     """Lines, of which the first is a title."""
     first, *others = text.splitlines()
@@ -156,10 +151,10 @@ def show_summary(screen: Screen, text: str) -> None:
 
 
 def show_files(screen: Screen, what: str, folder: str | Path, names: Iterable[str]) -> None:
-    """Where the results are."""
-    screen.line()
+    """Where the results are, and what to open first."""
+    pages = [name for name in names if name in (PAGE_FILE, GALLERY)] or list(names)
     screen.line(f"The {what} in {folder}:", wrap=False)
-    screen.line(f"  {', '.join(names)}", indent=2)
+    screen.line(f"  {', '.join(str(Path(folder, name)) for name in pages)}", wrap=False)
 
 
 def model_of(report: EvaluationReport) -> str:
@@ -184,7 +179,6 @@ def after_saving(report: EvaluationReport, folder: str | Path, pushed: bool) -> 
 
 def show_next(screen: Screen, commands: Mapping[str, str]) -> None:
     """Commands to type, by what they do."""
-    screen.line()
     screen.line("Next:")
     width = max(map(len, commands.values()))
     lines = [f"  {command:<{width}}  {purpose}" for purpose, command in commands.items()]

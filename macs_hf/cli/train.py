@@ -27,6 +27,8 @@ from ..objective import objective_of
 from ..publishing.access import open_repo
 from ..publishing.card import REPORT_FILES
 from ..rendering.html import write_report
+from ..report.report import EvaluationReport
+from ..report.rows import SampleRows
 from ..report.run_folder import GALLERY, atomic_folder, locked_folder, path_fingerprint, public_name, public_words
 from ..training.arguments import MaCSTrainingArguments, check_ends_calibrated, recorded_arguments, recorded_processes
 from ..training.callbacks import Screen, TerminalCallback
@@ -50,7 +52,7 @@ from .output import (
     show_files,
     show_header,
     show_next,
-    show_results,
+    show_summary,
 )
 from .train_arguments import (
     PROGRAM,
@@ -220,14 +222,22 @@ def program_of(args: MaCSTrainingArguments) -> list[str]:
 def finish(
     prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArguments, command: str, screen: Screen
 ) -> None:
-    """Measure with a temperature that test never saw, fold it into the head, save, write the card, and push."""
+    """Measure with a temperature that test never saw, save the model with it, and push."""
+    report, rows = measure(prepared, script, args, command)
+    save(prepared, report, rows, script, screen)
+    publish(prepared.trainer, report, script, screen)
+
+
+def measure(
+    prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArguments, command: str
+) -> tuple[EvaluationReport, list[SampleRows]]:
+    """The report of the trained model, and a row for each test image."""
     trainer, source = prepared.trainer, prepared.source
-    validation = trainer.eval_dataset
     params = {"auto": default_corruptions(trainer.processing_class), "none": None}
-    report, rows = evaluate_checkpoint(
+    return evaluate_checkpoint(
         trainer,
         prepared.test,
-        calibration=validation,
+        calibration=trainer.eval_dataset,
         corruptions=params.get(script.corruptions, script.corruptions),
         corruption_samples=script.corruption_samples,
         corruption_design=script.corruption_design,
@@ -242,27 +252,41 @@ def finish(
         command=command,
         seeds={"seed": args.seed},
     )
-    trainer.fold_temperature(report.temperature.value, validation)
+
+
+def save(
+    prepared: Prepared, report: EvaluationReport, rows: list[SampleRows], script: ScriptArguments, screen: Screen
+) -> None:
+    """Fold the temperature into the head, and write model, report, pages and card: all of them, or nothing."""
+    trainer, folder = prepared.trainer, prepared.trainer.args.output_dir
+    trainer.fold_temperature(report.temperature.value, trainer.eval_dataset)
     store_guarantees(trainer.model.config, report.guarantees)
-    card = {"license": script.license, "report": report, "gallery": script.publish_gallery}
     is_first = trainer.is_world_process_zero()
     replaced = (*WEIGHT_FILES, *REPORT_FILES, GALLERY)
-    with atomic_folder(args.output_dir, replaces=replaced) if is_first else nullcontext(args.output_dir) as draft:
+    with atomic_folder(folder, replaces=replaced) if is_first else nullcontext(folder) as draft:
         # By all processes: each may have a part of the model. One of them writes it, or one on each node if asked for.
         trainer.save_model(str(draft), _internal_call=True)
         if is_first:
             with screen.phase("drawing the pictures"):
                 written = write_report(report, rows, draft)
             written += gallery(script, prepared.test, rows[-1], trainer.model, draft)
-            trainer.create_model_card(**card, draft=draft)
+            trainer.create_model_card(**_card(report, script), draft=draft)
     if is_first:
-        written += [draft / name for name in ("README.md", "model.safetensors")]
-        show_results(screen, report)
-        show_files(screen, model_of(report), args.output_dir, [path.name for path in written])
-    commit = trainer.push_to_hub(**card, saved=True) if args.push_to_hub else None
+        show_summary(screen, str(report))
+        show_files(screen, model_of(report), folder, [path.name for path in written])
+
+
+def publish(trainer: MaCSTrainer, report: EvaluationReport, script: ScriptArguments, screen: Screen) -> None:
+    """Push what was saved, if asked for, and say what to type next."""
+    pushes = trainer.args.push_to_hub
+    commit = trainer.push_to_hub(**_card(report, script), saved=True) if pushes else None
     if commit is not None:
         screen.line(f"Pushed: {commit.repo_url}", wrap=False)
-    show_next(screen, after_saving(report, args.output_dir, pushed=args.push_to_hub))
+    show_next(screen, after_saving(report, trainer.args.output_dir, pushed=pushes))
+
+
+def _card(report: EvaluationReport, script: ScriptArguments) -> dict[str, Any]:
+    return {"license": script.license, "report": report, "gallery": script.publish_gallery}
 
 
 def _facts(script: ScriptArguments, method: str) -> dict[str, Any]:

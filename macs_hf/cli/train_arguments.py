@@ -281,8 +281,8 @@ class ScriptArguments:
     corruption_design: Literal["auto", "crossed", "spread"] = field(
         default="auto",
         metadata={
-            "help": "crossed: every image under all corruptions; spread: each image under one; auto spreads 1,900 or "
-            "more images."
+            "help": "crossed: corrupt every image in all ways; spread: each image in one way, for tighter intervals "
+            "at the same cost; auto: spread for 1,900 or more images."
         },
     )
     gallery: int | None = field(

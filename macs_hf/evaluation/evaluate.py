@@ -405,10 +405,10 @@ def _other_sizes(measured: MeasuredModel) -> list[int]:
 
 
 def _fitting(dataset: Dataset) -> str:
-    """What these images are for: enough of them also make promises."""
+    """What these images are for: enough of them also give coverage guarantees."""
     if not isinstance(dataset, Sized):
         return "fitting the temperature"
-    what = "the temperature and promises" if len(dataset) >= MIN_HELD_OUT else "the temperature"
+    what = "the temperature and guarantees" if len(dataset) >= MIN_HELD_OUT else "the temperature"
     return f"fitting {what} on {len(dataset):,} images"
 
 

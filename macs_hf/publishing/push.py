@@ -356,6 +356,8 @@ def pull_request_refusal(report: EvaluationReport) -> str | None:
         return f"the temperature, {temperature.value:.4f} ± {error:.4f}, may as well be 1"
     if not temperature.helped:
         gain = interval_text(temperature.nll_gain)
+        if temperature.nll_gain.low > 0:
+            return f"on the test images the temperature raises the ECE by {interval_text(temperature.ece_rise)}"
         return f"on the test images the temperature lowers the NLL by {gain}, which may be chance"
     return None
 

@@ -361,7 +361,7 @@ def measured(report: EvaluationReport) -> Section:
     sentences = [] if report.temperature is None else temperature_sentences(report.temperature)
     return Section(
         "Measured",
-        " ".join(sentences[:2]),
+        _in_a_line(report),
         f"{report.n:,} images of {short_name(report.dataset)}, {report.split}{size}. In brackets: 95 % intervals over "
         "the test images; they do not cover the variation between training runs.",
         metric_table(columns),
@@ -372,6 +372,18 @@ def measured(report: EvaluationReport) -> Section:
         ),
         _described(_confidence(report, trust_of(report.before)), "reliability.png"),
     )
+
+
+def _in_a_line(report: EvaluationReport) -> str:
+    """Accuracy and calibration of the published model, and why it has no temperature or should have none."""
+    part, temperature = report.published, report.temperature
+    ece, chance = percent(part.metrics["ece"].value), percent(part.noise_floor)
+    line = f"Accuracy {_share(part.metrics['accuracy'])}; ECE {ece} (by chance {chance})"
+    if report.has_temperature:
+        line += f", without the temperature {percent(report.before.metrics['ece'].value)}"
+    if temperature is None or report.is_calibrated:
+        return f"{line}."
+    return f"{line}. {temperature_sentences(temperature)[-1 if temperature.reason else 1]}"
 
 
 def metric_table(columns: Mapping[str, Measurement]) -> Table:
@@ -424,14 +436,12 @@ def corrupted(table: CorruptionTable) -> Section:
             shown = percent(accuracy) if interval is None else _share(interval)
             rows.append((MEAN_NAMES.get(mean, f"{mean}, of the 15"), shown))
     worst, accuracy = _worst(table)
-    clean = "" if table.clean is None else f"; without, {percent(table.clean.accuracy)}"
     main = next((f"{shown}, {name}" for name, shown in rows if name in MEAN_NAMES.values()), "")
-    main = main or f"{percent(accuracy)} under {worst}, the worst"
     each = ", each image under one of them" if table.design == "spread" else ""
     notes = confidence_sentences(table)
     if table.source == "generated":
         notes.append("Compare them only with numbers from images that were corrupted in the same way.")
-    finding = f"Accuracy under corruption: {main}{clean} ({table.n:,} images, {table.params} parameters)."
+    finding = f"Accuracy under corruption: {main or f'{percent(accuracy)} under {worst}, the worst'}."
     return Section(
         "Under corruption",
         finding,
@@ -481,19 +491,36 @@ def _prediction_sets(found: Guarantees, shown: PredictionSetGuarantee, origin: s
         size = "" if sets.mean_size is None else f"{sets.mean_size:.2f}"
         rows.append([level(sets.coverage), sets.method.upper(), tested, size, f"{name}: {_share(lowest)}"])
     shifted = _add_severities(header, rows, [sets.severity_coverage for sets in found.prediction_sets])
-    tested = "" if shown.test_coverage is None else f": on test images {_share(shown.test_coverage)}"
-    size = "" if shown.mean_size is None else f", {shown.mean_size:.2f} classes in a set"
+    tested = "" if shown.test_coverage is None else f": {percent(shown.test_coverage.value)} contain the right class"
+    size = "" if shown.mean_size is None else f", {shown.mean_size:.2f} classes each"
     return Section(
         "Prediction sets",
-        f"Prediction sets with the right class, guaranteed {level(shown.coverage)}{tested}{size}.",
+        f"Prediction sets, guaranteed {level(shown.coverage)}{tested}{size}.",
         "Instead of one class, the model can return a set of classes, which contains the right one with at least the "
         "guaranteed probability for new images like the held-out ones (a conformal coverage guarantee). It comes from "
         f"{origin}. Over the choice of these images, sets of {level(shown.coverage)} usually reach "
         f"{_usual_coverage(shown.coverage, found.num_guarantee)}. It holds for all images together, not for each "
         f"class{', and not for corrupted images' if shifted else ''}. Beside it, what came true on the test images.",
         Table(header, rows),
-        ("LAC aims at the smallest sets, RAPS at a coverage that is more even over easy and hard images.",),
+        (
+            "LAC (least ambiguous sets) aims at the smallest sets, RAPS (regularised adaptive sets) at a coverage "
+            "that is more even over easy and hard images.",
+            *_same_sets(found),
+        ),
     )
+
+
+def _same_sets(found: Guarantees) -> list[str]:
+    """Why sets of several levels are the same, if they are."""
+    lac = [sets for sets in found.prediction_sets if sets.method == "lac" and sets.test_coverage is not None]
+    alike = [sets for sets in lac if sets.mean_size == lac[0].mean_size == 1]
+    if len(alike) < 2:
+        return []
+    levels = [level(sets.coverage) for sets in alike]
+    return [
+        f"Sets of {', '.join(levels[:-1])} and {levels[-1]} are the same: the most probable class is always in the "
+        f"set, and alone it is right for {percent(lac[0].test_coverage.value)} of the test images."
+    ]
 
 
 def _abstentions(found: Guarantees, origin: str) -> Section:
@@ -524,10 +551,10 @@ def _abstentions(found: Guarantees, origin: str) -> Section:
 
 
 def _answers_line(part: AbstentionGuarantee) -> str:
-    line = f"Answers where confidence is at least {part.threshold:.6g}, guaranteed {level(part.accuracy)} right"
+    line = f"Answers if it is {level(part.threshold)} sure, guaranteed {level(part.accuracy)} right"
     if part.test_answered is None or part.test_accuracy is None:
         return f"{line}: no test image is answered."
-    return f"{line}: {_share(part.test_accuracy)} of test images, {percent(part.test_answered.value)} answered."
+    return f"{line}: {percent(part.test_accuracy.value)} right, {percent(part.test_answered.value)} answered."
 
 
 def _add_severities(header: list[str], rows: list[list[str]], found: Sequence[Mapping[int, Share]]) -> bool:
@@ -607,8 +634,8 @@ def worst_groups(table: GroupTable, confusion: ConfusionMatrix | None = None) ->
         mistakes = f"Most frequent mistakes: {', '.join(_mistakes(confusion)) or 'none'}."
         notes.append(mistakes)
     what = "class" if of_classes else table.column
-    lowest = ", ".join(f"{row[0]!r} {row[2]}" for row in rows[:IN_A_LINE])
-    finding = f"Lowest accuracy by {what}: {lowest} ({chance.rstrip('.')})."
+    lowest = ", ".join(f"{group.name!r} {percent(group.accuracy.value)}" for group in table.groups[:IN_A_LINE])
+    finding = f"Lowest accuracy by {what}: {lowest}."
     pictures = _described(finding, "classes.png" if of_classes else "groups.png")
     if confusion is not None:
         pictures |= _described(mistakes, "confusion.png")

@@ -49,22 +49,23 @@ def refuse_nul(arguments: Mapping[str, Any]) -> None:
                 raise ArgumentError(name, "has a NUL character (\\x00). Leave it out.", text)
 
 
+# Sections of which a terminal says nothing: the page has them.
+NOT_IN_SHORT = ("Risk and coverage",)
+
+
 def summary(report: EvaluationReport) -> str:
-    """What a command prints at its end: what was measured, the headline, the metrics, and a line for each finding."""
+    """What a command prints at its end: what was measured, the headline, and a line for each finding."""
     method = report.training_arguments.get("method")
     size = "" if report.image_size is None else ", {} x {} pixels".format(*report.image_size)
     title = f"{report.model} on {report.dataset}, {report.split} (n = {report.n:,}{size})"
-    found = sections(report)
     title, shown = f"{title}, method {method}" if method else title, headline(report)
-    lines = [title, f"{shown.title}.", ""]
+    lines = [title, f"{shown.title}."]
     if shown.trust == "chance":
-        lines = [f"{shown.title}.", f"{shown.ability} {shown.confidence}", "", title, ""]
-    lines += [
-        *table_lines(found[0].table),
-        "[ ]: 95 % intervals; by chance alone: of a perfectly calibrated model",
-        "",
-    ]
-    return printable("\n".join([*lines, *(part.finding for part in found if part.finding)]))
+        lines = [f"{shown.title}.", f"{shown.ability} {shown.confidence}", title]
+    clean = report.leakage is not None and not report.leakage.found
+    left_out = {*NOT_IN_SHORT, *(["Copies between splits"] if clean else [])}
+    findings = [part.finding for part in sections(report) if part.title not in left_out]
+    return printable("\n".join([*lines, *findings]))
 
 
 def table_lines(found: Table) -> list[str]:

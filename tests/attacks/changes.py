@@ -190,11 +190,6 @@ def without_first_image(split: datasets.Dataset) -> datasets.Dataset:
     return split.map(lambda row, place: {"image": row["image"] if place else None}, with_indices=True)
 
 
-def two_images(split: datasets.Dataset) -> datasets.Dataset:
-    features = datasets.Features(split.features | {"again": datasets.Image()})
-    return split.map(lambda row: {"again": row["image"]}, features=features)
-
-
 def two_labels(split: datasets.Dataset) -> datasets.Dataset:
     names = split.features["label"]
     return split.rename_column("label", "a").add_column("b", list(split["label"])).cast_column("b", names)

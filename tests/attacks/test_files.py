@@ -22,7 +22,7 @@ from attacks.changes import (
     write,
 )
 from attacks.conftest import Attack
-from datasets import ClassLabel, DatasetDict, Value
+from datasets import ClassLabel, DatasetDict
 from PIL import Image
 
 from macs_hf.training.checkpoints import RECORD_FILE
@@ -36,43 +36,31 @@ def run(attack: Attack, words: str, table: dict[str, tuple[str, Change]], name: 
 # ---- Datasets ----
 
 GREEN = Image.new("RGB", (64, 64), (9, 90, 9))
-NO_FILE = "---\nconfigs:\n- config_name: default\n  data_files: nope/*.png\n---\n"
 
 PHOTOS: dict[str, tuple[str, Change]] = {
     "truncated PNG in test": ("test/ant/0.png", truncate("photos/test/ant/0.png")),
-    "truncated PNG in train": ("train/ant/0.png", truncate("photos/train/ant/0.png")),
     "truncated JPEG": ("test/ant/9.jpg", picture("photos/test/ant/9.jpg", GREEN, 0.5)),
     "empty image file": ("test/bee/1.png", write("photos/test/bee/1.png", "")),
-    "a page in place of an image": ("test/bee/1.png", write("photos/test/bee/1.png", "<html>404</html>")),
     "an image of floats": ("test/ant/9.tiff", picture("photos/test/ant/9.tiff", changes.FLOATS)),
     "a decompression bomb": ("test/ant/9.png", write("photos/test/ant/9.png", changes.bomb())),
     "an image that is a pipe": ("pipe.png", changes.pipes),
     "a row without an image": ("Image 0", each_split(changes.without_first_image)),
     "one class folder": ("'ant'", remove("photos/train/bee", "photos/test/bee")),
     "an empty folder": ("photos", changes.emptied("photos")),
-    "only text": ("--image_column", only("a.txt", "hello")),
     "a table without images": ("--image_column", only("train.csv", "a,b\n1,2\n")),
     "damaged Parquet": ("photos", only("train.parquet", "PAR1xxxx")),
-    "damaged JSON": ("photos", only("train.json", "[{]")),
     "damaged archive": ("", only("train.zip", b"PK\x03\x04xx")),
     "README with bad YAML": ("", write("photos/README.md", "---\nconfigs: [\n---\n")),
-    "README that is a list": ("", write("photos/README.md", "---\n- a\n---\n")),
-    "README of no file": ("", write("photos/README.md", NO_FILE)),
     "a loading script": ("", write("photos/photos.py", HOSTILE_CODE)),
     "metadata of no file": ("photos", write("photos/train/metadata.csv", "file_name,label\nx.png,1\n")),
-    "damaged metadata": ("", write("photos/train/metadata.jsonl", "{not json\n")),
     "labels of -1": ("label", labels([-1, 1])),
     "labels beyond the classes": ("Label 5 of row 0", saved(changes.label_outside)),
     "missing labels": ("label", labels([None, 1])),
     "labels that are floats": ("--label_column", labels([0.5, 1.5])),
     "several labels per image": ("--label_column", labels([[0, 1], [1]])),
-    "one class": ("'label'", labels(3)),
-    "text in one split": ("'label'", of_test(lambda split: split.cast_column("label", Value("string")))),
     "other classes": ("'label'", of_test(lambda split: split.cast_column("label", ClassLabel(names=["x", "y"])))),
     "no labels": ("label_column", each_split(lambda split: split.remove_columns("label"))),
     "two columns of labels": ("label_column", each_split(changes.two_labels)),
-    "two columns of images": ("--image_column", each_split(changes.two_images)),
-    "other columns": ("'image'", of_test(lambda split: split.rename_column("image", "picture"))),
     "an empty split": ("empty", of_test(lambda split: split.select([]))),
     "one image": ("--calibration_split", saved(lambda splits: DatasetDict(train=splits["train"].select([0])))),
     "one class in train": ("'ant'", changes.of_train(lambda split: split.select([0, 2, 4, 6]))),
@@ -88,7 +76,6 @@ def test_photos(name: str, attack: Attack) -> None:
 SAVED: dict[str, tuple[str, Change]] = {
     "no state": ("", remove("data/train/state.json")),
     "a damaged list of splits": ("'data'", write("data/dataset_dict.json", "{")),
-    "a split outside": ("", write("data/dataset_dict.json", '{"splits": ["../../x"]}')),
     "a damaged table": ("", truncate("data/train/data-00000-of-00001.arrow")),
     "an unknown feature": (
         "",
@@ -117,40 +104,29 @@ MODEL: dict[str, tuple[str, Change]] = {
         for field, value, named in (
             ("model_type", "nope", "nope"),
             ("model_type", ..., "model_type"),
-            ("model_type", "bert", ""),
-            ("dtype", "float7", "float7"),
             ("hidden_sizes", "many", "'model'"),
             ("depths", [], ""),
-            ("depths", None, "'model'"),
             ("embedding_size", -1, ""),
             ("num_channels", 1, "model"),
             ("problem_type", "multi_label_classification", "problem_type"),
             ("quantization_config", QUANTISED, "bitsandbytes"),
             ("calibration_temperature", "hot", "temperature"),
-            ("calibration_temperature", -2, "temperature"),
-            ("calibration_temperature", None, "temperature"),
         )
     },
     **{
         f"config of {content[:10]!r}": ("model", write(CONFIG, content))
-        for content in (b"", b"[]", b"null", b"\xff\xfe\x00", b"[" * 100_000, b"\xef\xbb\xbf{}")
+        for content in (b"", b"[]", b"\xff\xfe\x00", b"[" * 100_000)
     },
     "half a config": ("'model'", truncate(CONFIG)),
     "no config": ("config.json", remove(CONFIG)),
     # The processor
     "half a processor": ("", truncate(PROCESSOR)),
-    "a processor that is a list": ("'model'", write(PROCESSOR, "[]")),
-    "an unknown processor": ("", write(PROCESSOR, '{"image_processor_type": "Nope"}')),
     "no processor": ("", remove(PROCESSOR)),
     "a size of nothing": ("preprocessor_config.json", edit(PROCESSOR, size={"height": -1, "width": 0})),
-    "two means": ("preprocessor_config.json", edit(PROCESSOR, image_mean=[0.5, 0.5])),
     "a deviation of 0": ("", edit(PROCESSOR, image_std=[0, 0, 0])),
     # The weights
     "half the weights": ("model", truncate(WEIGHTS)),
-    **{
-        f"weights of {content[:10]!r}": ("model", write(WEIGHTS, content))
-        for content in (b"", b"\xff" * 64, b"<html>404</html>")
-    },
+    **{f"weights of {content[:10]!r}": ("model", write(WEIGHTS, content)) for content in (b"", b"<html>404</html>")},
     "no weights": ("model.safetensors", remove(WEIGHTS)),
     "a pickle": (
         "model.safetensors",
@@ -189,14 +165,11 @@ CHECKPOINT: dict[str, tuple[str, Change]] = {
     **{f"half of {name}": (name, truncate(f"{LAST}/{name}")) for name in ("optimizer.pt", "rng_state.pth")},
     **{f"no {name}": (name, remove(f"{LAST}/{name}")) for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth")},
     "half a model": ("model.safetensors", truncate(f"{LAST}/model.safetensors")),
-    "an empty scheduler": ("scheduler.pt", write(f"{LAST}/scheduler.pt", "")),
     "a hostile optimiser": ("optimizer.pt", write(f"{LAST}/optimizer.pt", hostile_pickle())),
     "no record": ("", remove(f"{LAST}/{RECORD_FILE}")),
     "a record of nothing": (RECORD_FILE, write(f"{LAST}/{RECORD_FILE}", "{}")),
-    "a deep record": (RECORD_FILE, write(f"{LAST}/{RECORD_FILE}", "[" * 100_000)),
     "a changed config": ("config.json", edit(f"{LAST}/config.json", num_channels=4)),
     "another step": ("step 9", edit(STATE, global_step=9)),
-    "a step below 0": ("step -1", edit(STATE, global_step=-1)),
 }
 
 
@@ -211,11 +184,8 @@ def test_checkpoints(name: str, attack: Attack) -> None:
         (LAST, LAST, write(STATE, "{}")),
         (LAST, "optimizer.pt", truncate(f"{LAST}/optimizer.pt")),
         (f"{LAST} --method ce", "method", None),
-        (f"{LAST} --seed 3", "seed: 0, now 3", None),
         (f"{LAST} --dataset photos", "dataset", None),
-        ("model", "model", None),
         ("run/README.md", "resume_from_checkpoint", None),
-        ("a/b/c", "resume_from_checkpoint", None),
         ("true", "'out'", None),
     ],
 )
@@ -246,15 +216,11 @@ COMPARED: dict[str, tuple[str, Change]] = {
             ("before__metrics__ece__value", float("nan")),
             ("n", -4),
             ("n", 9),
-            ("n", "8"),
-            ("dataset", "others"),
             ("split", "validation"),
         )
     },
     "a report that writes on the terminal": ("\\x1b[2J", edit(REPORT, **{"\x1b[2J": 1})),
-    "no report": ("'other'", remove(REPORT)),
     "half the rows": ("samples.parquet", truncate(ROWS)),
-    "empty rows": ("samples.parquet", write(ROWS, "")),
     "no rows": ("samples.parquet", remove(ROWS)),
 }
 

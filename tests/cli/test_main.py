@@ -16,7 +16,7 @@ from macs_hf.cli.train_arguments import parse
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "datasets", "timm")
-LIGHT = ("--help", "--version", "evaluate --help", "calibrate --help", "compare --help", "push --help")
+LIGHT = ("--help", "--version", "train --help", "evaluate --help", "calibrate --help", "compare --help", "push --help")
 LIGHT += ("export --help", "verify --help")
 
 
@@ -35,17 +35,15 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"train"}))
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture) -> None:
-    left(0, [command, "--help"])
+    if command == "train":
+        assert main([command, "--help"]) == 0
+    else:
+        left(0, [command, "--help"])
     text = capsys.readouterr().out
     assert text.startswith(f"usage: macs-hf {command} ")
     assert "%%" not in text
-
-
-def test_the_help_of_train(capsys: pytest.CaptureFixture) -> None:
-    assert main(["train", "--help"]) == 0
-    assert capsys.readouterr().out.startswith("usage: macs-hf train ")
 
 
 def test_version(capsys: pytest.CaptureFixture) -> None:
@@ -93,7 +91,7 @@ from macs_hf.cli.main import keep_freed_memory
 
 def new_pages():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
+    for _ in range(5):
         torch.ones(16 * 2**20)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
@@ -105,7 +103,7 @@ print(changed, usual, new_pages())
 
 
 def _pages(**environment: str) -> tuple[bool, int, int]:
-    """Whether anything changed, and how many new pages 20 tensors of 64 MB took before and after."""
+    """Whether anything changed, and how many new pages 5 tensors of 64 MB took before and after."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
     run = [sys.executable, "-c", PAGES]
     words = subprocess.run(run, env=kept | environment, check=True, capture_output=True, text=True).stdout.split()

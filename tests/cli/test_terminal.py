@@ -62,7 +62,7 @@ def test_a_log_of_training(here: Path, capfd: pytest.CaptureFixture) -> None:
     assert lines[1:10] == [
         "data      digits, 10 classes: 64 train, 135 validation, 450 test images",
         "copies    between train, validation and test: none",
-        "held out  135 images are too few to promise anything (400): add more in a split `validation`, or name "
+        "held out  135 images are too few for coverage guarantees (400): add more in a split `validation`, or name "
         "another with --calibration_split",
         "network   tiny, from scratch, 32 x 32 pixels, 79,962 weights",
         "method    recommended: cross-entropy + 0.5 x consistency (noise+blur of pixels, on 25% of the images)",
@@ -88,8 +88,8 @@ def test_a_log_of_training(here: Path, capfd: pytest.CaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("images", "row"),
     [
-        (99, "99 images are too few to fit a temperature (100) and to promise anything (400): "),
-        (399, "399 images are too few to promise anything (400): "),
+        (99, "99 images are too few to fit a temperature (100) and for coverage guarantees (400): "),
+        (399, "399 images are too few for coverage guarantees (400): "),
         (400, None),
     ],
 )
@@ -138,7 +138,7 @@ def test_a_log_of_measuring(command: str, model: Path, here: Path, capfd: pytest
     fitted = "" if command == "evaluate" else "120 train (a tenth, split off) images to calibrate, "
     tested = "120 test images" if command == "evaluate" else "120 test images to test"
     if command == "calibrate":
-        assert lines.pop(2).startswith("held out  120 images are too few to promise anything (400): add more in")
+        assert lines.pop(2).startswith("held out  120 images are too few for coverage guarantees (400): add more in")
     assert lines[1:6] == [
         f"data      digits, 10 classes: {fitted}{tested}",
         "network   model, 32 x 32 pixels, 79,962 weights",

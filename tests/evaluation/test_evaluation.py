@@ -164,7 +164,7 @@ def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCS
     assert len(corrupted) == 20
     assert corrupted.hits.mean() / 5 == pytest.approx(report.corruptions.mean(CORRUPTIONS))
     table = str(report)
-    assert f"{100 * report.after.metrics['ece'].value:.2f}" in table
+    assert f"{100 * report.after.metrics['ece'].value:.1f}" in table
     stayed = replace(report, temperature=Temperature(1.0, "60 samples are fewer than the 100 a fit needs"))
     table = str(stayed)
     assert "60 samples are fewer" in table

@@ -295,6 +295,16 @@ def test_how_far_a_model_may_miss_its_coverage() -> None:
     assert (float(stated[1]), float(stated[2])) == pytest.approx((low, high), abs=0.15)
 
 
+def test_sets_of_several_levels_that_are_the_same_say_why() -> None:
+    same = [
+        replace(sets, mean_size=1.0, test_coverage=Share(0.976, 0.96, 0.99, 1000))
+        for sets in REPORT.guarantees.prediction_sets
+    ]
+    alike = replace(REPORT, guarantees=replace(REPORT.guarantees, prediction_sets=tuple(same)))
+    assert "97.6 %" in section(alike, "Prediction sets").notes[-1]
+    assert len(section(alike, "Prediction sets").notes) == 1 + len(section(REPORT, "Prediction sets").notes)
+
+
 def test_the_lowest_class_is_not_one_of_a_few_images() -> None:
     sets = PredictionSetGuarantee("lac", 0.9, 0.4, 200, Share(0.9, 0.8, 1.0, 604), 1.2, (2, 210, 288, 0))
     found = Guarantees(200, 200, 604, 1.0, True, None, (4, 300, 300, 0), (), (sets,))

@@ -11,6 +11,7 @@ from publishing.reports import FOUND, REPORT
 
 from macs_hf.cli.output import after_saving, model_of
 from macs_hf.metrics import compare, group_measures, measure
+from macs_hf.publishing.push import pull_request_refusal
 from macs_hf.report.report import Cell, CorruptionTable, EvaluationReport, Interval, SizeTrial, Temperature
 from macs_hf.report.rows import SEVERITIES, SampleRows
 from macs_hf.report.sections import Table, headline, sections
@@ -26,13 +27,12 @@ TABLE = CorruptionTable(EVIL, EVIL, 60, {"fog": {s: Cell(60, 1 - s / 10, 1.0, 0.
 # ---- Terminal ----
 
 
-def test_printing_a_report_gives_the_headline_the_metrics_and_the_findings() -> None:
+def test_printing_a_report_gives_the_headline_and_a_line_for_each_finding() -> None:
     lines = str(FOUND).splitlines()
     assert lines[0] == "user/base on user/pictures, test (n = 1,000, 32 x 48 pixels)"
     assert lines[1] == f"{headline(FOUND).title}."
-    parts = sections(FOUND)
-    assert lines[3:9] == table_lines(parts[0].table)
-    assert lines[-len(parts) :] == [part.finding for part in parts]
+    parts = [part for part in sections(FOUND) if part.title != "Risk and coverage"]
+    assert lines[2:] == [part.finding for part in parts]
     assert "method macs" in str(replace(FOUND, training_arguments={"method": "macs"})).splitlines()[0]
     assert "\x1b" not in str(replace(FOUND, split="\x1b[2J"))
 
@@ -61,7 +61,8 @@ def test_a_model_is_called_calibrated_only_if_the_temperature_helped(
 ) -> None:
     report = replace(REPORT, temperature=temperature)
     assert (model_of(report) == "calibrated model is") == calibrated
-    assert ("with temperature" in str(report)) == (temperature.reason is None)
+    assert ("without the temperature" in str(report)) == (temperature.reason is None)
+    assert (pull_request_refusal(report) is None) == calibrated
     harms = temperature.reason is None and not calibrated
     assert ("push it to the Hub" in after_saving(report, "run", pushed=False)) == (not harms)
     assert headline(report).title.endswith("a temperature does not help beyond chance") == harms
@@ -80,7 +81,7 @@ def test_an_accuracy_at_chance_level_is_said_before_anything_else() -> None:
     assert report.above_chance is False and headline(report).trust == "chance"
     first, second, *_ = str(report).splitlines()
     assert "not above chance" in first and f"{100 * chance:.1f} %" in second and "--image_size" in second
-    assert str(report).splitlines().index(str(FOUND).splitlines()[0]) == 3
+    assert str(report).splitlines().index(str(FOUND).splitlines()[0]) == 2
     assert "not above chance" in model_of(report) and "not above chance" in report._repr_html_()
     assert "push it to the Hub" not in after_saving(report, "run", pushed=False)
     sized = replace(report, better_size=SizeTrial(48, 200, 0.8))

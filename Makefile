@@ -1,9 +1,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := macs_hf examples tests
+SOURCES := macs_hf examples tests docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-oldest test-browser quality style dist clean
+.PHONY: help demo test test-slow test-oldest test-browser quality style docs dist clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ quality: .venv/.installed  ## check formatting, lint, the direction of imports a
 style: .venv/.installed  ## format and fix what can be fixed
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
+
+docs: .venv/.installed  ## build the pages with an API reference into build/site (offline; a warning is an error)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 dist: .venv/.installed  ## build wheel and sdist into dist/
 	rm -rf dist

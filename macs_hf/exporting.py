@@ -20,6 +20,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -39,6 +40,7 @@ from .evaluation.corruption_benchmark import subset
 from .exceptions import ArgumentError
 from .hub import is_hub_id
 from .metrics import compare, measure
+from .metrics.differences import Verdict
 from .models.timm_layout import timm_config
 from .objective.supervision import logits_of
 from .pixels import preparation
@@ -65,114 +67,68 @@ COMPARED = ("accuracy", "ece", "debiased_ece", "nll", "brier")
 
 @dataclass(frozen=True)
 class Agreement:
-    """
-    The float32 file against the model in PyTorch, on the same images.
+    """The float32 file against the model in PyTorch, on the same images."""
 
-    Args:
-        images (`str`): Which images they are.
-        n (`int`): How many.
-        largest_difference (`float`): Of any logit.
-        largest_logit (`float`): In absolute value, to compare the difference with.
-        same_predictions (`int`): Images with the same most probable class.
-    """
-
-    images: str
+    images: str  # which they are
     n: PositiveInt
-    largest_difference: NonNegativeFloat
-    largest_logit: NonNegativeFloat
+    largest_difference: NonNegativeFloat  # of any logit
+    largest_logit: NonNegativeFloat  # in absolute value, to compare the difference with
     same_predictions: NonNegativeInt
 
 
 @dataclass(frozen=True)
 class Difference:
-    """
-    int8 minus float32 in one metric, paired by image.
-
-    Args:
-        value, low, high (`float`): The difference and its 95 % interval.
-        verdict (`str`): How int8 is: `"better"`, `"worse"`, `"undecided"` or `"equal"`.
-    """
+    """int8 minus float32 in one metric, paired by image, with its 95 % interval."""
 
     value: float
     low: float
     high: float
-    verdict: Literal["better", "worse", "undecided", "equal"]
+    verdict: Verdict  # how int8 is
 
 
 @dataclass(frozen=True)
 class SetCoverage:
-    """
-    Prediction sets of both files at a threshold of the model's config, on the test images.
-
-    Args:
-        method (`str`): `"lac"` or `"raps"`.
-        coverage (`float`): What is promised.
-        float32, int8 ([`Share`]): Images whose set holds the right class.
-    """
+    """The share of test images whose prediction set, at a threshold of the model's config, holds the right class."""
 
     method: Literal["lac", "raps"]
-    coverage: float
+    coverage: float  # what is promised
     float32: Share
     int8: Share
 
 
 @dataclass(frozen=True)
 class QuantizedPart:
-    """
-    Args:
-        range_images (`int`): Held-out images whose activations set the ranges of the integers.
-        float_layers (`tuple[str, ...]`): Layers that stay in float32: the head, whose logits would have 256 values.
-        temperature (`float`): What the logits of the file are divided by: the best temperature of int8 over that of
-            float32, on the held-out images, so that it is as sure as the float32 file.
-        temperature_images (`int`): How many there were.
-        temperature_reason (`str`, *optional*): Why it could not be fitted and stayed 1.
-        published ([`Measurement`]): Of the file, with its temperature.
-        differences (`dict[str, Difference]`): The same minus float32, by metric.
-        sets (`tuple[SetCoverage, ...]`): Coverage of prediction sets; empty if the model's config has no thresholds.
-    """
+    """The int8 file."""
 
-    range_images: int
-    float_layers: tuple[str, ...]
+    range_images: int  # held-out images whose activations set the ranges of the integers
+    float_layers: tuple[str, ...]  # that stay in float32: the head, whose logits would have 256 values
+    # What the logits of the file are divided by: the best temperature of int8 over that of float32, on the held-out
+    # images, so that it is as sure as the float32 file; and why it could not be fitted and stayed 1.
     temperature: PositiveFloat
     temperature_images: int
     temperature_reason: str | None
-    published: Measurement
-    differences: dict[str, Difference]
-    sets: tuple[SetCoverage, ...] = ()
+    published: Measurement  # of the file, with its temperature
+    differences: dict[str, Difference]  # the same minus float32, by metric
+    sets: tuple[SetCoverage, ...] = ()  # empty if the model's config has no thresholds
 
 
 @dataclass(frozen=True)
 class ExportReport:
-    """
-    Args:
-        model (`str`): Hub id or name of the model that was exported.
-        image_size (`tuple[int, int]`): Height and width of the input.
-        num_labels (`int`): Number of classes.
-        opset (`int`): Version of the ONNX operators.
-        files (`dict[str, int]`): Bytes of each file, by its path in the folder.
-        agreement ([`Agreement`]): With the model in PyTorch.
-        model_revision (`str`, *optional*): Commit, branch or tag of the model.
-        calibration_temperature (`float`, *optional*): What was folded into the model before, as its config says.
-        dataset, dataset_config, split, n (*optional*): What was measured on.
-        held_out_split (`str`, *optional*): Where the images for ranges and temperature come from.
-        float32 ([`Measurement`], *optional*): Of `onnx/model.onnx` on these images.
-        int8 ([`QuantizedPart`], *optional*): Of `onnx/model_quantized.onnx`.
-        command (`str`, *optional*), versions (`dict[str, str]`): How it was made.
-    """
+    """What was exported, how well it agrees with the model, and what was measured."""
 
-    model: str
-    image_size: tuple[int, int]
+    model: str  # Hub id or name
+    image_size: tuple[int, int]  # height and width of the input
     num_labels: int
-    opset: int
-    files: dict[str, int]
+    opset: int  # version of the ONNX operators
+    files: dict[str, int]  # bytes of each file, by its path in the folder
     agreement: Agreement
     model_revision: str | None = None
-    calibration_temperature: float | None = None
-    dataset: str | None = None
+    calibration_temperature: float | None = None  # what was folded into the model before, as its config says
+    dataset: str | None = None  # what was measured on
     dataset_config: str | None = None
     split: str | None = None
     n: int | None = None
-    held_out_split: str | None = None
+    held_out_split: str | None = None  # where the images for ranges and temperature come from
     float32: Measurement | None = None
     int8: QuantizedPart | None = None
     command: str | None = None
@@ -378,7 +334,8 @@ def exportable(model: nn.Module, image_size: tuple[int, int]) -> nn.Module:
         image_size (`tuple[int, int]`): Height and width of its input.
 
     Raises:
-        `ValueError`: If it came with code of its own, is too large, or gives no `(batch, classes)` logits.
+        `ValueError`: If it came with code of its own, has weights that are not finite, is too large, or gives no
+            `(batch, classes)` logits.
     """
     name = type(model).__name__
     if type(model).__module__.split(".")[0] == REMOTE_CODE:
@@ -386,6 +343,9 @@ def exportable(model: nn.Module, image_size: tuple[int, int]) -> nn.Module:
             f"{name} is code that came with its repository, which is not exported. Choose a model whose architecture "
             "transformers or timm has."
         )
+    for tensor_name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if not tensor.is_meta and not tensor.isfinite().all():
+            raise ValueError(f"{name} cannot be exported: its weights are broken, {tensor_name} is not finite.")
     size = 4 * sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
     if size > MAX_BYTES:
         raise ValueError(f"the model has {size / 1e9:.1f} GB of weights; an ONNX file holds less than 2 GB.")
@@ -597,6 +557,7 @@ def quantize(source: str | PathLike, target: str | PathLike, images: Iterable[np
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
+    inputs = ({INPUT: batch} for batch in images)
     root = logging.getLogger()  # to which onnxruntime logs one line for each tensor that it leaves alone
     level = root.level
     root.setLevel(logging.ERROR)
@@ -613,7 +574,7 @@ def quantize(source: str | PathLike, target: str | PathLike, images: Iterable[np
             quantize_static(
                 str(prepared),
                 str(target),
-                _Reader(images),
+                SimpleNamespace(get_next=lambda: next(inputs, None)),  # what onnxruntime takes ranges from
                 quant_format=QuantFormat.QDQ,
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
@@ -624,16 +585,6 @@ def quantize(source: str | PathLike, target: str | PathLike, images: Iterable[np
     finally:
         root.setLevel(level)
     return heads
-
-
-class _Reader:
-    """What onnxruntime takes ranges from."""
-
-    def __init__(self, images: Iterable[np.ndarray]) -> None:
-        self.batches = ({INPUT: batch} for batch in images)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self.batches, None)
 
 
 def head_layers(graph: Any) -> tuple[str, ...]:
@@ -682,12 +633,7 @@ def divide_logits(path: str | PathLike, temperature: float) -> None:
 def set_coverage(
     thresholds: Mapping[str, Any], float32: np.ndarray, int8: np.ndarray, labels: np.ndarray
 ) -> tuple[SetCoverage, ...]:
-    """
-    Args:
-        thresholds (`Mapping`): `prediction_set_thresholds` of the model's config.
-        float32, int8 (`np.ndarray`): Logits of both files on the test images.
-        labels (`np.ndarray`): Of these images.
-    """
+    """Of the logits of both files, at `prediction_set_thresholds` of the model's config."""
     found, own = [], torch.from_numpy(labels)[:, None]
     for method, stored in thresholds.items():
         for coverage, threshold in promised_levels(stored).items():
@@ -716,6 +662,7 @@ def write_card(report: ExportReport, folder: str | PathLike, *, name: str, licen
     """Write `README.md` into an exported folder that will be called `name`."""
     data = ModelCardData(
         license=license,
+        library_name="transformers.js",
         pipeline_tag="image-classification",
         base_model=report.model if is_hub_id(report.model) else None,
         datasets=[report.dataset] if report.dataset is not None and is_hub_id(report.dataset) else None,

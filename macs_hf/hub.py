@@ -25,6 +25,8 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import get_session, httpx, parse_ratelimit_headers, validate_repo_id
 
+from . import __version__
+
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +63,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def hub_api(token: str | None = None) -> HfApi:
-    return HfApi(token=token, library_name="macs_hf")
+    return HfApi(token=token, library_name="macs_hf", library_version=__version__)
 
 
 # ---- Whether the Hub can be reached ----

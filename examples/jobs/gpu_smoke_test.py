@@ -11,7 +11,7 @@
 hf jobs uv run examples/jobs/gpu_smoke_test.py
 python examples/jobs/gpu_smoke_test.py --cpu        # the same table for this machine's CPU
 
-Networks are small and untrained, images are noise; nothing is downloaded. docs/jobs.md shows the table of a CPU.
+Networks are small and untrained, images are noise; nothing is downloaded. `--cpu` runs it without one.
 """
 
 import argparse

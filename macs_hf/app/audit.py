@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..calibration import fold_temperature, store_guarantees
-from ..data.images import ImageDataset
+from ..data.images import ImageDataset, on_read
 from ..data.sources import source_of
 from ..evaluation.corruption_benchmark import default_design
 from ..evaluation.evaluate import (
@@ -52,6 +52,7 @@ class AuditRequest:
         archive (`str`, *optional*): Path of an uploaded zip of class folders.
         split, calibration_split, config, image_column, label_column, revision (`str`, *optional*): As on the command
             line.
+        image_size (`int`, *optional*): Height and width of what the model gets, if not what its config says.
         images (`int`, *optional*): At most this many test images.
         corrupted_images (`int`, *optional*): Under corruption, at most this many; all, if not given, and none if 0.
         calibrate (`bool`): Whether to fit a temperature.
@@ -66,6 +67,7 @@ class AuditRequest:
     image_column: str | None = None
     label_column: str | None = None
     revision: str | None = None
+    image_size: int | None = None
     images: int | None = None
     corrupted_images: int | None = 0
     calibrate: bool = True
@@ -81,6 +83,7 @@ class AuditRequest:
             "image_column": self.image_column,
             "label_column": self.label_column,
             "model_revision": self.revision,
+            "image_size": self.image_size,
             "max_samples": self.images,
             "corruptions": "auto" if self.corrupted_images != 0 else None,
             "corruption_samples": self.corrupted_images or None,
@@ -136,10 +139,11 @@ def audit(request: AuditRequest, folder: Path, job: Job) -> Audit:
         folder (`Path`): The visitor's own.
         job ([`Job`]): Counts the images that have been through the network, and ends the audit if it was cancelled.
     """
+    on_read.set(job.step)
     dataset = request.dataset
     if request.archive is not None:
         job.step(stage="Unpacking the zip")
-        dataset = unpack(request.archive, folder, calibrate=request.calibrate)
+        dataset = unpack(request.archive, folder, calibrate=request.calibrate, step=job.step)
     job.step(stage="Loading images and model")
     source = source_of(
         dataset,
@@ -154,6 +158,7 @@ def audit(request: AuditRequest, folder: Path, job: Job) -> Audit:
         source,
         calibrate=request.calibrate,
         revision=request.revision,
+        image_size=request.image_size,
         max_samples=request.images,
         progress=partial(tqdm_bar, disable=True),
     )
@@ -197,11 +202,11 @@ def save_model(audit: Audit, folder: Path, repo_id: str) -> None:
         repo_id (`str`): Where it goes on the Hub, or a name.
     """
     report = audit.report
-    model, processor = load_pretrained(audit.request.model, report.model_revision)
+    model, processor = load_pretrained(audit.request.model, report.model_revision, audit.request.image_size)
     fold_temperature(model, report.temperature.value, audit.checked_images)
     store_guarantees(model.config, report.guarantees)
-    write_report(report, audit.rows, folder)
     save_classifier(model, processor, folder)
+    write_report(report, audit.rows, folder)
     write_card(folder, repo_id, report, base_model=model_id(audit.request.model))
 
 

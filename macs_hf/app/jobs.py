@@ -8,13 +8,13 @@ import os
 import shutil
 import tempfile
 import threading
-import time
 import traceback
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from huggingface_hub import HfApi, constants, snapshot_download
@@ -56,10 +56,12 @@ class CancelledError(Exception):
 
 class Job(Generic[Result]):
     """
-    Runs `work(job)` in a thread. The work calls `step` now and then, which ends it if it was cancelled.
+    Runs `work(job)` in a thread. The work calls `step` now and then, which ends it if it was cancelled, or takes too
+    long.
 
     Args:
         work (`Callable`): Gives the result.
+        seconds (`float`, *optional*): How long it may take.
 
     Attributes:
         stage (`str`): What is being done.
@@ -68,12 +70,12 @@ class Job(Generic[Result]):
         notes (`list[str]`): What the library had to say about the work.
     """
 
-    def __init__(self, work: "Callable[[Job], Result]") -> None:
+    def __init__(self, work: "Callable[[Job], Result]", seconds: float | None = None) -> None:
         self.stage, self.done, self.total = "Starting", 0, 0
         self.result: Result | None = None
         self.error: str | None = None
         self.notes: list[str] = []
-        self._start = time.monotonic()
+        self._start, self._limit = monotonic(), seconds
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
         _jobs.add(self)
@@ -82,7 +84,7 @@ class Job(Generic[Result]):
     @property
     def seconds(self) -> float:
         """Since the beginning."""
-        return time.monotonic() - self._start
+        return monotonic() - self._start
 
     @property
     def is_cancelled(self) -> bool:
@@ -92,6 +94,12 @@ class Job(Generic[Result]):
         """Count images, name the next stage, or say how many images there will be."""
         if self._stopped.is_set():
             raise CancelledError
+        if self._limit is not None and self.seconds > self._limit:
+            limit = f"{self._limit / 60:.0f} minutes" if self._limit >= 60 else f"{self._limit:.0f} seconds"
+            raise ValueError(
+                f"This took longer than {limit}, which is as long as an audit may take on this page. Lower “Images, "
+                "at most” and “Images to corrupt”, or use smaller images."
+            )
         self.done += images
         self.stage = self.stage if stage is None else stage
         self.total = self.total if total is None else total
@@ -139,6 +147,7 @@ FIELDS = {
     "image_column": "“Image column”",
     "label_column": "“Label column”",
     "revision": "“Revision”",
+    "image_size": "“Image size”",
     "model": "“Model”",
 }
 
@@ -167,10 +176,10 @@ class Visitor:
     One per open page; the page copies an empty one for each.
 
     Args:
-        root (`str`, *optional*): Where visitors' folders are made.
+        root (`Path`, *optional*): Where visitors' folders are made.
     """
 
-    def __init__(self, root: str | None = None) -> None:
+    def __init__(self, root: Path | None = None) -> None:
         self.root = root
         self.job: Job | None = None
         self.audit: Any = None  # the last one's `Audit`
@@ -346,9 +355,11 @@ MAX_ARCHIVE_IMAGES = 50_000
 MAX_ARCHIVE_BYTES = 2_000_000_000  # unpacked
 
 MAX_AUDITED_IMAGES = 50_000
+MAX_IMAGE_SIZE = 1024  # pixels of a side, as the network gets it
 MAX_COMPARED_RUNS = 6
 
 AUDITS_AT_ONCE = 1  # the others wait
+AUDIT_SECONDS = 600  # for visitors; the owner of a page waits for nobody else, and can cancel
 ANSWERS_AT_ONCE = 2
 QUEUE_SIZE = 20  # events that wait; further ones are refused
 VISITORS = 200  # whose state is kept; that of the one who came first is dropped for another

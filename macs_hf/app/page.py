@@ -6,14 +6,19 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import datasets
 import gradio as gr
 import pandas as pd
 import transformers
 from gradio.components import Component
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 
 from ..hub import is_local, reason_of
 from ..publishing.push import push_folder
@@ -24,11 +29,13 @@ from .audit import Audit, AuditRequest, audit, report_page, save_model
 from .compare import comparison_page
 from .jobs import (
     ANSWERS_AT_ONCE,
+    AUDIT_SECONDS,
     AUDITS_AT_ONCE,
     KEPT_SECONDS,
     LOOPBACK,
     MAX_AUDITED_IMAGES,
     MAX_COMPARED_RUNS,
+    MAX_IMAGE_SIZE,
     MAX_UPLOAD_BYTES,
     QUEUE_SIZE,
     VISITORS,
@@ -54,7 +61,7 @@ from .try_image import (
     severity_curve,
     stored_calibration,
 )
-from .uploads import read_image
+from .uploads import only_uploads, read_image
 
 
 # ---- The page ----
@@ -70,32 +77,60 @@ MODEL_HINT = "google/vit-base-patch16-224, or a folder"
 PRIVATE = {"api_visibility": "private", "show_progress": "hidden"}
 
 
-def build_page(model: str | None, dataset: str | None, access: Access, root: str | None = None) -> gr.Blocks:
+class Page(gr.Blocks):
+    """
+    Passes no file on to a function but those that were uploaded, whichever field and route they come through.
+
+    Args:
+        root (`Path`): The app's own folder, which holds that of the `UPLOADS`.
+        options: See `gr.Blocks`.
+    """
+
+    def __init__(self, root: Path, **options: Any) -> None:
+        super().__init__(**options)
+        self.root = root
+
+    async def preprocess_data(
+        self, block_fn: Any, inputs: list[Any], state: Any, explicit_call: bool = False
+    ) -> list[Any]:
+        try:
+            inputs = only_uploads(inputs, self.root / UPLOADS)
+        except ValueError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+        return await super().preprocess_data(block_fn, inputs, state, explicit_call)
+
+
+def build_page(
+    model: str | None, dataset: str | None, access: Access, root: Path, image_size: int | None = None
+) -> gr.Blocks:
     """
     Args:
         model (`str`, *optional*): A model, or the folder of a finished run, whose report is shown at once.
         dataset (`str`, *optional*): What the field of the dataset holds at first.
         access ([`Access`]): What visitors may name.
-        root (`str`, *optional*): Where visitors' folders are made.
+        root (`Path`): The app's own folder, for uploads and visitors.
+        image_size (`int`, *optional*): What the fields of the size hold at first.
     """
     run = load_run(model) if model is not None and is_run(model) else None
     dataset = dataset or (run.report.dataset if run is not None else "")
     first_page = report_page(run.report) if run is not None else NO_AUDIT
-    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, KEPT_SECONDS)) as page:
-        visitor = gr.State(Visitor(root), delete_callback=Visitor.leave)
+    with Page(root, title=TITLE, analytics_enabled=False, delete_cache=(600, KEPT_SECONDS)) as page:
+        visitor = gr.State(Visitor(root / VISITORS_FOLDER), delete_callback=Visitor.leave)
         gr.HTML(HEADER, apply_default_css=False)
         with gr.Tabs():
             with gr.Tab("Audit", id="audit"):
-                dataset_field, report, audited = audit_tab(visitor, access, model or "", dataset, first_page)
+                dataset_field, report, audited = audit_tab(
+                    visitor, access, model or "", dataset, image_size, first_page
+                )
             with gr.Tab("Try", id="try"):
-                model_field, answer_after = try_tab(visitor, access, model or "")
+                model_field, size_field, answer_after = try_tab(visitor, access, model or "", image_size)
             with gr.Tab("Compare", id="compare"):
                 runs = compare_tab(visitor, access)
 
-        def pass_on(who: Visitor, name: str) -> tuple:
+        def pass_on(who: Visitor, name: str, size: int | None) -> tuple:
             """The model that was just audited can be tried, and compared."""
-            tried = who.audit.request.model if who.audit is not None else name
-            return tried, gr.update(choices=run_choices(who, access))
+            tried = (who.audit.request.model, who.audit.request.image_size) if who.audit is not None else (name, size)
+            return *tried, gr.update(choices=run_choices(who, access))
 
         def published() -> tuple:
             """A model on the Hub may have been pushed with its report; looked up once, after the page is there."""
@@ -106,7 +141,8 @@ def build_page(model: str | None, dataset: str | None, access: Access, root: str
 
         if model is not None and not is_local(model):
             page.load(published, None, [report, dataset_field], **PRIVATE)
-        passed_on = audited.then(pass_on, [visitor, model_field], [model_field, runs], **PRIVATE)
+        fields = [model_field, size_field]
+        passed_on = audited.then(pass_on, [visitor, *fields], [*fields, runs], **PRIVATE)
         answer_after(passed_on.then)  # to an image that was given while the field held another model
     return page
 
@@ -123,7 +159,7 @@ NO_AUDIT = (
 
 
 def audit_tab(
-    visitor: gr.State, access: Access, model: str, dataset: str, first_page: str
+    visitor: gr.State, access: Access, model: str, dataset: str, image_size: int | None, first_page: str
 ) -> tuple[Component, gr.HTML, Any]:
     """
     A form, progress while it runs, the report, and the calibrated model to take away.
@@ -131,13 +167,13 @@ def audit_tab(
     Args:
         visitor (`gr.State`): Holds a [`Visitor`].
         access ([`Access`]): What visitors may name.
-        model, dataset (`str`): What the fields hold at first.
+        model, dataset, image_size: What the fields hold at first.
         first_page (`str`): What to show before the first audit.
 
     Returns:
         The field of the dataset, the report, and the event after which there may be a new audit.
     """
-    fields, start, cancel = _form(model, dataset)
+    fields, start, cancel = _form(model, dataset, image_size)
     status = gr.HTML(apply_default_css=False, elem_id="status")
     page = gr.HTML(first_page, apply_default_css=False, elem_id="report")
     with gr.Column(visible=False, elem_classes="take") as take:
@@ -183,7 +219,7 @@ def audit_tab(
     return fields["dataset"], page, ready
 
 
-def _form(model: str, dataset: str) -> tuple[dict[str, Component], gr.Button, gr.Button]:
+def _form(model: str, dataset: str, image_size: int | None) -> tuple[dict[str, Component], gr.Button, gr.Button]:
     """The fields, by the names that [`AuditRequest`] has for them, and the two buttons."""
     fields: dict[str, Component] = {}
     with gr.Row():
@@ -214,10 +250,19 @@ def _form(model: str, dataset: str) -> tuple[dict[str, Component], gr.Button, gr
         "label_column": ("Label column", None),
         "revision": ("Revision", "of the model"),
     }
-    with gr.Accordion("More fields", open=False), gr.Row():
+    with gr.Accordion("More fields", open=image_size is not None), gr.Row():
+        fields["image_size"] = size_field(image_size, "image-size")
         for name, (label, hint) in more.items():
             fields[name] = gr.Textbox(label=label, placeholder=hint, min_width=140)
     return fields, start, cancel
+
+
+def size_field(value: int | None, elem_id: str) -> gr.Number:
+    """The size of the images that a network gets, if not the one that its files state."""
+    limits = {"precision": 0, "minimum": 8, "maximum": MAX_IMAGE_SIZE}
+    return gr.Number(
+        value, label="Image size", placeholder="the model's own", elem_id=elem_id, min_width=140, **limits
+    )
 
 
 def start_audit(visitor: Visitor, access: Access, fields: dict[str, Any]) -> Job:
@@ -236,7 +281,7 @@ def start_audit(visitor: Visitor, access: Access, fields: dict[str, Any]) -> Job
     given["corrupted_images"] = CORRUPTED[given["corrupted_images"]]
     request = AuditRequest(**given)
     folder = visitor.new_folder("audit")
-    return Job(lambda job: audit(request, folder, job))
+    return Job(lambda job: audit(request, folder, job), None if access.is_private else AUDIT_SECONDS)
 
 
 def progress_bar(job: Job | None) -> str:
@@ -361,21 +406,24 @@ COLOURS = {AFTER: "#1f6cb0", BEFORE: "#8a97a8", ANSWERS: "#b9480f"}
 NO_ANSWER = '<div class="macs empty"><p>Give it an image: drop it, paste it, or take one with the camera.</p></div>'
 
 
-def try_tab(visitor: gr.State, access: Access, model: str) -> tuple[gr.Textbox, Callable[[Any], Any]]:
+def try_tab(
+    visitor: gr.State, access: Access, model: str, image_size: int | None
+) -> tuple[gr.Textbox, gr.Number, Callable[[Any], Any]]:
     """
     One image through a model.
 
     Args:
         visitor (`gr.State`): Holds a [`Visitor`].
         access ([`Access`]): What visitors may name.
-        model (`str`): What the field holds at first.
+        model, image_size: What the fields hold at first.
 
     Returns:
-        The field of the model, and a function that lets the answer follow an event.
+        The fields of the model and its size, and a function that lets the answer follow an event.
     """
     with gr.Row():
         with gr.Column(scale=3, min_width=290):
             model_field = gr.Textbox(model, label="Model", placeholder=MODEL_HINT, elem_id="try-model")
+            size = size_field(image_size, "try-size")
             image = gr.Image(
                 label="Image",
                 type="filepath",
@@ -406,7 +454,7 @@ def try_tab(visitor: gr.State, access: Access, model: str) -> tuple[gr.Textbox, 
                 coverage = gr.Radio(_levels(COVERAGES), value=0.9, label=label, visible=False, elem_id="coverage")
                 label = "It shall answer only where it is right in"
                 accuracy = gr.Radio(_levels(ACCURACIES), value=0.95, label=label, visible=False, elem_id="accuracy")
-    fields = [model_field, image, corruption, severity, coverage, accuracy]
+    fields = [model_field, size, image, corruption, severity, coverage, accuracy]
 
     def show(who: Visitor, *values: Any) -> tuple:
         try:
@@ -421,9 +469,10 @@ def try_tab(visitor: gr.State, access: Access, model: str) -> tuple[gr.Textbox, 
     def answer_after(trigger: Any) -> Any:
         return trigger(show, [visitor, *fields], [page, curve, coverage, accuracy], **limits, **PRIVATE)
 
-    for trigger in (model_field.submit, model_field.blur, *(field.change for field in fields[1:])):
+    typed = (event for field in (model_field, size) for event in (field.submit, field.blur))
+    for trigger in (*typed, *(field.change for field in fields[2:])):
         answer_after(trigger)
-    return model_field, answer_after
+    return model_field, size, answer_after
 
 
 def _levels(shares: Sequence[float]) -> list[tuple[str, float]]:
@@ -434,6 +483,7 @@ def try_page(
     visitor: Visitor,
     access: Access,
     name: str,
+    size: int | None,
     image: str | None,
     corruption: str,
     severity: float,
@@ -444,8 +494,10 @@ def try_page(
     if image is None:
         return Calibration(), NO_ANSWER, None
     name = access.check_model(name)
-    audited = visitor.audit if visitor.audit is not None and visitor.audit.request.model == name else None
-    model = classifier(name, audited.report.model_revision if audited is not None else None)
+    audited = visitor.audit
+    if audited is not None and (audited.request.model, audited.request.image_size) != (name, size):
+        audited = None
+    model = classifier(name, audited.report.model_revision if audited is not None else None, size)
     known = stored_calibration(model.config, model.temperature)
     if audited is not None and audited.report.has_temperature:
         known = audited_calibration(audited.report, model.temperature)
@@ -512,10 +564,79 @@ THEME = gr.themes.Base(
 )
 
 
+# An app's folder: what Gradio stores there can be fetched by whoever knows its name, what visitors have cannot.
+UPLOADS, VISITORS_FOLDER = "uploads", "visitors"
+EVERYWHERE = ("0.0.0.0", "::", "")  # all addresses of this machine
+
+
+class Gate:
+    """
+    Refuses requests for another address than the page's, or from another site, before Gradio sees them.
+
+    Any site in the owner's browser can send requests to this machine, and one whose name is made to lead here can read
+    the answers too; `Host` and `Origin` still say where it comes from. A page for all addresses cannot know its names,
+    and takes nobody for its owner. Files that Gradio would fetch elsewhere, here or on the network, are refused too.
+
+    Args:
+        app (`Callable`): What answers the other requests (ASGI).
+        host (`str`): The address that the page listens at.
+        folder (`Path`): Of the uploads.
+    """
+
+    def __init__(self, app: Callable, host: str, folder: Path) -> None:
+        self.app, self.host, self.folder = app, host.lower(), folder
+
+    async def __call__(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+        elif not self._is_own(Headers(scope=scope)):
+            said = "This page answers at its own address only, and not to other sites. Open it as `macs-hf app` says; "
+            said += "to let others open it, at any address, start it with --host 0.0.0.0."
+            await PlainTextResponse(said, 403)(scope, receive, send)
+        elif not self._is_uploaded(scope["path"]):
+            await PlainTextResponse("There is no such file here.", 403)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def _is_own(self, headers: Headers) -> bool:
+        if self.host in EVERYWHERE:
+            return True
+        names, origins = headers.getlist("host"), headers.getlist("origin")
+        try:
+            known = [self._is_known(urlsplit(f"//{name}").hostname or "") for name in names]
+        except ValueError:
+            return False
+        # Behind a tunnel the port is another one, so an origin is compared with what the request names.
+        own = [f"http://{name.lower()}" for name in names]
+        return len(names) == 1 and all(known) and all(origin.lower() in own for origin in origins)
+
+    def _is_known(self, name: str) -> bool:
+        if name in LOOPBACK or name == self.host:
+            return True
+        return self.host not in LOOPBACK and _is_address(name)  # a number leads nowhere else
+
+    def _is_uploaded(self, path: str) -> bool:
+        if "/gradio_api/proxy=" in path or "/gradio_api/file/" in path:
+            return False
+        _, mark, name = path.partition("/gradio_api/file=")
+        try:
+            return not mark or Path(name).resolve().is_relative_to(self.folder.resolve())
+        except (ValueError, OSError):
+            return False
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return bool(ip_address(name))
+    except ValueError:
+        return False
+
+
 def serve(
     model: str | None = None,
     dataset: str | None = None,
     *,
+    image_size: int | None = None,
     host: str = "127.0.0.1",
     port: int | None = None,
     open_browser: bool = False,
@@ -524,7 +645,7 @@ def serve(
     Serve the page, with limits, from threads of this process.
 
     Args:
-        model, dataset (`str`, *optional*): See [`build_page`].
+        model, dataset, image_size: See [`build_page`].
         host (`str`, *optional*, defaults to this machine alone): The address to listen at. At any other, visitors may
             not name folders of this machine, or what only its owner's token may read.
         port (`int`, *optional*): A free one from 7860 on, if not given.
@@ -533,13 +654,15 @@ def serve(
     Returns:
         `gr.Blocks`: It has the address, `local_url`, and can be waited for, `block_thread()`.
     """
-    root = tempfile.mkdtemp(prefix="macs-hf-app-")  # readable by this user alone
+    root = Path(tempfile.mkdtemp(prefix="macs-hf-app-"))  # readable by this user alone
     atexit.register(shutil.rmtree, root, ignore_errors=True)
-    os.environ["GRADIO_TEMP_DIR"] = root
+    for name in (UPLOADS, VISITORS_FOLDER):
+        (root / name).mkdir()
+    os.environ["GRADIO_TEMP_DIR"] = str(root / UPLOADS)
     datasets.disable_progress_bars()  # the page shows how far the work is
     transformers.utils.logging.disable_progress_bar()
     access = Access(tuple(filter(None, (model, dataset))), is_private=host in LOOPBACK)
-    page = build_page(model, dataset, access, root)
+    page = build_page(model, dataset, access, root, image_size)
     page.queue(max_size=QUEUE_SIZE, default_concurrency_limit=4, api_open=False)
     page.launch(
         server_name=host,
@@ -555,6 +678,7 @@ def serve(
         mcp_server=False,
         ssr_mode=False,
         pwa=False,
+        app_kwargs={"middleware": [Middleware(Gate, host=host, folder=root / UPLOADS)]},
         footer_links=[],
         theme=THEME,
         css="".join(style.read_text(encoding="utf-8") for style in STYLES),

@@ -145,17 +145,17 @@ class Answer:
     calibration: Calibration
 
 
-def classifier(name: str, revision: str | None = None) -> Classifier:
-    """The model of this name, of those that are kept in memory if it is one of them."""
+def classifier(name: str, revision: str | None = None, image_size: int | None = None) -> Classifier:
+    """The model of this name and size of images, of those that are kept in memory if it is one of them."""
     with _loading:  # two visitors who ask for the same model at once do not load it twice
         config = Path(name, "config.json")
-        return _classifier(name, revision, config.stat().st_mtime_ns if config.is_file() else None)
+        return _classifier(name, revision, image_size, config.stat().st_mtime_ns if config.is_file() else None)
 
 
 @lru_cache(maxsize=KEPT_MODELS)
-def _classifier(name: str, revision: str | None, saved: int | None) -> Classifier:
+def _classifier(name: str, revision: str | None, image_size: int | None, saved: int | None) -> Classifier:
     """`saved` is when a folder's model was written: one that was written again is loaded again."""
-    model, processor = load_pretrained(name, revision)
+    model, processor = load_pretrained(name, revision, image_size)
     stats = PixelStats.from_processor(processor)
     if stats is None:
         raise ValueError(f"How {type(processor).__name__} normalises images is not known.")

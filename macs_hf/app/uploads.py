@@ -31,6 +31,36 @@ class Member(NamedTuple):
     label: str
 
 
+def only_uploads(value: Any, folder: str | Path) -> Any:
+    """
+    What a browser sent for a field, if every file that it names lies in the folder of uploads.
+
+    Gradio checks this for values that have a `meta` key only, fetches files from other servers, and decodes images in
+    URLs before their size is known. So of a file nothing is kept but its place and its name.
+
+    Args:
+        value: Text, numbers, lists and dictionaries, as they came.
+        folder (`str` or `Path`): Where uploads are stored.
+
+    Raises:
+        `ValueError`: If another file is named.
+    """
+    if isinstance(value, list):
+        return [only_uploads(part, folder) for part in value]
+    if not isinstance(value, dict):
+        return value
+    path, name = value.get("path"), value.get("orig_name")
+    try:
+        place = Path(path).resolve()
+        uploaded = place.is_relative_to(Path(folder).resolve()) and place.is_file()
+    except (TypeError, ValueError, OSError):
+        uploaded = False
+    if not uploaded:
+        raise ValueError("A file was named that was not uploaded here. Drop it into the field.")
+    name = name if isinstance(name, str) else None
+    return {"path": str(place), "orig_name": name, "meta": {"_type": "gradio.FileData"}}
+
+
 def read_image(path: str | Path) -> Image.Image:
     """
     An uploaded image, upright and in RGB.
@@ -45,7 +75,9 @@ def read_image(path: str | Path) -> Image.Image:
         return _guarded(to_rgb, image, "The image")
 
 
-def unpack(archive: str | Path, folder: str | Path, *, calibrate: bool) -> str:
+def unpack(
+    archive: str | Path, folder: str | Path, *, calibrate: bool, step: Callable[[], None] = lambda: None
+) -> str:
     """
     A zip of class folders as a dataset on disk, which [`load_data`] reads.
 
@@ -57,6 +89,7 @@ def unpack(archive: str | Path, folder: str | Path, *, calibrate: bool) -> str:
         archive (`str` or `Path`): The zip.
         folder (`str` or `Path`): Where the dataset goes.
         calibrate (`bool`): Whether images to fit a temperature on are needed too.
+        step (`Callable`, *optional*): Called before each image; what it raises ends the work.
 
     Returns:
         `str`: The path of the dataset.
@@ -67,7 +100,7 @@ def unpack(archive: str | Path, folder: str | Path, *, calibrate: bool) -> str:
     target = Path(folder, "dataset")
     try:
         with zipfile.ZipFile(archive) as opened, TemporaryDirectory(dir=folder) as unpacked:
-            splits = _extracted(opened, _members(opened), Path(unpacked))
+            splits = _extracted(opened, _members(opened), Path(unpacked), step)
             splits = _test_and_validation(splits, calibrate)
             DatasetDict(splits).save_to_disk(str(target))  # with the bytes of the images in it
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
@@ -110,11 +143,14 @@ def _members(archive: zipfile.ZipFile) -> list[Member]:
     return members
 
 
-def _extracted(archive: zipfile.ZipFile, members: list[Member], folder: Path) -> dict[str | None, Dataset]:
+def _extracted(
+    archive: zipfile.ZipFile, members: list[Member], folder: Path, step: Callable[[], None]
+) -> dict[str | None, Dataset]:
     names = sorted({member.label for member in members})
     features = Features({"image": datasets.Image(), "label": ClassLabel(names=names)})
     rows: dict[str | None, dict[str, list]] = {}
     for number, member in enumerate(members):
+        step()
         path = folder / f"{number}-{_plain_name(member.info.filename)}"
         # `zipfile` reads no more than the size that was added up, and checks it.
         path.write_bytes(archive.read(member.info))

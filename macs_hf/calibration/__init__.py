@@ -11,7 +11,14 @@ from .promises import (
     store_guarantees,
     stored_abstention_threshold,
 )
-from .temperature import TemperatureFit, fit_temperature, fit_temperature_report, temperature_helped
+from .temperature import (
+    TemperatureFit,
+    calibration_error_rise,
+    choose_temperature,
+    fit_temperature,
+    fit_temperature_report,
+    temperature_helped,
+)
 
 
 __all__ = [
@@ -20,6 +27,8 @@ __all__ = [
     "abstention_report",
     "abstention_threshold",
     "calibrate_logits",
+    "calibration_error_rise",
+    "choose_temperature",
     "fit_temperature",
     "fit_temperature_report",
     "fold_temperature",

@@ -15,7 +15,8 @@ Five lines of plain transformers then make prediction sets, here at a coverage o
     sets = (1 - probabilities <= threshold) | (probabilities == probabilities.amax(-1, keepdim=True))
     names = [[model.config.id2label[i] for i in row.nonzero().flatten().tolist()] for row in sets]
 
-and one decides whether to answer: `probabilities.amax(-1) >= model.config.abstention_thresholds["0.95"]`.
+and one decides whether to answer: `probabilities.amax(-1) >= model.config.abstention_thresholds["0.95"]`. Both fields
+are always there; where nothing could be guaranteed they are empty, and `model.config.guarantee_reason` says why.
 """
 
 import dataclasses
@@ -38,9 +39,8 @@ from .temperature import (
     check_number,
     check_probability,
     checked_samples,
+    choose_temperature,
     chunks,
-    fit_temperature_report,
-    on_cpu,
 )
 
 
@@ -81,9 +81,12 @@ def split_held_out(samples: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]
     return np.sort(order[samples // 2 :]), np.sort(order[: samples // 2])
 
 
-def calibrate_logits(logits: ArrayLike, labels: ArrayLike, *, exact: bool = True) -> tuple[TemperatureFit, Guarantees]:
+def calibrate_logits(
+    logits: ArrayLike, labels: ArrayLike, *, exact: bool = True, force_temperature: bool = False
+) -> tuple[TemperatureFit, Guarantees]:
     """
-    A temperature from one part of the held-out samples, and promises from the other; see [`split_held_out`].
+    A temperature from one part of the held-out samples, if it helps there (see [`choose_temperature`]), and promises
+    from the other part (see [`split_held_out`]).
 
     Args:
         logits (`torch.Tensor`, `np.ndarray` or nested list of shape `(samples, classes)`):
@@ -92,10 +95,12 @@ def calibrate_logits(logits: ArrayLike, labels: ArrayLike, *, exact: bool = True
             Class indices.
         exact (`bool`, *optional*, defaults to `True`):
             `False` if these samples also chose the checkpoint.
+        force_temperature (`bool`, *optional*, defaults to `False`):
+            Use the temperature that fits best even where it does not help beyond chance.
     """
-    logits, labels = on_cpu(logits), on_cpu(labels)
+    logits, labels = checked_samples(logits, labels)
     fitting, promising = split_held_out(len(labels))
-    fit = fit_temperature_report(logits[fitting], labels[fitting])
+    fit = choose_temperature(logits[fitting], labels[fitting], force=force_temperature)
     promised = logits[promising], labels[promising]
     return fit, make_guarantees(*promised, fit.temperature, num_temperature=fit.num_samples, exact=exact)
 
@@ -262,25 +267,28 @@ def store_guarantees(config: Any, guarantees: Guarantees) -> None:
 
     `config.prediction_set_thresholds` becomes `{"lac": {"0.9": threshold, ...}, "raps": {..., "lambda": 0.01, "k_reg":
     5}}`, and `config.abstention_thresholds` `{"0.95": threshold, ..., "delta": 0.05}`, without the accuracies that
-    could not be promised. If the promises are approximate, each of these tables has `"exact": false` too. What an
-    earlier call wrote is replaced, also by nothing.
+    cannot be guaranteed. If the guarantees are approximate, each of these tables has `"exact": false` too. Where
+    nothing can be guaranteed they are there and empty, and `config.guarantee_reason` says why. What an earlier call
+    wrote is replaced.
 
     Args:
         config (`PreTrainedConfig`): That of the calibrated model, or a model without config.
         guarantees ([`Guarantees`]): From [`make_guarantees`].
     """
     forget_guarantees(config)
+    kind = {} if guarantees.exact else {"exact": False}
     sets: dict[str, dict[str, float]] = {}
     for promise in guarantees.prediction_sets:
-        sets.setdefault(promise.method, {})[_key(promise.coverage)] = promise.threshold
+        sets.setdefault(promise.method, dict(kind))[_key(promise.coverage)] = promise.threshold
     if "raps" in sets:
         sets["raps"] |= {"lambda": RAPS_LAMBDA, "k_reg": RAPS_K_REG}
     answers = {_key(p.accuracy): p.threshold for p in guarantees.abstentions if p.threshold is not None}
-    kind = {} if guarantees.exact else {"exact": False}
-    if sets:
-        config.prediction_set_thresholds = {method: levels | kind for method, levels in sets.items()}
     if answers:
-        config.abstention_thresholds = answers | {"delta": guarantees.abstentions[0].delta} | kind
+        answers |= {"delta": guarantees.abstentions[0].delta} | kind
+    config.prediction_set_thresholds, config.abstention_thresholds = sets, answers
+    reasons = [guarantees.reason, *(promise.reason for promise in guarantees.abstentions)]
+    if not answers and (reason := next(filter(None, reasons), None)) is not None:
+        config.guarantee_reason = reason
 
 
 def stored_abstention_threshold(config: Any, accuracy: float) -> float | None:

@@ -2,6 +2,9 @@
 
 T minimises the mean negative log-likelihood of `softmax(logits / T)`
 ([Guo et al.](https://huggingface.co/papers/1706.04599)). It changes no prediction, only the confidence.
+
+The best T of some samples always looks better on these samples. Whether to use it is decided by cross-fitting, see
+[`choose_temperature`]; whether it helped, on test samples, by [`temperature_helped`] and [`calibration_error_rise`].
 """
 
 import functools
@@ -20,8 +23,10 @@ from scipy import optimize, stats
 from torch import Tensor
 
 from ..exceptions import check_labels
+from ..metrics.comparison import ece_difference
 from ..report import Interval, SampleRows
 from ..report.report import MAX_TEMPERATURE, MIN_TEMPERATURE
+from ..report.rows import sample_rows
 
 
 # ---- Inputs ----
@@ -113,11 +118,11 @@ LARGE_SHIFT = 0.01  # of the mean confidence by one standard error of the temper
 @dataclass(frozen=True)
 class TemperatureFit:
     """
-    The outcome of [`fit_temperature_report`].
+    The outcome of [`fit_temperature_report`] or [`choose_temperature`].
 
     Attributes:
         temperature (`float`): The optimum, or 1.0 where none could be trusted.
-        reason (`str` or `None`): Why the temperature stayed 1.0; `None` when it was fitted.
+        reason (`str` or `None`): Why the temperature stayed 1.0; `None` otherwise.
         num_samples (`int`): Samples used.
         nll_before (`float`): Mean negative log-likelihood in nats of these samples at T = 1.
         nll_after (`float`): The same at `temperature`.
@@ -171,7 +176,11 @@ def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> TemperatureF
 
         standard error of log T = sqrt(mean s_i^2 / n) / c,   and of T: T times that.
     """
-    fit = find_temperature(*checked_samples(logits, labels))
+    return _said(find_temperature(*checked_samples(logits, labels)))
+
+
+def _said(fit: TemperatureFit) -> TemperatureFit:
+    """The fit, with a warning if it stays 1 or is uncertain."""
     if fit.reason is not None:
         logger.warning("temperature stays 1.0: %s", fit.reason)
     elif fit.confidence_shift >= LARGE_SHIFT:
@@ -184,8 +193,8 @@ def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> TemperatureF
     return fit
 
 
-def find_temperature(logits: Tensor, labels: Tensor) -> TemperatureFit:
-    """[`fit_temperature_report`] of checked samples, without a word: for a temperature that nobody is going to use."""
+def find_temperature(logits: Tensor, labels: Tensor, at_least: int = MIN_SAMPLES) -> TemperatureFit:
+    """[`fit_temperature_report`] of checked samples, of which there must be `at_least` so many; logs nothing."""
     num_samples = len(labels)
 
     @functools.cache
@@ -197,8 +206,8 @@ def find_temperature(logits: Tensor, labels: Tensor) -> TemperatureFit:
     def unfitted(reason: str) -> TemperatureFit:
         return TemperatureFit(1.0, reason, num_samples, nll_before, nll_before)
 
-    if num_samples < MIN_SAMPLES:
-        return unfitted(f"{num_samples} samples are fewer than the {MIN_SAMPLES} a fit needs")
+    if num_samples < at_least:
+        return unfitted(f"{num_samples} samples are fewer than the {at_least} a fit needs")
     low, high = math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE)
     if at(low).slope >= 0:
         return unfitted(
@@ -226,6 +235,61 @@ def find_temperature(logits: Tensor, labels: Tensor) -> TemperatureFit:
     )
 
 
+def choose_temperature(logits: ArrayLike, labels: ArrayLike, *, force: bool = False) -> TemperatureFit:
+    """
+    The temperature to fold into a model: the optimum if it helps beyond chance, else 1 with the reason.
+
+    It is used if its 95 % interval excludes 1, and if samples that did not fit it gain from it: they are divided into
+    two halves, each with the same share of right predictions, a temperature is fitted on each half and scored on the
+    other. There it has to lower the negative log-likelihood, and must not raise the calibration error beyond chance.
+    The temperature itself is that of all samples.
+
+    (Whether a likelihood is lower beyond chance takes more samples than whether a temperature differs from 1: a few
+    wrong answers make most of the likelihood, and of its variance.)
+
+    Args:
+        logits, labels: See [`fit_temperature`].
+        force (`bool`, *optional*, defaults to `False`): Use the optimum in any case where there is one.
+    """
+    logits, labels = checked_samples(logits, labels)
+    fit = find_temperature(logits, labels)
+    objection = None if fit.reason is not None or force else _objection(fit, logits, labels)
+    if objection is not None:
+        fit = TemperatureFit(1.0, objection, fit.num_samples, fit.nll_before, fit.nll_before)
+    return _said(fit)
+
+
+def _objection(fit: TemperatureFit, logits: Tensor, labels: Tensor) -> str | None:
+    """Why not to use a fitted temperature, if there is a reason."""
+    best, error = fit.temperature, fit.standard_error / fit.temperature
+    if abs(math.log(best)) <= 1.96 * error:
+        low, high = (best * math.exp(sign * 1.96 * error) for sign in (-1, 1))
+        return f"the one that fits best, {best:.3f} [{low:.3f}, {high:.3f}], differs from 1 by no more than chance"
+    before, after = crossed_rows(logits, labels)
+    if (gain := temperature_helped(before, after)).value <= 0:
+        return f"{best:.3f} fits best, but raises the NLL of held-out images that did not fit it, by {-gain.value:.4f}"
+    if (rise := calibration_error_rise(before, after)).low > 0:
+        points = "{:.1f} points [{:.1f}, {:.1f}]".format(*(100 * end for end in (rise.value, rise.low, rise.high)))
+        return f"{best:.3f} fits best, but raises the ECE of held-out images that did not fit it, by {points}"
+    return None
+
+
+def crossed_rows(logits: Tensor, labels: Tensor, seed: int = 0) -> tuple[SampleRows, SampleRows]:
+    """Rows of checked samples without a temperature, and with the one that the other half of them fits best."""
+    right = (logits.argmax(1) == labels).numpy()
+    order = np.random.default_rng(seed).permutation(len(labels))
+    order = order[np.argsort(right[order], kind="stable")]
+    crossed = torch.ones(len(labels), 1)
+    for fitting, scored in ((order[::2], order[1::2]), (order[1::2], order[::2])):
+        crossed[scored] = find_temperature(logits[fitting], labels[fitting], at_least=1).temperature
+    parts = [
+        [sample_rows(part / t, own) for part, own, t in chunks(logits, labels, temperatures)]
+        for temperatures in (torch.ones_like(crossed), crossed)
+    ]
+    before, after = (SampleRows.from_array(torch.cat(rows).numpy()) for rows in parts)
+    return before, after
+
+
 def samples_wanted(num_samples: int, confidence_shift: float) -> int:
     """How many samples would make the shift less than a point, rounded up to a hundred: it falls with their root."""
     return math.ceil(num_samples * (confidence_shift / LARGE_SHIFT) ** 2 / 100) * 100
@@ -240,8 +304,9 @@ def temperature_helped(before: SampleRows, after: SampleRows) -> Interval:
             the samples on which it was fitted: there it never raises the likelihood's mean.
 
     Returns:
-        [`Interval`]: `nll(before) - nll(after)`, paired by sample. It helped beyond chance where `low > 0`, and harmed
-        where `high < 0`; with a temperature of 1 all three are 0.
+        [`Interval`]: `nll(before) - nll(after)`, paired by sample. It fell beyond chance where `low > 0`, and rose
+        where `high < 0`; with a temperature of 1 all three are 0. The temperature helped if it fell and
+        [`calibration_error_rise`] is not above 0 beyond chance.
     """
     if len(before) < 2 or not np.array_equal(before.label, after.label):
         raise ValueError(
@@ -251,6 +316,17 @@ def temperature_helped(before: SampleRows, after: SampleRows) -> Interval:
     gain = before.nll.astype(np.float64) - after.nll
     half = stats.t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / math.sqrt(len(gain))
     return Interval(float(gain.mean()), float(gain.mean() - half), float(gain.mean() + half))
+
+
+def calibration_error_rise(before: SampleRows, after: SampleRows) -> Interval:
+    """
+    By how much a temperature raised the ECE of test samples, with the 95 % interval of [`macs_hf.metrics.compare`].
+
+    A temperature is fitted to the likelihood. Where no temperature makes a model calibrated, the likelihood may fall
+    while the calibration error rises: beyond chance where `low > 0`.
+    """
+    found = ece_difference(after, before)
+    return Interval(found.difference, found.low, found.high)
 
 
 class _Sums(NamedTuple):

@@ -4,6 +4,7 @@ import argparse
 import time
 
 from .errors import ends_on_signals, plain_errors
+from .main import add_options
 
 
 MISSING = "The app needs Gradio 6.31 or later, which is not installed. Install it with `pip install 'gradio>=6.31'`."
@@ -22,6 +23,7 @@ def main(argv: list[str]) -> int:
             page = serve(
                 options.model,
                 options.dataset,
+                image_size=options.image_size,
                 host=options.host,
                 port=options.port,
                 open_browser=options.open,
@@ -40,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
         "model", metavar="MODEL_OR_RUN", nargs="?", help="Hub id, timm name, local folder, or folder of a finished run"
     )
     parser.add_argument("--dataset", help="benchmark name, Hub id or local folder")
+    add_options(parser, "image_size")
     parser.add_argument("--port", type=int, help="port to listen at (default: the first free one from 7860 on)")
     parser.add_argument(
         "--host",

@@ -172,8 +172,11 @@ def run_name(folder: str | Path) -> str:
     return Path(folder).resolve().name
 
 
-def check_output_dir(output_dir: str | Path, model: str, dataset: str) -> None:
-    """Refuse a folder whose files are read: results in it would be taken for a part of the model, or for images."""
+def checked_output_dir(output_dir: str | Path, model: str, dataset: str) -> Path:
+    """
+    The folder as it is meant, without `..`, which would name another folder once a part of the path is replaced.
+    Refused is one whose files are read: results in it would be taken for a part of the model, or for images.
+    """
     if not str(output_dir).strip():
         raise ArgumentError("output_dir", "is empty. Name a folder, such as runs/first.", str(output_dir))
     folder = Path(output_dir).resolve()
@@ -184,6 +187,9 @@ def check_output_dir(output_dir: str | Path, model: str, dataset: str) -> None:
             f"is inside the dataset's folder {dataset!r}, where pictures and tables are read as data. Choose another."
         )
         raise ArgumentError("output_dir", message, str(output_dir))
+    if ".." not in Path(output_dir).parts:
+        return Path(output_dir)
+    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
 
 
 def is_main_process() -> bool:

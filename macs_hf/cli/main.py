@@ -51,6 +51,12 @@ def main(argv: list[str] | None = None) -> int:
             _parser().print_help()
             return 2
         name = _parser().parse_args(argv[:1]).command
+        if name == "train":  # whose help does not load what training needs
+            from .train_arguments import help_asked_for
+
+            if (text := help_asked_for(argv[1:])) is not None:
+                print(text)
+                return 0
         if name in MEASURING:
             return getattr(import_module(".measure", __package__), f"{name}_main")(argv[1:])
         return import_module(f".{name}", __package__).main(argv[1:])

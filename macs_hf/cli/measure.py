@@ -36,6 +36,11 @@ def _calibrate_parser() -> argparse.ArgumentParser:
         "--calibration_split", help="split to fit the temperature on (default: validation, or a tenth of train)"
     )
     parser.add_argument(
+        "--force_temperature",
+        action="store_true",
+        help="use the temperature that fits best even where held-out images that did not fit it gain nothing from it",
+    )
+    parser.add_argument(
         "--publish_gallery", action="store_true", help="show mistakes.png in the card, and push it with the model"
     )
     parser.add_argument("--push_to_hub", metavar="REPO", help="push the calibrated model there")

@@ -29,8 +29,9 @@ from ..report.run_folder import GALLERY, atomic_folder, claim_folder, locked_fol
 from ..report.sections import metric_table
 from ..report.text import table_lines
 from ..training.callbacks import Screen
-from .errors import check_output_dir, folder_name, is_main_process, run_name
+from .errors import checked_output_dir, folder_name, is_main_process, run_name
 from .output import (
+    after_saving,
     bars_of_datasets,
     header_of_exporting,
     header_of_measuring,
@@ -69,13 +70,24 @@ def evaluate(options: Namespace, command: str, screen: Screen) -> None:
             written = _write(found, options, draft, screen)
         show_results(screen, found.report)
         show_files(screen, "report is", folder, [path.name for path in written])
-        words = [options.model, "--dataset", options.dataset]
-        following = {"see it in the browser": shlex.join(["macs-hf", "app", *words])}
-        # A temperature is for the size at which it was fitted.
-        if options.image_size is not None or not hasattr(found.measured.model.config, TEMPERATURE_FIELD):
-            words += [] if options.image_size is None else ["--image_size", str(options.image_size)]
-            following = {"give it a temperature": shlex.join(["macs-hf", "calibrate", *words])} | following
-        show_next(screen, following)
+        show_next(screen, _after_evaluating(options, found))
+
+
+def _after_evaluating(options: Namespace, found: Measured) -> dict[str, str]:
+    """What to type next, at the size that was measured."""
+    words = [options.model, "--dataset", options.dataset]
+    sized = words if options.image_size is None else [*words, "--image_size", str(options.image_size)]
+    browse = {"see it in the browser": shlex.join(["macs-hf", "app", *sized])}
+    better = found.report.better_size
+    if better is not None:
+        return {
+            "measure it at that size": shlex.join(["macs-hf", "evaluate", *words, "--image_size", str(better.size)])
+        }
+    # A temperature is for the size at which it was fitted, and no help to a model that knows nothing.
+    has_one = options.image_size is None and hasattr(found.measured.model.config, TEMPERATURE_FIELD)
+    if has_one or found.report.above_chance is False:
+        return browse
+    return {"give it a temperature": shlex.join(["macs-hf", "calibrate", *sized])} | browse
 
 
 def calibrate(options: Namespace, command: str, screen: Screen) -> None:
@@ -99,8 +111,8 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
         fold_temperature(model, report.temperature.value, checked)
         store_guarantees(model.config, report.guarantees)
         with atomic_folder(folder, replaces=(*WEIGHT_FILES, *REPORT_FILES, GALLERY)) as draft:
-            written = _write(found, options, draft, screen)
             save_classifier(model, found.measured.processor, draft)
+            written = _write(found, options, draft, screen)  # with the checksums of the weights
             card = {"base_model": model_id(options.model), "gallery": options.publish_gallery, "earlier": folder}
             write_card(draft, repo_id or run_name(folder), report, **card)
             written += [draft / name for name in ("README.md", "model.safetensors")]
@@ -113,8 +125,7 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
             screen.line(f"No pull request: {objection}")
         elif proposed_to:
             screen.line(f"Pull request: {open_pull_request(folder, proposed_to, report).pr_url}", wrap=False)
-        push = {} if repo_id or proposed_to else {"push it to the Hub": f"macs-hf push {folder} USER/NAME"}
-        show_next(screen, {"see it in the browser": f"macs-hf app {folder}"} | push)
+        show_next(screen, after_saving(report, folder, pushed=bool(repo_id or proposed_to)))
 
 
 def _check_corruptions(options: Namespace) -> None:
@@ -137,10 +148,10 @@ def _proposal_target(options: Namespace) -> str:
 
 def _folder(options: Namespace, action: str) -> Path:
     """Where the results go."""
-    names = (folder_name(options.model), folder_name(options.dataset), action)
-    folder = Path(options.output_dir or Path("runs", "-".join(names)))
-    check_output_dir(folder, options.model, options.dataset)
-    return folder
+    size = [] if options.image_size is None else [f"{options.image_size}px"]
+    names = (folder_name(options.model), folder_name(options.dataset), *size, action)
+    folder = options.output_dir or Path("runs", "-".join(names))
+    return checked_output_dir(folder, options.model, options.dataset)
 
 
 def _identity(options: Namespace, action: str, folder: Path) -> dict[str, Any]:
@@ -183,6 +194,7 @@ def _measure(options: Namespace, action: str, folder: Path, command: str, screen
         corruption_samples=options.corruption_samples,
         corruption_design=options.corruption_design,
         unknowns=unknowns,
+        force_temperature=action == "calibrate" and options.force_temperature,
         command=command,
         **loaded.metadata,
     )
@@ -206,9 +218,8 @@ OF_IMAGES += ("max_samples", "skip_bad_images")
 
 def export(options: Namespace, command: str, screen: Screen) -> None:
     """Export the model of the options of `macs-hf export`."""
-    folder = Path(options.output_dir)
     _check_images(options)
-    check_output_dir(folder, options.model, options.dataset or "")
+    folder = checked_output_dir(options.output_dir, options.model, options.dataset or "")
     check_request(folder, int8=options.int8, has_images=options.dataset is not None)
     with locked_folder(folder):
         claim_folder(folder, _export_identity(options, folder))

@@ -1,6 +1,7 @@
 """What commands print: what they are about to do, what was measured, where it is, and what to type next."""
 
 import logging
+import shlex
 import warnings
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -163,11 +164,22 @@ def show_files(screen: Screen, what: str, folder: str | Path, names: Iterable[st
 
 def model_of(report: EvaluationReport) -> str:
     """The beginning of a sentence about a model: calibrated only if the temperature helped."""
+    if report.above_chance is False:
+        return "model, whose accuracy is not above chance, is"
     if report.is_calibrated:
         return "calibrated model is"
     if report.has_temperature:
         return "model, whose temperature did not help beyond chance, is"
     return "model, which got no temperature, is"
+
+
+def after_saving(report: EvaluationReport, folder: str | Path, pushed: bool) -> dict[str, str]:
+    """What to type when a model is saved: to push it only if it is above chance, without a temperature that harms."""
+    following = {"see it in the browser": shlex.join(["macs-hf", "app", str(folder)])}
+    is_worth_it = report.above_chance is not False and (report.is_calibrated or not report.has_temperature)
+    if is_worth_it and not pushed:
+        following["push it to the Hub"] = shlex.join(["macs-hf", "push", str(folder), "USER/NAME"])
+    return following
 
 
 def show_next(screen: Screen, commands: Mapping[str, str]) -> None:

@@ -15,7 +15,13 @@ def main(argv: list[str]) -> int:
         if not Path(options.folder).is_dir():
             raise FileNotFoundError(f"There is no folder {options.folder!r} to push.")
         with locked_folder(options.folder):
-            commit = push_folder(options.folder, options.repo, private=options.private, revision=options.revision)
+            commit = push_folder(
+                options.folder,
+                options.repo,
+                private=options.private,
+                revision=options.revision,
+                allow_chance_level=options.allow_chance_level,
+            )
         print("pushed:", commit.repo_url)
         if options.space:
             from ..publishing.push import push_space
@@ -37,4 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--private", action="store_true", default=None, help="make it private")
     parser.add_argument("--revision", help="branch; created if it does not exist")
     parser.add_argument("--space", action="store_true", help="also push a Space of the same name, which serves it")
+    parser.add_argument(
+        "--allow_chance_level", action="store_true", help="push a model whose accuracy is not above chance"
+    )
     return parser

@@ -19,10 +19,7 @@ from ..data.preparing import OodImages, held_out, image_dataset, load_data, smal
 from ..data.sources import DatasetSource, comes_from_hub
 from ..data.streaming import check_streaming, limit_retries, training_stream
 from ..data.transforms import TrainTransform
-from ..evaluation.evaluate import (
-    default_corruptions,
-    evaluate_checkpoint,
-)
+from ..evaluation.evaluate import check_held_out, default_corruptions, evaluate_checkpoint
 from ..hub import limit_waiting
 from ..models.loading import FROM_SCRATCH, load_classifier
 from ..models.timm_layout import WEIGHT_FILES
@@ -35,10 +32,11 @@ from ..training.arguments import MaCSTrainingArguments, check_ends_calibrated, r
 from ..training.callbacks import Screen, TerminalCallback
 from ..training.checkpoints import checkpoint_line, claim_output_dir, identity_of, last_complete_checkpoint
 from ..training.trainer import MaCSTrainer
-from .errors import check_launch, check_output_dir, ends_on_signals, folder_name, plain_errors
+from .errors import check_launch, checked_output_dir, ends_on_signals, folder_name, plain_errors
 from .main import keep_freed_memory
 from .measuring import chosen_source, gallery, unknown_images
 from .output import (
+    after_saving,
     bars_of_datasets,
     header_of_training,
     model_of,
@@ -49,14 +47,13 @@ from .output import (
     show_results,
 )
 from .train_arguments import (
-    ARGUMENTS,
     PROGRAM,
     ScriptArguments,
+    argument_names,
     check_disk,
     check_warmup,
-    common_help,
     from_the_start,
-    full_help,
+    help_asked_for,
     parse,
 )
 
@@ -66,6 +63,7 @@ AFTER_TRAINING = (
     *("corruptions", "corruption_samples", "corruption_design", "license", "skip_bad_images"),
     *("max_eval_samples", "max_calibration_samples", "cache_bytes"),
     *("group_column", "ood_dataset", "ood_split", "gallery", "publish_gallery", "quiet", "verbose"),
+    "force_temperature",
 )
 
 
@@ -81,18 +79,17 @@ class Prepared(NamedTuple):
 
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
-    with plain_errors(PROGRAM, ARGUMENTS):
-        for flags, text in ((("-h", "--help"), common_help), (("--help-all",), full_help)):
-            if any(flag in argv for flag in flags):
-                print(text([word for word in argv if word not in flags]))
-                return 0
+    with plain_errors(PROGRAM, argument_names()):
+        if (text := help_asked_for(argv)) is not None:
+            print(text)
+            return 0
         check_launch()
         script, args = parse(argv)
         check_ends_calibrated(args)
         limit_waiting()
         if args.device.type == "cpu":
             keep_freed_memory()
-        check_output_dir(args.output_dir, script.model, script.dataset)
+        args.output_dir = str(checked_output_dir(args.output_dir, script.model, script.dataset))
         with (
             locked_folder(args.output_dir, hold=args.process_index == 0),
             ends_on_signals(PROGRAM, lambda: checkpoint_line(args.output_dir)),
@@ -152,6 +149,7 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen
         validation, test = (held_out(splits, role, processor, script.cache_bytes) for role in ("validation", "test"))
         unknowns = unknown_images(script, source, splits.label_names, processor)
         hash_training_images(training)
+    check_held_out(validation, training)
 
     # ---- The trainer, in a folder of its own ----
     facts = _facts(script, args.method)
@@ -217,6 +215,7 @@ def finish(
         corruption_samples=script.corruption_samples,
         corruption_design=script.corruption_design,
         unknowns=prepared.unknowns,
+        force_temperature=script.force_temperature,
         model=public_name(script.model),
         model_revision=script.model_revision,
         dataset=public_name(source.path),
@@ -246,8 +245,7 @@ def finish(
     commit = trainer.push_to_hub(**card, saved=True) if args.push_to_hub else None
     if commit is not None:
         screen.line(f"Pushed: {commit.repo_url}", wrap=False)
-    push = {} if args.push_to_hub else {"push it to the Hub": f"macs-hf push {args.output_dir} USER/NAME"}
-    show_next(screen, {"see it in the browser": f"macs-hf app {args.output_dir}"} | push)
+    show_next(screen, after_saving(report, args.output_dir, pushed=args.push_to_hub))
 
 
 def _facts(script: ScriptArguments, method: str) -> dict[str, Any]:

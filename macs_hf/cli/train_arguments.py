@@ -1,6 +1,11 @@
-"""The arguments of `macs-hf train`: what to train on what, beside those of `MaCSTrainingArguments`."""
+"""The arguments of `macs-hf train`: what to train on what, beside those of `MaCSTrainingArguments`.
 
+Its help is printed without torch and transformers, so they are imported where arguments are parsed and checked.
+"""
+
+import argparse
 import difflib
+import functools
 import json
 import math
 import operator
@@ -13,17 +18,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-import yaml
-from transformers import HfArgumentParser
-
 from ..exceptions import ArgumentError
-from ..models.loading import FROM_SCRATCH
-from ..objective.objective import DEFAULT_METHOD, Objective, settings_of
+from ..objective.objective import DEFAULT_METHOD, METHODS, Objective, settings_of
 from ..report.run_folder import check_free_space, readable_size, refuse_secrets
 from ..report.text import refuse_nul
-from ..training.arguments import MaCSTrainingArguments
-from ..training.checkpoints import sharding_of
 from .errors import WIDEST, folder_name
 from .main import refuse_empty
 
@@ -184,6 +182,8 @@ def check_disk(args: Any, model: Any) -> None:
         args ([`~transformers.TrainingArguments`]): As parsed.
         model (`torch.nn.Module`): What will be saved.
     """
+    from ..training.checkpoints import sharding_of
+
     weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
     # The average, or what FSDP continues from, lies beside the model.
     copies = 1 + (args.ema_decay is not None) + (sharding_of(args) == "FSDP")
@@ -270,6 +270,9 @@ class ScriptArguments:
     max_calibration_samples: int | None = field(
         default=None, metadata={"help": "Maximum number of validation images, which fit the temperature."}
     )
+    force_temperature: bool = field(
+        default=False, metadata={"help": "Use the temperature that fits best even where it does not help."}
+    )
     horizontal_flip: bool | None = field(default=None, metadata={"help": "Mirror at random; off for digits."})
     corruptions: Literal["auto", "cifar", "imagenet", "none"] = field(
         default="auto", metadata={"help": "Parameters of the corruption benchmark; auto fits the input size."}
@@ -310,54 +313,74 @@ class ScriptArguments:
         check_gallery(self.gallery, self.publish_gallery)
 
 
-CLASSES = (ScriptArguments, MaCSTrainingArguments)
-# The names of all flags.
-ARGUMENTS = tuple(each.name for cls in CLASSES for each in fields(cls) if each.init)
-# Those that may hold several values.
-SEVERAL = {
-    each.name for cls in CLASSES for each in fields(cls) if "list" in str(each.type) or "dict" in str(each.type)
+# What this command sets differently from `TrainingArguments`, whatever it trains on what; flags and files win.
+USUAL = {
+    "num_train_epochs": 20,
+    "per_device_train_batch_size": 64,
+    "per_device_eval_batch_size": 256,
+    "weight_decay": 0.05,
+    "lr_scheduler_type": "cosine",
+    "warmup_steps": 0.1,
+    "logging_steps": 10,
+    "save_total_limit": 1,
+    "seed": 0,
+    "stop_on_signals": True,
 }
 
 
+def classes() -> tuple[type, type]:
+    """The dataclasses of all arguments."""
+    from ..training.arguments import MaCSTrainingArguments
+
+    return ScriptArguments, MaCSTrainingArguments
+
+
+@functools.cache  # a parser replaces the types of the fields
+def several_valued() -> frozenset[str]:
+    """Arguments that may hold several values."""
+    types = {each.name: str(each.type) for cls in classes() for each in fields(cls)}
+    return frozenset(name for name, kind in types.items() if "list" in kind or "dict" in kind)
+
+
+def argument_names() -> list[str]:
+    """The names of all flags."""
+    return [each.name for cls in classes() for each in fields(cls) if each.init]
+
+
 def script_defaults(script: ScriptArguments, method: str) -> dict[str, Any]:
-    """What this command sets differently from `TrainingArguments`; flags and settings files win."""
+    """`USUAL`, and what depends on the machine, the data and the model."""
+    import torch
+
+    from ..models.loading import FROM_SCRATCH
+
     on_gpu = torch.cuda.is_available()
     has_bf16 = on_gpu and torch.cuda.is_bf16_supported()
     # A stream has no epochs: ten times during training.
     when = {"eval_steps": 0.1, "save_steps": 0.1} if script.streaming else {}
     names = (folder_name(script.dataset), folder_name(script.model), method)
-    return {
+    return USUAL | {
         "output_dir": str(Path("runs", "-".join(names))),
-        "num_train_epochs": 20,
-        "per_device_train_batch_size": 64,
-        "per_device_eval_batch_size": 256,
         "learning_rate": SCRATCH_LEARNING_RATE if script.model in FROM_SCRATCH else FINE_TUNING_LEARNING_RATE,
-        "weight_decay": 0.05,
-        "lr_scheduler_type": "cosine",
-        "warmup_steps": 0.1,
         "use_cpu": not torch.accelerator.is_available(),  # else processes without a GPU would not find each other
         "bf16": has_bf16,
         "fp16": on_gpu and not has_bf16,
-        "logging_steps": 10,
         "eval_strategy": "steps" if script.streaming else "epoch",
         "save_strategy": "steps" if script.streaming else "epoch",
-        "save_total_limit": 1,
-        "seed": 0,
         "dataloader_pin_memory": on_gpu,
         "log_level": "warning" if script.verbose else "error",
-        "stop_on_signals": True,
         **when,
     }
 
 
-def parse(argv: list[str]) -> tuple[ScriptArguments, MaCSTrainingArguments]:
-    """The arguments of a command line, whose first word may be a file of settings, checked."""
+def parse(argv: list[str]) -> tuple[ScriptArguments, Any]:
+    """The arguments of a command line, whose first word may be a file of settings, checked, for script and trainer."""
     parser, argv = make_parser(argv)
     script, args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
     if unknown:
         word = unknown[0].lstrip("-").partition("=")[0]
-        longer = [name for name in ARGUMENTS if word and name.startswith(word)]
-        similar = longer or difflib.get_close_matches(word, ARGUMENTS, n=1, cutoff=0.5)
+        known = argument_names()
+        longer = [name for name in known if word and name.startswith(word)]
+        similar = longer or difflib.get_close_matches(word, known, n=1, cutoff=0.5)
         meant = f" Did you mean --{similar[0]}?" if similar else ""
         raise ValueError(f"Unknown arguments: {' '.join(unknown)}.{meant} --help-all lists all arguments.")
     refuse_secrets({name: value for name, value in {**vars(script), **vars(args)}.items() if name != "hub_token"})
@@ -381,9 +404,12 @@ def from_the_start(argv: list[str]) -> list[str]:
     return kept
 
 
-def make_parser(argv: list[str]) -> tuple[HfArgumentParser, list[str]]:
+def make_parser(argv: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
     """A parser with the defaults that the dataset, the model and the method ask for, and the flags it is for."""
+    from transformers import HfArgumentParser
+
     values = {}
+    several_valued()
     if argv and argv[0].endswith((".json", ".yaml", ".yml")):
         words, values = read_settings(argv[0])
         argv = [*words, *argv[1:]]
@@ -392,7 +418,7 @@ def make_parser(argv: list[str]) -> tuple[HfArgumentParser, list[str]]:
     first.add_argument("--method", default=DEFAULT_METHOD)
     script, chosen, *_ = first.parse_args_into_dataclasses(argv, return_remaining_strings=True)
     settings_of(chosen.method)  # refuses a name that no method has
-    parser = HfArgumentParser(CLASSES, **usual)
+    parser = HfArgumentParser(classes(), **usual)
     # transformers' own default of these is False, and means nothing: None tells it from a wish.
     parser.set_defaults(**script_defaults(script, chosen.method) | dict.fromkeys(ALWAYS) | values)
     return parser, argv
@@ -400,6 +426,8 @@ def make_parser(argv: list[str]) -> tuple[HfArgumentParser, list[str]]:
 
 def read_settings(path: str | PathLike) -> tuple[list[str], dict[str, Any]]:
     """The settings of a JSON or YAML file: those that a flag can hold as flags, and the others by name."""
+    import yaml
+
     with open(path, encoding="utf-8") as file:
         try:
             settings = json.load(file) if str(path).endswith(".json") else yaml.safe_load(file) or {}
@@ -407,7 +435,9 @@ def read_settings(path: str | PathLike) -> tuple[list[str], dict[str, Any]]:
             raise ValueError(f"{path} cannot be read as settings: {' '.join(str(error).split())}") from error
     if not isinstance(settings, dict) or not all(isinstance(name, str) for name in settings):
         raise ValueError(f"{path} holds something else than named settings: write one `name: value` a line.")
-    values = {name: value for name, value in settings.items() if isinstance(value, list | dict) and name in SEVERAL}
+    values = {
+        name: value for name, value in settings.items() if isinstance(value, list | dict) and name in several_valued()
+    }
     given = {name: value for name, value in settings.items() if value is not None and name not in values}
     return [f"--{name}={value}" for name, value in given.items()], values
 
@@ -448,10 +478,17 @@ COMMON = {
     ),
     "terminal": ("quiet", "verbose"),
 }
-# Where this command does, or defaults to, something else than the first sentence of the argument's help says.
+# What arguments are called in a few words, where this command does, or defaults to, something else than the first
+# sentence of their own help says, or that help is in transformers.
 MEANINGS = {
+    "dataset": "Embedded handwritten digits (`digits`, or `few_digits` to train on few), a benchmark (cifar10, "
+    "cifar100, svhn, oxford_pets, food101, flowers102), a Hub id or a local folder",
+    "model": "`tiny`, `small` or `medium` from scratch; a backbone such as resnet50, a timm or Hub id, a folder",
     "calibration_split": "Split that fits the temperature",
-    "corruptions": "Parameters of the corruption benchmark",
+    "corruptions": "Parameters of the corruption benchmark: cifar, imagenet or none",
+    "method": "`recommended` is robust and calibrated, at about 1.2 times the cost of plain training; `macs` is the "
+    "paper to the letter, at about twice the cost; `ce` is plain cross-entropy, to compare with. Controls and "
+    "baselines (docs/training.md): {others}",
     "num_train_epochs": "How often each training image is seen",
     "max_steps": "Steps to train for, in place of epochs",
     "learning_rate": "The largest learning rate; it warms up and decays",
@@ -472,25 +509,41 @@ DEFAULTS = {
     "calibration_split": "validation, or a tenth of train",
     "split": "test, or a tenth of train",
     "image_size": "what the model was trained with; 32 for tiny and small, 64 for medium",
-    "learning_rate": f"{{value:g}}: {SCRATCH_LEARNING_RATE:g} for tiny, small and medium, "
-    f"{FINE_TUNING_LEARNING_RATE:g} for other models",
+    "learning_rate": f"{SCRATCH_LEARNING_RATE:g} for tiny, small and medium, {FINE_TUNING_LEARNING_RATE:g} for other "
+    "models",
     "lambda_margin": BY_METHOD,
     "lambda_consistency": BY_METHOD,
+    "margin": BY_METHOD,
     "perturbation": BY_METHOD,
+    "consistency_fraction": BY_METHOD,
     "max_steps": "none",
+    "gradient_accumulation_steps": "1",
     "use_cpu": "if there is none",
     "corruptions": "auto: cifar up to 64 pixels of the model's input, imagenet above",
-    "output_dir": "runs/DATASET-MODEL-METHOD, here {value}",
+    "output_dir": "runs/DATASET-MODEL-METHOD",
+    "report_to": "none",
     "hub_model_id": "your user name and the name of output_dir",
 }
+MAIN_METHODS = ("recommended", "macs", "ce")
+
+
+def help_asked_for(argv: list[str]) -> str | None:
+    """The help that a command line asks for, if it does."""
+    for flags, text in ((("-h", "--help"), common_help), (("--help-all",), full_help)):
+        if any(flag in argv for flag in flags):
+            return text([word for word in argv if word not in flags])
+    return None
 
 
 def common_help(argv: list[str]) -> str:
-    """The common arguments in groups, with the defaults that the other words of the command line lead to."""
-    parser, flags = make_parser(argv)
-    method = parser.parse_known_args(flags)[0].method
-    by_method = vars(Objective(**settings_of(method)))
-    helps = {each.name: each.metadata.get("help", "") for cls in CLASSES for each in fields(cls)}
+    """The common arguments in groups, with the defaults of the method that the command line names."""
+    first = argparse.ArgumentParser(PROGRAM, usage=USAGE, allow_abbrev=False, add_help=False)
+    first.add_argument("--method", default=DEFAULT_METHOD)
+    method = first.parse_known_args(argv)[0].method
+    values = {each.name: each.default for each in fields(ScriptArguments)} | USUAL | {"method": method}
+    values |= vars(Objective(**settings_of(method)))
+    helps = {each.name: each.metadata.get("help", "") for cls in (ScriptArguments, Objective) for each in fields(cls)}
+    others = ", ".join(name for name in METHODS if name not in MAIN_METHODS)
     width = min(shutil.get_terminal_size().columns, WIDEST)
     lines = [f"usage: {USAGE}", "", DESCRIPTION]
     for title, names in COMMON.items():
@@ -498,7 +551,7 @@ def common_help(argv: list[str]) -> str:
         for name in names:
             text = MEANINGS.get(name) or helps[name].partition(". ")[0].rstrip(".")
             lines += textwrap.wrap(
-                text + _default(name, by_method.get(name, parser.get_default(name))),
+                text.format(others=others) + _default(name, values.get(name)),
                 width,
                 initial_indent=f"  --{name:<29} ",
                 subsequent_indent=" " * 34,

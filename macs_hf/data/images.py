@@ -6,6 +6,7 @@ import mmap
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from itertools import combinations
 from typing import Any
 
@@ -32,6 +33,10 @@ CACHE_BYTES = 2_000_000_000
 # Images that are read at a time when a whole split is.
 CHECKED_TOGETHER = 256
 PATHS_TOGETHER = 1000
+# Pixels of images that are held at a time, undivided, before they are kept at the network's size.
+PIXELS_TOGETHER = 100_000_000
+# Called before each image is read, in the thread that set it; what it raises ends the reading.
+on_read: ContextVar[Callable[[], None]] = ContextVar("on_read", default=lambda: None)
 MAX_GROUPS = 100
 NO_VALUE = "(no value)"
 
@@ -145,7 +150,7 @@ class ImageDataset(Dataset):
         checked = range(0, len(self), step)
         hashes, broken = {}, {}
         for start in tqdm(range(0, len(checked), CHECKED_TOGETHER), desc=f"Reading {self.split}", leave=False):
-            readable = {}
+            readable, pixels = {}, 0
             for index, stored in self._stored(checked[start : start + CHECKED_TOGETHER]):
                 try:
                     image = self._read(index, decode, stored)
@@ -154,6 +159,12 @@ class ImageDataset(Dataset):
                 else:
                     readable[index] = image
                     hashes[index] = _pixel_hash(image)
+                    pixels += image.width * image.height
+                if self._cache is None:
+                    readable.clear()
+                elif pixels > PIXELS_TOGETHER:
+                    self._keep(readable)
+                    readable, pixels = {}, 0
             if self._cache is not None and readable:
                 self._keep(readable)
         if broken:
@@ -213,6 +224,7 @@ class ImageDataset(Dataset):
 
     def _read(self, index: int, read: Callable, stored: Any, *args: Any) -> Any:
         """`read(stored, *args)`, with errors that say which image it was."""
+        on_read.get()()
         try:
             return read(stored, *args)
         except Exception as error:

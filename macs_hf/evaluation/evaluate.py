@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import datasets
@@ -23,14 +24,15 @@ from transformers.utils import logging
 
 from ..calibration.folding import calibration_record, folded_temperature
 from ..calibration.promises import MIN_HELD_OUT, calibrate_logits, promised_levels, set_outcome, with_test_outcome
-from ..calibration.temperature import TemperatureFit, temperature_helped
+from ..calibration.temperature import TemperatureFit, calibration_error_rise, temperature_helped
 from ..data.images import CACHE_BYTES, ImageDataset, find_leakage
 from ..data.preparing import OodImages, aligned_images, load_data
 from ..data.sources import DatasetSource, renamed_classes
-from ..data.transforms import input_size
+from ..data.transforms import EvalTransform, input_size
+from ..exceptions import ArgumentError
 from ..metrics import confusion_matrix, detection, group_measures, measure, risk_coverage, wilson
 from ..metrics.group_scores import MAX_GROUPS
-from ..models.loading import check_single_label, load_pretrained, model_id
+from ..models.loading import check_single_label, load_pretrained, model_id, resized_processor
 from ..objective.losses import checked_labels
 from ..objective.supervision import logits_of
 from ..pixels import PixelStats
@@ -44,10 +46,11 @@ from ..report.report import (
     Interval,
     MarginAnalysis,
     OutOfDistribution,
+    SizeTrial,
     Temperature,
 )
 from ..report.rows import CORRUPTIONS, SEVERITIES, SampleRows, sample_rows
-from ..report.run_folder import public_name
+from ..report.run_folder import REPORT_FILE, public_name
 from ..sharding import full_precision, gathered_weights, sharded_modules, share_statistics
 from .corruption_benchmark import ByteImages, GuaranteeCounts, evaluate_corruptions, forward_of, subset
 from .margins import analyze_margins, spectral_complexity
@@ -188,7 +191,7 @@ class MeasuredModel:
 
     def logits(self, dataset: Any, label: str = "predicting") -> tuple[np.ndarray, np.ndarray]:
         """Logits and labels of samples that did not train the model."""
-        _check_held_out(dataset, self.train_dataset)
+        check_held_out(dataset, self.train_dataset)
         found = self.run(dataset, lambda logits, labels: {"logits": logits, "labels": labels}, label).columns
         return found["logits"], found["labels"]
 
@@ -238,14 +241,16 @@ def _images_and_labels(batch: Mapping[str, Any], labelled: bool) -> tuple[Tensor
     return batch["pixel_values"], batch["labels"]
 
 
-def _check_held_out(dataset: Any, train_dataset: Any) -> None:
+def check_held_out(dataset: Any, train_dataset: Any) -> None:
     """Refuse to fit a temperature on the training set, as far as a dataset says which data it holds."""
     fingerprint = getattr(dataset, "_fingerprint", None)  # of `datasets.Dataset`; other datasets may have one too
-    same_data = fingerprint is not None and fingerprint == getattr(train_dataset, "_fingerprint", None)
-    if train_dataset is not None and (dataset is train_dataset or same_data):
-        raise ValueError(
-            "A temperature was to be fitted on the training set, where the model is more confident than anywhere "
-            "else. Pass a validation split that was held out."
+    same = fingerprint is not None and fingerprint == getattr(train_dataset, "_fingerprint", None)
+    own, known = (set(getattr(each, "hashes", {}).values()) for each in (dataset, train_dataset))  # of ImageDataset
+    if train_dataset is not None and (dataset is train_dataset or same or (own and own <= known)):
+        raise ArgumentError(
+            "validation_split",
+            "A temperature was to be fitted on training images, where the model is more confident than anywhere else. "
+            "Name a split that was held out with",
         )
 
 
@@ -254,9 +259,11 @@ def _check_held_out(dataset: Any, train_dataset: Any) -> None:
 
 PACKAGES = ("macs-hf", "torch", "torchvision", "transformers", "accelerate", "datasets", "timm")
 SMALLEST_CORRUPTED = 32
+SIZE_TRIAL_IMAGES = 200
+SMALL_SIZES = (32, 48, 64, 96, 128)
 # Fields of the report that are measured, so that a caller cannot state them.
 MEASURED = {"n", "before", "after", "temperature", "corruptions", "margins", "versions", "guarantees", "risk_coverage"}
-MEASURED |= {"image_size", "classes", "confusion", "groups", "ood", "leakage", "renamed_classes"}
+MEASURED |= {"image_size", "better_size", "classes", "confusion", "groups", "ood", "leakage", "renamed_classes"}
 
 
 class HoldsModel(Protocol):
@@ -275,6 +282,7 @@ def evaluate_checkpoint(
     corruption_design: str = "auto",
     margin_samples: int = 256,
     unknowns: OodImages | None = None,
+    force_temperature: bool = False,
     **metadata: Any,
 ) -> tuple[EvaluationReport, list[SampleRows]]:
     """
@@ -289,6 +297,8 @@ def evaluate_checkpoint(
         corruption_design (`str`, *optional*, defaults to `"auto"`): See [`CorruptionBenchmark`].
         margin_samples (`int`, *optional*, defaults to 256): A fixed subset of `test` for margins and sensitivity.
         unknowns ([`OodImages`], *optional*): Images of none of the model's classes, to see how it reacts to them.
+        force_temperature (`bool`, *optional*, defaults to `False`): Use the temperature that fits best even where it
+            does not help beyond chance on `calibration`.
         metadata: The other fields of the report. `model`, `dataset` and `split` are taken from the model's config and
             from `test` if they are not given.
 
@@ -307,7 +317,8 @@ def evaluate_checkpoint(
     fit = guarantees = None
     if calibration is not None:
         logits, labels = measured.logits(calibration, _fitting(calibration))
-        fit, guarantees = calibrate_logits(logits, labels, exact=not measured.chosen_by_validation)
+        exact = not measured.chosen_by_validation
+        fit, guarantees = calibrate_logits(logits, labels, exact=exact, force_temperature=force_temperature)
     tested = predict_test(measured, test, guarantees, ood=unknowns is not None)
     rows, published = tested.rows, tested.rows[-1]
     temperature = None if fit is None else _temperature(fit, _split_of(calibration), rows)
@@ -343,6 +354,8 @@ def evaluate_checkpoint(
         versions={package: version(package) for package in PACKAGES},
         **metadata,
     )
+    if report.above_chance is False:
+        report = dataclasses.replace(report, better_size=_better_size(measured, test, published))
     return report, rows
 
 
@@ -353,6 +366,42 @@ def default_corruptions(processor: Any) -> str | None:
         logger.warning(f"No corruption benchmark: the network takes {size} pixels, fewer than {SMALLEST_CORRUPTED}.")
         return None
     return "cifar" if size <= 64 else "imagenet"
+
+
+def _better_size(measured: MeasuredModel, test: Dataset, found: SampleRows) -> SizeTrial | None:
+    """
+    The input size at which a model that is at chance level may have been trained, tried on a part of the test images;
+    `None` if none is far better, or the trainer that trained it measures it, who knows its size.
+    """
+    if measured.train_dataset is not None or measured.processor is None or not isinstance(test, ImageDataset):
+        return None
+    part = test.rows.select(subset(len(test), SIZE_TRIAL_IMAGES, seed=0))
+    trials = []
+    for size in _other_sizes(measured):
+        try:
+            transform = EvalTransform(resized_processor(measured.processor, size))
+            images = ImageDataset(part, test.image_column, test.label_column, transform, test.split, cache_bytes=0)
+            right = measured.rows(images)[0].correct
+        except (ValueError, RuntimeError):  # strides leave nothing of it, or patches do not divide it
+            continue
+        trials.append((int(right.sum()), size))
+    hits, size = max(trials, default=(0, 0))
+    _, by_chance = wilson(int(found.correct.sum()), len(found))
+    # One of several sizes that were tried: it has to be clear.
+    if not hits or wilson(hits, len(part), level=0.999)[0] <= by_chance:
+        return None
+    return SizeTrial(size, len(part), hits / len(part))
+
+
+def _other_sizes(measured: MeasuredModel) -> list[int]:
+    """What config and report of the model say, half of the size, and usual sizes of small images."""
+    now = min(input_size(measured.processor))
+    stated = [getattr(measured.config, "image_size", None)]
+    path = Path(str(getattr(measured.config, "name_or_path", "")), REPORT_FILE)
+    if path.is_file():
+        stated += EvaluationReport.load(path).image_size or ()
+    sizes = [size for size in stated if isinstance(size, int)] + [size for size in SMALL_SIZES if size < now]
+    return sorted({*sizes, now // 2} - {now, 0})
 
 
 def _fitting(dataset: Dataset) -> str:
@@ -374,6 +423,7 @@ def _temperature(fit: TemperatureFit, split: str | None, rows: Sequence[SampleRo
         fit.nll_before,
         fit.nll_after,
         nll_gain=temperature_helped(*rows) if len(rows[0]) > 1 else None,
+        ece_rise=calibration_error_rise(*rows) if len(rows[0]) > 1 else None,
     )
 
 

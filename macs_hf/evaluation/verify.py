@@ -1,10 +1,11 @@
-"""A published model against its own report: measured again on the data that the report names."""
+"""A published model against its own report: measured again on the data that the report names, image by image."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
@@ -19,12 +20,20 @@ from ..data.sources import DATASETS, DatasetSource
 from ..data.transforms import input_size
 from ..exceptions import ArgumentError
 from ..hub import hub_needed, is_local
-from ..metrics import measure
+from ..metrics import measure, wilson
 from ..models.loading import load_pretrained
-from ..report.report import EvaluationReport, Guarantees, Interval, Share
+from ..report.report import EvaluationReport, Guarantees, Interval, Share, changed_files, load_run
 from ..report.rows import MEANS, SampleRows
-from ..report.run_folder import REPORT_FILE
+from ..report.run_folder import REPORT_FILE, ROWS_FILE
 from .evaluate import MeasuredModel, Progress, loaded_model, measure_corruptions
+
+
+logger = logging.get_logger(__name__)
+
+# Arguments of a training run that say which images were tested.
+COLUMNS = ("image_column", "label_column")
+# Another machine rounds otherwise, and may decode a picture to slightly other pixels.
+SAME_CONFIDENCE, SAME_ANSWERS = 0.02, 0.99
 
 
 @dataclass(frozen=True)
@@ -36,11 +45,13 @@ class Check:
         name (`str`): Which one.
         published ([`Interval`]): As the report has it.
         measured ([`Interval`]): As it came out now.
+        at_least (`float`, *optional*): What it has to reach, in place of lying in the interval.
     """
 
     name: str
     published: Interval
     measured: Interval
+    at_least: float | None = None
 
     @property
     def same(self) -> bool:
@@ -54,15 +65,11 @@ class Check:
         was measured now: a report with wide intervals would always hold.
         """
         stated, now = self.published, self.measured
+        if self.at_least is not None:
+            return now.value >= self.at_least
         slack = 1e-4 * max(abs(stated.value), 1e-2)
         is_honest = stated.high - stated.low <= 2 * (now.high - now.low) + slack
         return is_honest and stated.low - slack <= now.value <= stated.high + slack
-
-
-logger = logging.get_logger(__name__)
-
-# Arguments of a training run that say which images were tested.
-COLUMNS = ("image_column", "label_column")
 
 
 class Verification(NamedTuple):
@@ -88,26 +95,29 @@ def published_report(model: str, revision: str | None = None) -> EvaluationRepor
     Raises:
         `ValueError`: If it has none, or one that cannot be read.
     """
-    absent = (
-        f"{model!r} has no {REPORT_FILE}, so there is nothing to verify: only models that macs_hf measured come with "
-        f"one. `macs-hf evaluate {model} --dataset DATASET` measures any model."
-    )
-    if is_local(model):
-        path = Path(model, REPORT_FILE)
-        if not path.is_file():
-            raise ValueError(absent)
-        return EvaluationReport.load(path)
-    with hub_needed(f"Model {model!r}", model, "model", revision):
-        try:
-            path = hf_hub_download(model, REPORT_FILE, revision=revision)
-        except LocalEntryNotFoundError:
-            raise  # the Hub cannot be reached
-        except EntryNotFoundError:
-            raise ValueError(absent) from None
+    path = _file(model, REPORT_FILE, revision)
+    if path is None:
+        raise ValueError(
+            f"{model!r} has no {REPORT_FILE}, so there is nothing to verify: only models that macs_hf measured come "
+            f"with one. `macs-hf evaluate {model} --dataset DATASET` measures any model."
+        )
     try:
         return EvaluationReport.load(path)
     except ValueError as error:
         raise ValueError(f"The {REPORT_FILE} of {model!r} cannot be used: {error.__cause__ or error}") from error
+
+
+def _file(model: str, name: str, revision: str | None) -> Path | None:
+    """A file of a model, downloaded if it is on the Hub; `None` if there is none."""
+    if is_local(model):
+        return Path(model, name) if Path(model, name).is_file() else None
+    with hub_needed(f"Model {model!r}", model, "model", revision):
+        try:
+            return Path(hf_hub_download(model, name, revision=revision))
+        except LocalEntryNotFoundError:
+            raise  # the Hub cannot be reached
+        except EntryNotFoundError:
+            return None
 
 
 def verify_model(
@@ -122,7 +132,7 @@ def verify_model(
     **source_changes: str | None,
 ) -> Verification:
     """
-    Measure a published model again and compare with its report.
+    Measure a published model again and compare with its report, its rows and its checksums.
 
     Args:
         model (`str`): A local folder or a Hub id, with `evaluation.json`.
@@ -135,9 +145,12 @@ def verify_model(
         source_changes: Fields of `DatasetSource` that the report does not say, such as `image_column`.
 
     Raises:
-        `ValueError`: If the model has no report, or the data are not those of the report.
+        `ValueError`: If the model has no report, its rows do not give the report's numbers, or the data are not those
+            of the report.
     """
     report = published_report(model, revision)
+    rows = _file(model, ROWS_FILE, revision)
+    run = None if rows is None else load_run(rows.parent)  # which computes the report's metrics from them
     source = _source(report, dataset, source_changes)
     arguments = report.training_arguments | report.data_arguments
     most = arguments.get("max_eval_samples")
@@ -162,8 +175,22 @@ def verify_model(
         raise ValueError(f"The report of {model!r} is about images of {stated}, but its processor makes {made}.")
     test = aligned_images(splits, ("test",), classifier.config, processor)["test"]
     measured = loaded_model(classifier, processor, batch_size=batch_size, use_cpu=use_cpu, progress=progress)
-    checks = [*_clean(measured, test, report), *(_corrupted(measured, test, report) if corruptions else ())]
+    checks = list(_unchanged(model, revision, report))
+    checks += _clean(measured, test, report, None if run is None else run.rows)
+    checks += _corrupted(measured, test, report) if corruptions else ()
     return Verification(report, source.path, checks)
+
+
+def _unchanged(model: str, revision: str | None, report: EvaluationReport) -> Iterator[Check]:
+    """Whether weights and rows are those that the report was written with, if it says so."""
+    files = {name: _file(model, name, revision) for name in report.checksums}
+    kept = [path is not None and not changed_files(report, path.parent, [name]) for name, path in files.items()]
+    if kept:
+        yield _share_of("weights and rows unchanged", sum(kept), len(kept), 1.0)
+
+
+def _share_of(name: str, number: int, n: int, at_least: float) -> Check:
+    return Check(name, Interval(1.0, 1.0, 1.0), Interval(number / n, *wilson(number, n)), at_least)
 
 
 def _source(report: EvaluationReport, dataset: str | None, changes: dict[str, str | None]) -> DatasetSource:
@@ -183,9 +210,16 @@ def _source(report: EvaluationReport, dataset: str | None, changes: dict[str, st
     return replace(source, **{name: value for name, value in chosen.items() if value is not None})
 
 
-def _clean(measured: MeasuredModel, test: ImageDataset, report: EvaluationReport) -> Iterator[Check]:
+def _clean(
+    measured: MeasuredModel, test: ImageDataset, report: EvaluationReport, rows: SampleRows | None
+) -> Iterator[Check]:
     found = measured.logits(test, f"testing on {len(test):,} images")
     logits, labels = (torch.from_numpy(part) for part in found)
+    if rows is not None:
+        now = SampleRows.from_logits(logits, labels)
+        same = (now.label == rows.label) & (now.prediction == rows.prediction)
+        same &= np.abs(now.confidence - rows.confidence) <= SAME_CONFIDENCE
+        yield _share_of("images with the same answer", int(same.sum()), len(same), SAME_ANSWERS)
     folded = report.temperature.value if report.has_temperature else 1.0
     parts = {"": (report.published, logits)}
     if folded != 1.0:  # the model carries it in its head

@@ -145,12 +145,10 @@ def _scores(runs: list[SampleRows], n_bins: int, n_resamples: int, seed: int) ->
     # each got right and the other wrong (Agresti and Min 2005). Between several runs it would cancel as interaction.
     if len(runs) == 2 and (correct[0] != correct[1]).any():
         found["accuracy"].covariance.flat[::3] += 0.5 / correct.shape[1] ** 2
-    plain = _jackknifed([_ece_without_each(c, y, n_bins) for c, y in zip(confidence, correct, strict=True)])
-    bias = np.stack([noise_inflation(c, y, n_bins) for c, y in zip(confidence, correct, strict=True)])
-    found["ece"] = plain._replace(bias=bias)
+    found["ece"] = plain = _ece_scores(confidence, correct, n_bins)
     found["brier"] = RunScores(*mean_scores(brier))
     less = [calibration_error(c, y, n_bins=n_bins, debiased=True) for c, y in zip(confidence, correct, strict=True)]
-    found["debiased_ece"] = plain._replace(values=np.array(less), bias=bias - (plain.values - less)[:, None])
+    found["debiased_ece"] = plain._replace(values=np.array(less), bias=plain.bias - (plain.values - less)[:, None])
     found["confidence_gap"] = RunScores(*mean_scores(confidence - correct))
     areas = [aurc_without_each(c, y) for c, y in zip(confidence, correct, strict=True)]
     found["aurc"] = _jackknifed([area for area, _ in areas])
@@ -159,6 +157,21 @@ def _scores(runs: list[SampleRows], n_bins: int, n_resamples: int, seed: int) ->
     for i, name in enumerate(RISKS):
         found[f"coverage_at_{name}_risk"] = RunScores(coverages[i], np.cov(resampled[i]))
     return found
+
+
+def ece_difference(a: SampleRows, b: SampleRows, n_bins: int = 15) -> Comparison:
+    """The `ece` of [`compare`] alone, for one run on each side."""
+    _check_alike([[a], [b]], [a, b])
+    confidence = np.stack([rows.confidence.astype(np.float64) for rows in (a, b)])
+    scores = _ece_scores(confidence, np.stack([a.correct, b.correct]), n_bins)
+    bias = _bias_of_difference(scores, 1)
+    return difference_of_runs(*np.split(scores.values, 2), scores.covariance, bias=bias, higher_is_better=False)
+
+
+def _ece_scores(confidence: np.ndarray, correct: np.ndarray, n_bins: int) -> RunScores:
+    runs = list(zip(confidence, correct, strict=True))
+    bias = np.stack([noise_inflation(*run, n_bins) for run in runs])
+    return _jackknifed([_ece_without_each(*run, n_bins) for run in runs])._replace(bias=bias)
 
 
 def _jackknifed(scores: list[tuple[float, np.ndarray]]) -> RunScores:

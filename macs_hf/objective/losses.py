@@ -200,7 +200,8 @@ def checked_labels(labels: Tensor, classes: int) -> Tensor:
             if labels.min() < 0 or not abs(float(sums[worst]) - 1) <= 1e-2:
                 raise ValueError(
                     f"Soft labels must be probabilities, but row {worst} sums to {float(sums[worst]):.4g} and the "
-                    f"smallest entry is {float(labels.min()):.4g}. Divide each row by its sum, or pass class indices."
+                    f"smallest entry is {float(labels.min()):.4g}. One class per image is needed: several classes of "
+                    "one image (multi-label) have no margin."
                 )
         return labels
     if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:

@@ -34,13 +34,17 @@ def check_push_access(
         validate_repo_id(repo_id)
     except HFValidationError as error:
         raise ValueError(f"{repo_id!r} cannot be pushed to: {error} Name it user/name (hub_model_id).") from None
-    if constants.HF_HUB_OFFLINE:
-        raise ConnectionError(f"{repo_id!r} cannot be pushed to while HF_HUB_OFFLINE=1. Unset it, or do not push.")
+    refuse_offline(repo_id)
     asked = (constants.ENDPOINT, private, revision, token or get_token())
     if (repo_id, *asked) not in _granted:
         full_id = _open(repo_id, private, revision, token)
         _granted.update({(repo_id, *asked): full_id, (full_id, *asked): full_id})
     return _granted[repo_id, *asked]
+
+
+def refuse_offline(repo_id: str) -> None:
+    if constants.HF_HUB_OFFLINE:
+        raise ConnectionError(f"{repo_id!r} cannot be pushed to while HF_HUB_OFFLINE=1. Unset it, or do not push.")
 
 
 def forget_access() -> None:

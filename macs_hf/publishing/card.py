@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 from collections.abc import Sequence
-from fnmatch import fnmatch
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from transformers.utils import logging
 
 from ..hub import TIMEOUT_SECONDS, hub_api, is_hub_id
-from ..rendering.markdown import code, rendered, section_markdown
+from ..rendering.markdown import code, notes_markdown, rendered, section_markdown
 from ..report.report import STRICT, TEMPERATURE_FIELD, EvaluationReport, read_json, to_plain
 from ..report.rows import STANDARD_15
 from ..report.run_folder import (
@@ -41,6 +40,16 @@ TRACKIO_TAG = re.compile(r"trackio:(https://huggingface\.co/spaces/[\w.-]+/[\w.-
 HIDDEN_ARGUMENTS = re.compile(
     r"(push_to_hub|hub_|license|report_to|log_|logging_|disable_tqdm|use_cpu|dataloader_|accelerator_config|debug|do_).*"
 )
+PAPER = "https://arxiv.org/abs/2603.05812"  # whose page on the Hub then lists the model
+# The pictures that are not folded away, the sections that guarantee something, and what may not have been measured.
+AT_ONCE = ("reliability.png", "severity.png")
+GUARANTEES = ("Coverage guarantees", "Prediction sets", "Answering only when sure")
+NOTHING = "Nothing: no images were held out for it."
+NOT_MEASURED = {
+    "corruptions": "corrupted images",
+    "ood": "images of none of its classes",
+    "groups": "groups of images, such as those of one camera",
+}
 TAGS = ("image-classification", "vision", "calibration", "robustness", "macs")
 
 
@@ -84,14 +93,24 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
 
 
 def _variables(report: EvaluationReport, settings: CardSettings) -> dict[str, Any]:
-    """What the template says of a report."""
+    """What the template says of a report: what everybody should read first, and all else folded below."""
+    first, *others = sections(report)
+    at_once = {name: alt for part in (first, *others) for name, alt in part.pictures.items() if name in AT_ONCE}
+    folded = (
+        part._replace(pictures={name: alt for name, alt in part.pictures.items() if name not in AT_ONCE})
+        for part in others
+    )
     guarantees = report.guarantees
     sets = None if guarantees is None else guarantees.shown_set
     answers = () if guarantees is None else guarantees.abstentions
     return {
         "origin_of_training": _training(report, settings.datasets),
         "headline": headline(report),
-        "sections": [section_markdown(part, settings.pictures) for part in sections(report)],
+        "first_section": section_markdown(first._replace(notes=(), pictures=at_once), settings.pictures),
+        "guaranteed": [part.finding for part in others if part.title in GUARANTEES] or [NOTHING],
+        "not_measured": ", ".join(what for name, what in NOT_MEASURED.items() if getattr(report, name) is None),
+        "notes": notes_markdown(first),
+        "other_sections": [section_markdown(part, settings.pictures, "###") for part in folded],
         "set_level": None if sets is None else sets.coverage,
         "set_share": None if sets is None else level(sets.coverage),
         "answer_level": next((part.accuracy for part in answers if part.threshold is not None), None),
@@ -107,7 +126,7 @@ def _training(report: EvaluationReport, datasets: Sequence[str]) -> str:
     dataset = code(short_name(report.dataset))
     if report.dataset in datasets:
         dataset = f"[{report.dataset}](https://huggingface.co/datasets/{report.dataset})"
-    arguments, method = report.training_arguments, "[Margin and Consistency Supervision](#citation)"
+    arguments, method = report.training_arguments, f"[Margin and Consistency Supervision]({PAPER})"
     if not arguments:
         return f"measured on {dataset} by `macs_hf`"
     if arguments.get("lambda_margin") == 0 and arguments.get("lambda_consistency") == 0:
@@ -208,10 +227,7 @@ class CardSettings:
 
 logger = logging.get_logger(__name__)
 
-# What a classifier is loaded from. `*` is the name of a file, never a folder.
-MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "*config.json")
 REPORT_FILES = (REPORT_FILE, ROWS_FILE, PAGE_FILE, *PICTURES)
-LARGEST_PAGE = 10**6  # bytes of a page that is still pushed; pictures of many classes make it large
 CARD_FILE = "README.md"
 # The card's settings are published too: whoever downloads the repository can render its card again.
 CARD_FILES = (CARD_FILE, SETTINGS_FILE)
@@ -290,30 +306,6 @@ def needs_card(folder: Path, repo_id: str) -> bool:
         return True
     settings = CardSettings.load(folder)
     return settings is not None and settings.repo_id != repo_id
-
-
-def files_to_push(folder: str | Path, with_report: bool = True) -> dict[str, Path]:
-    """
-    What belongs to a published model, by its path in the repository. A `report.html` of more than 1 MB stays local.
-
-    Raises:
-        `ValueError`: If one of these files is a link to a file outside of the folder, which may be anybody's.
-    """
-    wanted = (*MODEL_FILES, *CARD_FILES, *(REPORT_FILES if with_report else ()))
-    settings = CardSettings.load(folder)
-    if with_report and settings is not None and settings.gallery:
-        wanted = (*wanted, GALLERY)
-    paths = [path for path in sorted(Path(folder).iterdir()) if path.is_file()]
-    files = {path.name: path for path in paths if any(fnmatch(path.name, pattern) for pattern in wanted)}
-    if PAGE_FILE in files and files[PAGE_FILE].stat().st_size > LARGEST_PAGE:
-        del files[PAGE_FILE]
-    for name, path in files.items():
-        if not path.resolve().is_relative_to(Path(folder).resolve()):
-            raise ValueError(
-                f"{name} in {str(folder)!r} is a link to a file outside of the folder, which is not pushed. Put a "
-                "copy of the file in its place, or remove the link."
-            )
-    return files
 
 
 def _check_folded(folder: Path, report: EvaluationReport, config: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import tempfile
@@ -27,16 +28,24 @@ from transformers.utils import logging
 
 from ..hub import hub_api, hub_needed, is_local, reason_of, require_repo
 from ..rendering.markdown import block, code, escaped, table_markdown
-from ..report.report import TEMPERATURE_FIELD, THRESHOLD_FIELDS, EvaluationReport
-from ..report.run_folder import GALLERY
+from ..report.report import TEMPERATURE_FIELD, THRESHOLD_FIELDS, EvaluationReport, changed_files, load_run
+from ..report.run_folder import (
+    ADAPTER_FILE,
+    GALLERY,
+    PAGE_FILE,
+    REPORT_FILE,
+    ROWS_FILE,
+    WEIGHTS_FILE,
+    WEIGHTS_INDEX,
+    weight_files,
+)
 from ..report.sections import interval_text, measured, short_name
-from .access import check_push_access, forget_access, writing_user
+from .access import check_push_access, forget_access, refuse_offline, writing_user
 from .card import (
     CARD_FILE,
-    MODEL_FILES,
+    CARD_FILES,
     REPORT_FILES,
     CardSettings,
-    files_to_push,
     needs_card,
     saved_report,
     write_card,
@@ -53,19 +62,98 @@ class PushError(OSError):
 # ---- A model ----
 
 
+# Files of a model that transformers, timm and PEFT write, beside those of weights. Nothing is pushed by a pattern: a
+# folder may hold files of the user's own.
+MODEL_FILES = (
+    "config.json",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "adapter_config.json",
+)
+# What else Trainer and MaCSTrainer write into a checkpoint, to be resumed from; the last is of one process of several.
+CHECKPOINT_FILES = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt", "trainer_state.json")
+CHECKPOINT_FILES += ("checkpoint.json", "raw_weights.pt", "rng_state.pth")
+RNG_STATE = re.compile(r"rng_state_\d+\.pth")
+LARGEST_PAGE = 10**6  # bytes of a page that is still pushed; pictures of many classes make it large
 # A weight file of an earlier push could be loaded in place of the new ones, an earlier report be taken for the new
 # one's, and `training_args.bin`, a pickle, may hold a token.
-NEVER_PUSHED = "training_args.bin"
 STALE_FILES = (
-    "*.safetensors",
-    "*.safetensors.index.json",
+    WEIGHTS_FILE,
+    "model-*-of-*.safetensors",
+    WEIGHTS_INDEX,
+    ADAPTER_FILE,
     "pytorch_model*.bin*",
-    NEVER_PUSHED,
+    "training_args.bin",
     *REPORT_FILES,
     GALLERY,
 )
 LAST_CHECKPOINT = "last-checkpoint"
 STAGED = "_push-"  # folders of what is being pushed from a run that goes on
+
+
+def files_to_push(folder: str | Path, with_report: bool = True) -> dict[str, Path]:
+    """
+    What belongs to a published model, by its path in the repository: files that transformers or this package wrote, by
+    their names. A `report.html` of more than 1 MB stays local.
+
+    Raises:
+        `ValueError`: If one of these files is a link to a file outside of the folder, which may be anybody's.
+    """
+    folder = Path(folder)
+    names = [*_model_files(folder), *CARD_FILES, *(REPORT_FILES if with_report else ())]
+    settings = CardSettings.load(folder)
+    if with_report and settings is not None and settings.gallery:
+        names.append(GALLERY)
+    files = {name: folder / name for name in names if (folder / name).is_file()}
+    if PAGE_FILE in files and files[PAGE_FILE].stat().st_size > LARGEST_PAGE:
+        del files[PAGE_FILE]
+    for name, path in files.items():
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise ValueError(
+                f"{name} in {str(folder)!r} is a link to a file outside of the folder, which is not pushed. Put a "
+                "copy of the file in its place, or remove the link."
+            )
+    return files
+
+
+def _model_files(folder: Path) -> list[str]:
+    weights = weight_files(folder)
+    return [*weights, *((WEIGHTS_INDEX,) if WEIGHTS_FILE not in weights else ()), *MODEL_FILES]
+
+
+def checked_report(folder: str | Path, *, allow_chance_level: bool = False) -> EvaluationReport | None:
+    """
+    The report in a run's folder, if it can be published: its rows give its numbers, it is about the weights beside it,
+    and the model does better than chance. `None` if there is none.
+
+    Raises:
+        `ValueError`: With the reason why it cannot.
+    """
+    folder = Path(folder)
+    if not (folder / REPORT_FILE).is_file():
+        return None
+    report = load_run(folder).report if (folder / ROWS_FILE).is_file() else saved_report(folder)
+    weights = weight_files(folder)
+    stated = [name for name in report.checksums if name != ROWS_FILE]
+    if stated and (set(stated) != set(weights) or changed_files(report, folder, weights)):
+        raise ValueError(
+            f"{REPORT_FILE} in {str(folder)!r} is about other weights than those beside it. Measure the model again, "
+            f"or delete {REPORT_FILE} and README.md to push it without a report."
+        )
+    if report.above_chance is False and not allow_chance_level:
+        raise ValueError(f"{chance_sentence(report)} `macs-hf push --allow_chance_level` pushes it all the same.")
+    return report
+
+
+def chance_sentence(report: EvaluationReport) -> str:
+    """That the model does no better than always naming one class, and the likely reasons."""
+    accuracy, chance = report.published.metrics["accuracy"], 100 * report.chance_level
+    return (
+        f"The accuracy, {100 * accuracy.value:.2f} % [{100 * accuracy.low:.2f}, {100 * accuracy.high:.2f}], is not "
+        f"above chance: always naming the most frequent class is right for {chance:.2f} %. Likely reasons: the images "
+        "had another size than in training (image_size), the classes are in another order, or these are other data."
+    )
 
 
 def push_folder(
@@ -78,11 +166,14 @@ def push_folder(
     token: str | None = None,
     blocking: bool = True,
     with_report: bool = True,
+    allow_chance_level: bool = False,
 ) -> "CommitInfo | Future[CommitInfo]":
     """
     Push the model, report, pictures and card of a run's folder in one commit.
 
-    A card is written if there is none, or if `card.json` says that it was made for another repository.
+    A card is written if there is none, or if `card.json` says that it was made for another repository. A report is
+    pushed only if its rows give its numbers and its checksums are those of the rows and weights beside it: this guards
+    against mistakes and careless edits, not against somebody who rewrites all three.
 
     Args:
         folder (`str` or `Path`): Where the model was saved.
@@ -91,34 +182,43 @@ def push_folder(
         commit_message (`str`, *optional*): Of the commit.
         blocking (`bool`, *optional*, defaults to `True`): Wait for the end, or return a `Future`.
         with_report (`bool`, *optional*, defaults to `True`): Whether the report in the folder is about this model.
+        allow_chance_level (`bool`, *optional*, defaults to `False`): Push a model whose accuracy is not above chance.
 
     Raises:
+        `ValueError`: If there is no model, or its report cannot be published; before the Hub is asked for anything.
         [`PushError`]: If it fails. Everything is in `folder` then, and pushing again goes on where it can.
     """
     folder = Path(folder)
-    if not any(folder.glob("*.safetensors")):
-        raise ValueError(f"There is no saved model (*.safetensors) in {str(folder)!r}.")
-    files_to_push(folder)  # refuses what leads out of the folder, before anyone is asked
+    if not weight_files(folder):
+        raise ValueError(f"There is no saved model ({WEIGHTS_FILE}) in {str(folder)!r}.")
+    refuse_offline(repo_id)
+    files_to_push(folder)  # refuses what leads out of the folder
+    report = checked_report(folder, allow_chance_level=allow_chance_level) if with_report else None
     api = hub_api(token)
 
     def push() -> CommitInfo:
         try:
             target = check_push_access(repo_id, private=private, revision=revision, token=token)
             if needs_card(folder, target):
-                write_card(folder, target, saved_report(folder) if with_report else None)
+                write_card(folder, target, report)
             files = files_to_push(folder, with_report)
             return _commit(api, target, files, STALE_FILES, commit_message or "Push a model", revision=revision)
         except Exception as error:  # anything: what matters is that the user learns how to go on
             forget_access()
             options = (" --private" if private else "") + (f" --revision {revision}" if revision else "")
+            kept = {"the model": True, "its report": report is not None, "its card": (folder / CARD_FILE).is_file()}
             raise PushError(
-                f"Pushing to {repo_id!r} failed: {reason_of(error)}. Nothing is lost: the model, its report and its "
-                f"card are in {str(folder)!r}. To push again:\n"
-                f"  macs-hf push {shlex.quote(str(folder))} {repo_id}{options}\n"
+                f"Pushing to {repo_id!r} failed: {reason_of(error)}. Nothing is lost: in {str(folder)!r} there is "
+                f"{_listed([what for what, is_there in kept.items() if is_there])}. Once the reason is gone, this "
+                f"pushes it:\n  macs-hf push {shlex.quote(str(folder))} {repo_id}{options}\n"
                 f"or, in Python,\n  macs_hf.publishing.push_folder({str(folder)!r}, {repo_id!r})"
             ) from error
 
     return push() if blocking else api.run_as_future(push)
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _commit(
@@ -171,19 +271,21 @@ def push_checkpoint(
     says so; and everything that resuming needs to `path_in_repo`, if given.
 
     `tags` are added to the card's. With `after`, the push of an earlier checkpoint, it begins when that has ended, so
-    that the newest is the last commit. Pickles go to `last-checkpoint/` only, and never `training_args.bin`.
+    that the newest is the last commit. Pickles go to `last-checkpoint/` only, and never `training_args.bin`, which may
+    hold a token.
     """
     checkpoint = Path(checkpoint)
     # Linked, since the trainer may delete an old checkpoint while it is still being pushed.
     staged = Path(tempfile.mkdtemp(prefix=STAGED, dir=checkpoint.parent))
-    names = [path.name for path in checkpoint.iterdir() if path.is_file() and not path.is_symlink()]
-    names = [name for name in names if name != NEVER_PUSHED]
+    there = [path.name for path in checkpoint.iterdir() if path.is_file() and not path.is_symlink()]
+    model = [name for name in _model_files(checkpoint) if name in there]
+    names = model + [name for name in there if name in CHECKPOINT_FILES or RNG_STATE.fullmatch(name)]
     for name in names:
         try:
             os.link(checkpoint / name, staged / name)
         except OSError:  # another file system, or one without links
             shutil.copy2(checkpoint / name, staged / name)
-    files = {name: staged / name for name in names if _matches(name, MODEL_FILES)}
+    files = {name: staged / name for name in model}
     write_card(staged, repo_id, tags=("training-in-progress", *tags))
     files[CARD_FILE] = staged / CARD_FILE
     if path_in_repo is not None:
@@ -223,8 +325,8 @@ def download_checkpoint(repo_id: str, revision: str | None = None) -> str:
 # can: the weights, and what calibration adds to `config.json`. The card and everything else stay with their owners.
 
 
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
-SHARDS = ("model-*.safetensors", f"{WEIGHTS}.index.json")  # which the whole file replaces
+CONFIG = "config.json"
+SHARDS = ("model-*-of-*.safetensors", WEIGHTS_INDEX)  # which the whole file replaces
 
 
 def check_pull_request_access(repo_id: str) -> None:
@@ -249,6 +351,8 @@ def check_pull_request_access(repo_id: str) -> None:
 def pull_request_refusal(report: EvaluationReport) -> str | None:
     """Why a pull request would be of no use; `None` if the images show that the temperature is needed and helps."""
     temperature = report.temperature
+    if report.above_chance is False:
+        return chance_sentence(report).rstrip(".")
     if temperature.reason is not None:
         return temperature.reason
     error = temperature.standard_error or 0.0
@@ -286,7 +390,10 @@ def open_pull_request(folder: str | Path, repo_id: str, report: EvaluationReport
         return _commit(
             api,
             repo_id,
-            {WEIGHTS: folder / WEIGHTS, CONFIG: (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()},
+            {
+                WEIGHTS_FILE: folder / WEIGHTS_FILE,
+                CONFIG: (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode(),
+            },
             SHARDS,
             f"Calibrate the head: a temperature of {report.temperature.value:.4f}",
             commit_description=description(report, others),
@@ -318,7 +425,7 @@ def description(report: EvaluationReport, other_weights: Sequence[str] = ()) -> 
     ]
     if other_weights:
         others = ", ".join(map(code, other_weights))
-        lines += ["", f"Only `{WEIGHTS}` is changed; {others} would still be uncalibrated."]
+        lines += ["", f"Only `{WEIGHTS_FILE}` is changed; {others} would still be uncalibrated."]
     if report.command is not None:
         lines += ["", "Made by", "", block(report.command, "bash")]
     return "\n".join(lines) + "\n"

@@ -11,15 +11,19 @@ from jinja2 import Environment, StrictUndefined
 from ..report.sections import Section, Table, percent, short_name
 
 
-def section_markdown(part: Section, pictures: Collection[str]) -> str:
+def section_markdown(part: Section, pictures: Collection[str], heading: str = "##") -> str:
     """A section of a model card, with those of its pictures that are there."""
-    paragraphs = [f"## {escaped(part.title)}", escaped(part.lead)]
+    paragraphs = [f"{heading} {escaped(part.title)}", escaped(part.lead)]
     if part.table is not None:
         paragraphs.append(table_markdown(part.table))
     if part.notes:
-        paragraphs.append("\n".join(map(escaped, part.notes)))
+        paragraphs.append(notes_markdown(part))
     paragraphs += [f"![{escaped(alt)}]({name})" for name, alt in part.pictures.items() if name in pictures]
     return "\n\n".join(paragraphs)
+
+
+def notes_markdown(part: Section) -> str:
+    return "\n".join(map(escaped, part.notes))
 
 
 def table_markdown(found: Table) -> str:

@@ -193,7 +193,7 @@ def _diagram(axes: Axes, measurement: Measurement, title: str) -> ErrorbarContai
     ece = measurement.metrics["ece"]
     interval = f"{100 * ece.low:.2f} to {100 * ece.high:.2f}"
     axes.set_title(
-        f"{title}\nECE {100 * ece.value:.2f} % ({interval}), noise floor {100 * measurement.noise_floor:.2f} %",
+        f"{title}\nECE {100 * ece.value:.2f} % ({interval}), by chance {100 * measurement.noise_floor:.2f} %",
         fontsize=TITLE, color=INK, linespacing=1.5, parse_math=False,
     )  # fmt: skip
     axes.set(xlim=(0, 1), ylim=(0, 1))
@@ -326,10 +326,10 @@ def plot_severity_curves(table: CorruptionTable, *, title: str = "") -> Picture:
         floor = "scaled_noise_floor"
         _draw(right, ece, "Without temperature", style)
         scaled = table.by_severity("scaled_ece", names)
-        _draw(right, scaled, f"T = {table.temperature:.3g}", style | {"linestyle": DASHES})
+        _draw(right, scaled, f"With temperature ({table.temperature:.3g})", style | {"linestyle": DASHES})
     if floors := _noise_floors(table, names, floor):
-        _draw(right, floors, "Noise floor", {"color": ACCURACY, "linestyle": DOTS, "linewidth": 1.6})
-    over = "mean of the standard 15" if names == STANDARD_15 else f"mean of {len(names)}"
+        _draw(right, floors, "ECE by chance alone", {"color": ACCURACY, "linestyle": DOTS, "linewidth": 1.6})
+    over = f"mean of {'the standard ' if names == STANDARD_15 else ''}{len(names)} corruptions"
     for axes, what, top in ((left, "Accuracy", 1.03), (right, "ECE", None)):
         axes.set_title(f"{what}, {over}", fontsize=TITLE, color=INK)
         axes.set_xlabel("Severity (0: clean)")
@@ -357,6 +357,8 @@ def _noise_floors(table: CorruptionTable, names: tuple[str, ...], field: str) ->
 
 def _row_label(table: CorruptionTable, name: str) -> str:
     label = name.replace("_", " ")
+    if name == "frost" and "approximate" in (table.frost or ""):
+        label += ", own textures"  # docs/measure.md
     counts = {cell.n for cell in table.cells[name].values()}
     return f"{label} (n = {max(counts):,})" if counts != {table.n} else label
 
@@ -367,11 +369,10 @@ def _last_of_families(rows: list[str]) -> list[str]:
 
 
 def _caption(table: CorruptionTable) -> str:
-    """What a reader must know to compare: parameter set, source, number of images, whether frost is approximate."""
+    """What a reader must know to compare: parameter set, source, number of images."""
     caption = f"{table.n:,} images, {table.params} parameters"
     caption += f", {table.source}" if table.source != GENERATED else ""
-    caption += ", each image under one corruption" if table.design == "spread" else ""
-    return caption + (", frost approximate" if "approximate" in (table.frost or "") else "")
+    return caption + (", each image under one corruption" if table.design == "spread" else "")
 
 
 # ---- Classes and groups ----
@@ -400,7 +401,8 @@ def plot_groups(table: GroupTable, title: str = "") -> Picture:
     columns = 1 if len(groups) <= IN_ONE_COLUMN else 2
     rows = -(-len(groups) // columns)
     shown = f"the worst {len(groups)} of {len(table.groups):,}" if len(groups) < len(table.groups) else "worst first"
-    figure = picture(6.4 * columns, 1.7 + 0.19 * rows, f"{title}\nBy {table.column}, {shown}")
+    by = "Classes" if table.column == "label" else f"By {table.column}"
+    figure = picture(6.4 * columns, 1.9 + 0.19 * rows, f"{title}\n{by}, {shown}")
     all_axes = figure.subplots(1, 2 * columns, sharex=False, squeeze=False, width_ratios=[3, 2] * columns)[0]
     overall = sum(group.n * group.accuracy.value for group in table.groups) / table.n
     lowest = min(group.accuracy.low for group in groups)
@@ -417,8 +419,10 @@ def plot_groups(table: GroupTable, title: str = "") -> Picture:
         Line2D([], [], **point, markerfacecolor="white", label="Does not"),
         Line2D([], [], color=INK, linewidth=1.1, label="95 % interval"),
         Line2D([], [], color=INK, linewidth=1, linestyle=DASHES, label="All images, and no gap"),
+        Line2D([], [], color=OVERCONFIDENT_LINE, linewidth=2, label="Overconfident"),
+        Line2D([], [], color=UNDERCONFIDENT_LINE, linewidth=2, label="Underconfident"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=SMALL)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=SMALL)
     return figure
 
 
@@ -528,12 +532,13 @@ def plot_gallery(images: Sequence[Image.Image], captions: Sequence[str], title: 
     columns = min(len(images), IN_A_ROW)
     rows = -(-len(images) // columns)
     lines = 1 + max(caption.count("\n") for caption in captions)
-    figure = picture(max(4.0, 1.75 * columns + 0.2), (1.65 + 0.14 * lines) * rows + 0.5, title)
+    figure = picture(max(4.0, 1.75 * columns + 0.2), (1.75 + 0.16 * lines) * rows + 0.6, title)
     grid = figure.subplots(rows, columns, squeeze=False).reshape(-1)
     for axes, image, caption in zip(grid, images, captions, strict=False):
         shown = image.copy()
         shown.thumbnail((LARGEST, LARGEST))
         axes.imshow(shown, interpolation="nearest")
+        axes.set_anchor("S")  # captions on one line
         axes.set_xlabel(caption, fontsize=SMALLEST, color=INK, linespacing=1.3, parse_math=False)
     for axes in grid:
         axes.set_xticks([])
@@ -546,7 +551,7 @@ def plot_gallery(images: Sequence[Image.Image], captions: Sequence[str], title: 
 # The test images that a model is wrong about and most sure of, as one picture.
 
 
-LONGEST_IN_CAPTION = 26
+LONGEST_IN_CAPTION = 24
 
 
 def confident_mistakes(rows: SampleRows, count: int) -> np.ndarray:
@@ -606,10 +611,10 @@ def _caption_of_mistake(rows: SampleRows, place: int, class_names: tuple[str, ..
     truth, answer = (class_names[int(column[place])] for column in (rows.label, rows.prediction))
     position = place if rows.index is None else int(rows.index[place])
     name = f"image {position}" if rows.name is None else str(rows.name[place])
-    lines = (f"predicted {answer}", f"with {100 * rows.confidence[place]:.1f} %", f"true {truth}", name)
-    return "\n".join(
-        line if len(line) <= LONGEST_IN_CAPTION else f"…{line[1 - LONGEST_IN_CAPTION :]}" for line in lines
-    )
+    lines = [f"with {100 * rows.confidence[place]:.1f} %", short(name, LONGEST_IN_CAPTION)]
+    for at, said, of in ((0, "predicted", answer), (2, "true", truth)):
+        lines.insert(at, f"{said} {short(of, LONGEST_IN_CAPTION - len(said) - 1)}")
+    return "\n".join(lines)
 
 
 # ---- All pictures of a report ----

@@ -36,6 +36,7 @@ from .rows import (
     CORRUPTIONS,
     FAMILIES,
     MEANS,
+    NOT_MEASURED,
     SEVERITIES,
     STANDARD_15,
     CorruptionRows,
@@ -43,7 +44,7 @@ from .rows import (
     read_rows,
     write_rows,
 )
-from .run_folder import REPORT_FILE, ROWS_FILE, redact, write_text_atomically
+from .run_folder import REPORT_FILE, ROWS_FILE, redact, sha256, weight_files, write_text_atomically
 
 
 T = TypeVar("T")
@@ -575,6 +576,8 @@ METRIC_BOUNDS = {"accuracy": (0.0, 1.0), "nll": (0.0, float("inf")), "ece": (0.0
 INNERMOST = re.compile(r"[\[{][^\[\]{}]*[\]}]")
 
 PlainValue = bool | int | float | str | None
+FileName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
+Checksum = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -628,11 +631,24 @@ class Temperature:
     nll_before: NonNegative | None = None  # of these samples
     nll_after: NonNegative | None = None
     nll_gain: Interval | None = None  # by how much it lowered the NLL of the test samples, which did not fit it
+    ece_rise: Interval | None = None  # by how much it raised their ECE
 
     @property
     def helped(self) -> bool:
-        """Whether it lowered the NLL of the test samples beyond chance; older reports do not say, and are believed."""
-        return self.nll_gain is None or self.nll_gain.low > 0
+        """
+        Whether it lowered the NLL of the test samples beyond chance, and did not raise their ECE beyond chance; older
+        reports do not say, and are believed.
+        """
+        return (self.nll_gain is None or self.nll_gain.low > 0) and (self.ece_rise is None or self.ece_rise.low <= 0)
+
+
+@dataclass(frozen=True, config=STRICT)
+class SizeTrial:
+    """Where a model is not above chance: another size of its input at which it is right far more often."""
+
+    size: PositiveInt  # height and width, in pixels
+    n: PositiveInt  # test images that were tried at this size
+    accuracy: Fraction
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -654,6 +670,7 @@ class EvaluationReport:
         guarantees ([`Guarantees`], *optional*): What the published model guarantees on new images, and what came true.
         risk_coverage ([`RiskCoverage`], *optional*): How well confidence ranks the answers of the published model.
         image_size (`tuple[int, int]`, *optional*): Height and width of the images that the network was given.
+        better_size ([`SizeTrial`], *optional*): Another input size, if that explains an accuracy at chance level.
         classes ([`GroupTable`], *optional*): The published model on the images of each class, worst first.
         confusion ([`ConfusionMatrix`], *optional*): How often each class was taken for each.
         groups ([`GroupTable`], *optional*): As `classes`, for the values of another column of the dataset.
@@ -665,6 +682,8 @@ class EvaluationReport:
             number of images, whether unreadable ones were left out.
         command (`str`, *optional*): The command that made the report.
         seeds (`dict[str, int]`), versions (`dict[str, str]`): Seeds and versions of the libraries.
+        checksums (`dict[str, str]`): SHA-256 of the files that the report is about, by their names: its rows, and the
+            weights of the published model. They are set when the report is saved beside them.
     """
 
     model: str
@@ -682,6 +701,7 @@ class EvaluationReport:
     guarantees: Guarantees | None = None
     risk_coverage: RiskCoverage | None = None
     image_size: tuple[PositiveInt, PositiveInt] | None = None
+    better_size: SizeTrial | None = None
     classes: GroupTable | None = None
     confusion: ConfusionMatrix | None = None
     groups: GroupTable | None = None
@@ -693,6 +713,7 @@ class EvaluationReport:
     command: str | None = None
     seeds: dict[str, int] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    checksums: dict[FileName, Checksum] = field(default_factory=dict, compare=False)
     schema_version: Literal[2] = field(default=2, kw_only=True, repr=False)
 
     @model_validator(mode="after")
@@ -725,8 +746,31 @@ class EvaluationReport:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether a temperature was fitted that lowered the NLL of the test samples beyond chance."""
+        """Whether a temperature was fitted that helped on the test samples, see [`Temperature.helped`]."""
         return self.has_temperature and self.temperature.helped
+
+    @property
+    def chance_level(self) -> float | None:
+        """
+        The accuracy of always naming the most frequent class of the test images; `None` if the report does not have
+        their classes, or they are all of one.
+        """
+        if self.classes is not None:
+            counts = [group.n for group in self.classes.groups]
+        elif self.guarantees is not None and sum(self.guarantees.class_counts) == self.n:
+            counts = [count for count in self.guarantees.class_counts if count]
+        elif self.confusion is not None:
+            counts = self.confusion.to_array().sum(axis=1)
+            counts = counts[counts > 0].tolist()
+        else:
+            return None
+        return max(counts) / self.n if len(counts) > 1 else None
+
+    @property
+    def above_chance(self) -> bool | None:
+        """Whether the whole interval of the accuracy is above `chance_level`; `None` if that is not known."""
+        chance = self.chance_level
+        return None if chance is None else self.published.metrics["accuracy"].low > chance
 
     def to_json(self) -> str:
         text = json.dumps({"schema_version": self.schema_version} | to_plain(self), indent=2, allow_nan=False)
@@ -783,17 +827,38 @@ def save_run(
     *before, published = rows
     if len(before) > 1 or any(len(part) != report.n for part in rows):
         raise ValueError(f"the report is about n = {report.n} samples, the rows are {[len(part) for part in rows]}")
-    report_file, rows_file = Path(folder) / REPORT_FILE, Path(folder) / ROWS_FILE
-    report_file.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     corrupted = None if report.corruptions is None else report.corruptions.rows
-    write_rows(rows_file, published, before[0] if before else None, corrupted, compact=compact)
-    report.save(report_file)
-    return [report_file, rows_file]
+    write_rows(folder / ROWS_FILE, published, before[0] if before else None, corrupted, compact=compact)
+    report.save(folder / REPORT_FILE)
+    add_checksums(folder)
+    return [folder / REPORT_FILE, folder / ROWS_FILE]
+
+
+def add_checksums(folder: str | PathLike[str]) -> None:
+    """Have the report in a folder know its rows, and the weights of a saved model that has its temperature."""
+    folder = Path(folder)
+    report = EvaluationReport.load(folder / REPORT_FILE)
+    names = [ROWS_FILE] if (folder / ROWS_FILE).is_file() else []
+    names += weight_files(folder) if _is_about_saved_model(report, folder) else []
+    replace(report, checksums={name: sha256(folder / name) for name in names}).save(folder / REPORT_FILE)
+
+
+def _is_about_saved_model(report: EvaluationReport, folder: Path) -> bool:
+    """Whether the model in the folder, if there is one, has the temperature of the report folded in."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    stated = report.temperature.value if report.has_temperature else 1.0
+    folded = config.get(TEMPERATURE_FIELD, 1.0)
+    return isinstance(folded, int | float) and abs(folded - stated) <= ROUNDING * stated
 
 
 def load_run(folder: str | PathLike[str]) -> Run:
     """
-    What [`save_run`] wrote, checked.
+    What [`save_run`] wrote, checked: the rows are those that the report was written with, and give its numbers.
 
     Args:
         folder (`str` or `Path`): A run's folder, or the `evaluation.json` in it.
@@ -807,7 +872,9 @@ def load_run(folder: str | PathLike[str]) -> Run:
     try:
         temperature = None if report.after is None else report.temperature.value
         rows, before, corrupted = read_rows(folder / ROWS_FILE, temperature)
-        _check_belongs(rows, report)
+        _check_belongs(rows, before, corrupted, report)
+        if changed := changed_files(report, folder, [ROWS_FILE]):
+            raise ValueError(f"{changed[0]} was changed after {REPORT_FILE} was written")
     except ValueError as error:
         raise ValueError(f"{folder / ROWS_FILE} cannot be used: {error}") from error
     if report.corruptions is not None:
@@ -815,13 +882,64 @@ def load_run(folder: str | PathLike[str]) -> Run:
     return Run(folder.resolve().name, report, rows, before)
 
 
-def _check_belongs(rows: SampleRows, report: EvaluationReport) -> None:
-    """Rows of another run give other numbers than the report has."""
+def changed_files(report: EvaluationReport, folder: str | PathLike[str], names: Sequence[str]) -> list[str]:
+    """Those of the files in a folder that are not what they were when the report was saved, as far as it says."""
+    stated = report.checksums
+    return [name for name in names if name in stated and sha256(Path(folder, name)) != stated[name]]
+
+
+# What scores of 16 bits are rounded by at most, as a share of their mean: see `write_rows`.
+COMPACT = {"confidence": 2.0**-7, "nll": 2.0**-5, "brier": 2.0**-5, "margin": 2.0**-5}
+
+
+def _check_belongs(
+    rows: SampleRows, before: SampleRows | None, corrupted: CorruptionRows | None, report: EvaluationReport
+) -> None:
+    """Rows of another run, and a report or rows that were edited, do not give the numbers of the report."""
     if len(rows) != report.n:
         raise ValueError(f"it has {len(rows)} rows, but the report is about n = {report.n} samples")
-    accuracy = report.published.metrics["accuracy"].value
-    if abs(float(rows.correct.mean()) - accuracy) > 0.5 / report.n:
-        raise ValueError(f"its accuracy is {rows.correct.mean():.6f}, that of the report {accuracy:.6f}")
+    for title, part in {"before": before or rows, "after": rows}.items():
+        if (measured := getattr(report, title)) is not None:
+            _check_metrics(part, measured, title, _precision(rows))
+    if report.confusion is not None:
+        pairs = np.unique(np.stack([rows.label, rows.prediction]), axis=1, return_counts=True)
+        stated = (report.confusion.label, report.confusion.prediction, report.confusion.count)
+        if sorted(zip(*stated, strict=True)) != list(zip(*pairs[0].tolist(), pairs[1].tolist(), strict=True)):
+            raise ValueError("its labels and predictions are not those that the report counts in confusion")
+    if report.corruptions is None or corrupted is None:
+        return
+    for name, cells in report.corruptions.cells.items():
+        if name in corrupted.names:
+            hits = corrupted.hits[:, corrupted.names.index(name)]
+            found, stated = hits[hits != NOT_MEASURED].sum(), sum(cell.n * cell.accuracy for cell in cells.values())
+            if abs(found - stated) > 0.5:
+                raise ValueError(f"under {name} it has {found} right answers, the report {stated:.1f}")
+
+
+def _check_metrics(rows: SampleRows, measured: Measurement, title: str, precision: dict[str, float]) -> None:
+    """What is a mean over the rows, and the calibration error of the report's bins."""
+    columns = {name: getattr(rows, name).astype(np.float64) for name in COMPACT}
+    edges = np.array(measured.bins.upper)
+    index = np.minimum(np.searchsorted(edges, columns["confidence"]), len(edges) - 1)
+    gap = np.bincount(index, weights=columns["confidence"] - rows.correct, minlength=len(edges))
+    found = {"accuracy": (rows.correct.mean(), 0.5 / len(rows))}
+    for metric, column in {"ece": "confidence", "nll": "nll", "brier": "brier", "logit_margin": "margin"}.items():
+        value = np.abs(gap).sum() / len(rows) if metric == "ece" else columns[column].mean()
+        found[metric] = value, precision[column] * np.abs(columns[column]).mean() + ROUNDING
+    for metric, (value, slack) in found.items():
+        stated = measured.metrics[metric].value if metric in measured.metrics else value
+        if abs(value - stated) > slack:
+            raise ValueError(f"its {metric} is {value:.6f}, that of the report ({title}) {stated:.6f}")
+
+
+def _precision(rows: SampleRows) -> dict[str, float]:
+    """By what share of it the mean of a column may differ from that of the scores that were measured."""
+    found = {}
+    for name, compact in COMPACT.items():
+        column = getattr(rows, name)
+        with np.errstate(over="ignore"):
+            found[name] = compact if (column == column.astype(np.float16)).all() else 1e-5
+    return found
 
 
 # ---- The model's config ----
@@ -829,7 +947,7 @@ def _check_belongs(rows: SampleRows, report: EvaluationReport) -> None:
 
 
 TEMPERATURE_FIELD = "calibration_temperature"
-THRESHOLD_FIELDS = ("prediction_set_thresholds", "abstention_thresholds")
+THRESHOLD_FIELDS = ("prediction_set_thresholds", "abstention_thresholds", "guarantee_reason")
 
 
 def forget_guarantees(config: Any) -> None:

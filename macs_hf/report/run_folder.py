@@ -39,6 +39,11 @@ GALLERY_CAPTION = "Test images that the model is wrong about, the most confident
 # What a run was asked to do.
 IDENTITY_FILE = "run.json"
 LOCK_FILE = "run.lock"
+# Weights, by the names that transformers and PEFT give them.
+WEIGHTS_FILE = "model.safetensors"
+WEIGHTS_INDEX = f"{WEIGHTS_FILE}.index.json"
+ADAPTER_FILE = "adapter_model.safetensors"
+SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 # What commands write. A folder that has any of these holds results.
 RESULTS = (
     *("checkpoint-[0-9]*", "*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", "training_args.bin"),
@@ -262,6 +267,35 @@ def write_text_atomically(path: str | Path, text: str) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def weight_files(folder: str | Path) -> list[str]:
+    """
+    The files that hold a saved model's weights, by their names: one, or the shards that an index lists.
+
+    Raises:
+        `ValueError`: If the index cannot be read, or a shard that it lists is not there.
+    """
+    folder = Path(folder)
+    for name in (WEIGHTS_FILE, ADAPTER_FILE):
+        if (folder / name).is_file():
+            return [name]
+    if not (folder / WEIGHTS_INDEX).is_file():
+        return []
+    try:
+        shards = sorted(set(json.loads((folder / WEIGHTS_INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / WEIGHTS_INDEX} cannot be read: {error!r}") from error
+    for name in shards:
+        if not SHARD.fullmatch(str(name)) or not (folder / name).is_file():
+            raise ValueError(f"{folder / WEIGHTS_INDEX} lists {name!r}, which is not there: save the model again.")
+    return shards
+
+
+def sha256(path: str | Path) -> str:
+    """Of a file, as the Hub and `sha256sum` write it."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _plan(place: Path) -> dict[str, Any] | None:

@@ -119,8 +119,9 @@ IN_EVERY_REPORT = ("accuracy", "ece", "nll", "brier")
 
 NO_CHANGE = 0.05  # temperatures closer to 1 move no probability by much
 MOST_UNCERTAIN = 0.03  # noise floor, and half of the interval of the accuracy: with more, nothing is ruled out
-Trust = Literal["trusted", "overconfident", "underconfident", "miscalibrated", "unknown"]
+Trust = Literal["trusted", "overconfident", "underconfident", "miscalibrated", "unknown", "chance"]
 HEADLINES = {
+    "chance": "Its accuracy is not above chance",
     "trusted": "Its probabilities can be trusted",
     "overconfident": "Overconfident",
     "underconfident": "Underconfident",
@@ -154,16 +155,22 @@ def headline(report: EvaluationReport) -> Headline:
     chance alone explains more than 3 points, of the calibration error or of the accuracy, nothing that was not found
     can be ruled out either.
     """
+    if report.above_chance is False:
+        return Headline("chance", HEADLINES["chance"], _ability_at_chance(report), _why_at_chance(report))
     before, published = trust_of(report.before), trust_of(report.published)
-    title = _title(report.before)
-    if before in NOT_FOUND and published != "trusted":
+    title, found = _title(report.before), before not in NOT_FOUND
+    if not found and published != "trusted":
         title = _title(report.published) + ("" if published in NOT_FOUND else " with its temperature")
-    elif report.has_temperature and before not in NOT_FOUND:
+    if report.has_temperature and not report.is_calibrated:
+        title += ", and a temperature does not help beyond chance"
+    elif report.has_temperature and found:
         effect = "repairs it" if published == "trusted" else "helps"
-        effect = "changes little" if abs(report.temperature.value - 1) < NO_CHANGE else effect
-        effect = effect if report.is_calibrated else "does not help beyond chance"
-        title += f", and a temperature {effect}"
+        title += f", and a temperature {'changes little' if changes_little(report.temperature) else effect}"
     return Headline(published, title, _ability(report), _confidence(report, before))
+
+
+def changes_little(temperature: Temperature) -> bool:
+    return abs(temperature.value - 1) < NO_CHANGE
 
 
 def trust_of(part: Measurement) -> Trust:
@@ -215,6 +222,29 @@ def _ability(report: EvaluationReport) -> str:
     return f"{text}, and on {percent(mean)} of corrupted ones; {worst} is the worst, with {percent(accuracy)}."
 
 
+def _ability_at_chance(report: EvaluationReport) -> str:
+    accuracy = _share(report.published.metrics["accuracy"])
+    return (
+        f"It is right on {accuracy} of {report.n:,} test images; to name their most frequent class always would be "
+        f"right on {percent(report.chance_level)}."
+    )
+
+
+def _why_at_chance(report: EvaluationReport) -> str:
+    better = report.better_size
+    if better is not None:
+        return (
+            f"With images of {better.size} x {better.size} pixels it is right on {percent(better.accuracy)} of "
+            f"{better.n:,} of them: measure it with --image_size {better.size}."
+        )
+    if report.training_arguments:
+        return "Likely reasons, in this order: too few steps, too large a learning rate, labels of other images."
+    return (
+        "Likely reasons, in this order: it was trained with images of another size (--image_size), its classes have "
+        "another order than those of the dataset, or it was trained on other data."
+    )
+
+
 def _worst(table: CorruptionTable) -> tuple[str, float]:
     means = table.by_corruption()
     name = min(means, key=means.__getitem__)
@@ -241,9 +271,9 @@ def _temperature(report: EvaluationReport, trust: Trust) -> str:
     if report.after is None:
         return ""
     if report.temperature.reason is not None:
-        return f"; no temperature was fitted ({report.temperature.reason})"
+        return f"; the temperature stays 1 ({report.temperature.reason})"
     value = report.temperature.value
-    if abs(value - 1) < NO_CHANGE and trust in NOT_FOUND:
+    if changes_little(report.temperature) and trust in NOT_FOUND:
         effect = "so there is nothing to repair" if trust == "trusted" else "which changes little"
         return f"; the temperature that fits best is {value:.2f}, {effect}"
     before, after = (percent(part.metrics["ece"].value) for part in (report.before, report.after))
@@ -357,7 +387,7 @@ def metric_table(columns: Mapping[str, Measurement]) -> Table:
 def temperature_sentences(temperature: Temperature) -> list[str]:
     """Where it comes from, whether it helped, and whether it is uncertain."""
     if temperature.reason is not None:
-        return [f"Not calibrated, the temperature stays 1: {temperature.reason}."]
+        return [f"The temperature stays 1: {temperature.reason}."]
     error = "" if temperature.standard_error is None else f" ± {temperature.standard_error:.4f}"
     images = "images" if temperature.n is None else f"{temperature.n:,} images"
     split = "" if temperature.calibration_split is None else f" of {temperature.calibration_split}"
@@ -365,11 +395,14 @@ def temperature_sentences(temperature: Temperature) -> list[str]:
         f"The temperature is {temperature.value:.4f}{error}, fitted on {images}{split} that neither trained nor "
         "tested the model; it changes the confidence, not the predicted class."
     ]
-    gain = temperature.nll_gain
+    gain, rise = temperature.nll_gain, temperature.ece_rise
     if gain is not None:
         amount = interval_text(gain, digits=digits_shown(gain, 3))
         if temperature.helped:
             sentences.append(f"It lowered the NLL of the test images by {amount}.")
+        elif gain.low > 0:
+            more = interval_text(rise, 100, " points", 1)
+            sentences.append(f"Not called calibrated: it raised the ECE of the test images by {more}.")
         else:
             effect = "raised the NLL of" if gain.high < 0 else "did not lower the NLL beyond chance on"
             sentences.append(f"Not called calibrated: it {effect} the test images (gain {amount}).")

@@ -55,7 +55,10 @@ def summary(report: EvaluationReport) -> str:
     size = "" if report.image_size is None else ", {} x {} pixels".format(*report.image_size)
     title = f"{report.model} on {report.dataset}, {report.split} (n = {report.n:,}{size})"
     found = sections(report)
-    lines = [f"{title}, method {method}" if method else title, f"{headline(report).title}.", ""]
+    title, shown = f"{title}, method {method}" if method else title, headline(report)
+    lines = [title, f"{shown.title}.", ""]
+    if shown.trust == "chance":
+        lines = [f"{shown.title}.", f"{shown.ability} {shown.confidence}", "", title, ""]
     lines += [
         *table_lines(found[0].table),
         "[ ]: 95 % intervals; by chance alone: of a perfectly calibrated model",
@@ -122,6 +125,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 BADGES = {
+    "chance": "bad",
     "trusted": "good",
     "overconfident": "bad",
     "underconfident": "bad",

@@ -48,10 +48,10 @@ from ..objective.perturbations import OwnPerturbation, check_perturbation, name_
 from ..objective.supervision import logits_of, supervise
 from ..pixels import PixelStats, Preparation, preparation
 from ..publishing.access import open_repo, refuse_hub_token
-from ..publishing.card import CardSettings, write_card
+from ..publishing.card import CardSettings, saved_report, write_card
 from ..publishing.push import LAST_CHECKPOINT, STAGED, push_checkpoint, push_folder
 from ..randomness import KeyedDataset, global_rng_preserved, keyed, mix_seed
-from ..report.report import TEMPERATURE_FIELD, EvaluationReport, forget_calibration
+from ..report.report import TEMPERATURE_FIELD, EvaluationReport, add_checksums, forget_calibration
 from ..report.rows import SampleRows, sample_rows
 from ..report.run_folder import atomic_folder
 from ..sharding import divided_by_blocks, full_precision, local_parameters, sharded_modules, share_statistics
@@ -553,9 +553,14 @@ class MaCSTrainer(Trainer):
         """Logits and labels of samples that neither train the model nor test it."""
         return self.measured_model().logits(dataset)
 
-    def calibrate(self, dataset: Any) -> TemperatureFit:
-        """Fold a temperature into the head and store promises in the config, both from held-out data."""
-        fit, guarantees = calibrate_logits(*self.predict_logits(dataset), exact=not self.args.load_best_model_at_end)
+    def calibrate(self, dataset: Any, *, force_temperature: bool = False) -> TemperatureFit:
+        """
+        Fold a temperature into the head, if it helps beyond chance or is forced, and store guarantees in the config,
+        both from held-out data.
+        """
+        exact = not self.args.load_best_model_at_end
+        found = calibrate_logits(*self.predict_logits(dataset), exact=exact, force_temperature=force_temperature)
+        fit, guarantees = found
         self.fold_temperature(fit.temperature, dataset)
         store_guarantees(calibration_record(self.model), guarantees)
         return fit
@@ -700,6 +705,9 @@ class MaCSTrainer(Trainer):
         # Trackio names its page only when a push begins, after the card was written.
         if not saved or (settings is not None and not set(self._model_tags) <= set(settings.tags)):
             self.create_model_card(**card)
+        report = card.get("report")
+        if not saved and report is not None and saved_report(self.args.output_dir) == report:
+            add_checksums(self.args.output_dir)  # of the weights that were saved just now
         return push_folder(
             self.args.output_dir,
             self.hub_model_id,
@@ -708,7 +716,8 @@ class MaCSTrainer(Trainer):
             commit_message=commit_message,
             token=token,
             blocking=blocking,
-            with_report=card.get("report") is not None,
+            with_report=report is not None,
+            allow_chance_level=True,  # the card says so; on a rented machine, what is not pushed is lost
         )
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:

@@ -8,10 +8,13 @@ import pytest
 import torch
 from transformers import AutoModelForImageClassification
 
+from macs_hf.app import jobs
 from macs_hf.app.audit import Audit, AuditRequest, audit, save_model
 from macs_hf.app.jobs import Job
 from macs_hf.app.try_image import audited_calibration, stored_calibration
 from macs_hf.cli.main import main
+from macs_hf.data import images
+from macs_hf.data.transforms import decode
 from macs_hf.report.report import load_run
 
 from .small_run import CLASSES, save_data, save_zip
@@ -137,3 +140,17 @@ def test_code_of_a_model_is_never_run(folder: Path, tmp_path: Path) -> None:
     assert job.wait(120)
     assert "which is never run" in job.error
     assert not (tmp_path / "ran").exists()
+
+
+def test_an_audit_has_an_end_also_between_two_images(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of large images one batch alone may take minutes, so that the time is looked at before each of them."""
+    read: list[Any] = []
+    monkeypatch.setattr(images, "decode", lambda stored: read.append(stored) or decode(stored))
+    monkeypatch.setattr(jobs, "monotonic", lambda: float(len(read)))
+    request = AuditRequest(str(folder / "model"), str(folder / "data"))
+    job = Job(lambda job: audit(request, tmp_path, job), seconds=5)
+    assert job.wait(120)
+    assert job.result is None and len(read) == 6
+    assert "5 seconds" in job.error and "“Images, at most”" in job.error

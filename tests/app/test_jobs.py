@@ -93,7 +93,7 @@ def audit(model: str) -> SimpleNamespace:
 
 
 def test_copies_share_nothing(tmp_path: Path) -> None:
-    empty = Visitor(str(tmp_path))
+    empty = Visitor(tmp_path)
     one, other = copy.deepcopy(empty), copy.deepcopy(empty)
     one.keep(audit("m"))
     assert (other.audit, other.runs) == (None, {})
@@ -109,7 +109,7 @@ def test_audits_are_kept_under_names_of_their_own() -> None:
 
 
 def test_whoever_leaves_leaves_nothing(tmp_path: Path) -> None:
-    visitor, ended = Visitor(str(tmp_path)), threading.Event()
+    visitor, ended = Visitor(tmp_path), threading.Event()
 
     def work(job: Job) -> None:
         try:

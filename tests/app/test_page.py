@@ -1,12 +1,16 @@
 """The served page: where it listens, what it refuses, that visitors are strangers, and the model they take away."""
 
+import base64
 import io
 import logging
 import os
 import socket
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -21,10 +25,13 @@ gradio = pytest.importorskip("gradio")
 
 from macs_hf.app import page as serving  # noqa: E402
 from macs_hf.app.audit import AuditRequest, audit  # noqa: E402
-from macs_hf.app.jobs import Access, Job, Visitor  # noqa: E402
-from macs_hf.app.page import build_page, push_model, zipped_model  # noqa: E402
+from macs_hf.app.jobs import Job, Visitor  # noqa: E402
+from macs_hf.app.page import push_model, zipped_model  # noqa: E402
 
-from .page_client import PageClient, file_at  # noqa: E402
+from .page_client import PageClient  # noqa: E402
+
+
+ELSEWHERE = "127.0.0.2"  # an address of this machine that is not one of its owner's alone
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_data(folder / "data")
     save_zip(folder / "photos.zip", each=4)
     (folder / "secret.txt").write_text("secret")
+    picture(1, 7).save(folder / "private.png")
     return folder
 
 
@@ -54,7 +62,7 @@ def serve(page: "gradio.Blocks", monkeypatch: pytest.MonkeyPatch) -> "Iterator[C
     """Another page in this process, for a while: where uploads go is a setting of the process."""
     monkeypatch.setenv("GRADIO_TEMP_DIR", os.environ["GRADIO_TEMP_DIR"])
     served = []
-    yield lambda *names: served.append(serving.serve(*names)) or served[-1]
+    yield lambda *names, **options: served.append(serving.serve(*names, **options)) or served[-1]
     for one in served:
         one.close(verbose=False)
 
@@ -83,20 +91,173 @@ def test_nothing_is_told_or_kept_elsewhere(page: "gradio.Blocks", visitor: PageC
     assert "fonts.googleapis" not in home and "fonts.gstatic" not in home
 
 
-@pytest.mark.parametrize("name", ["secret.txt", "model/config.json", "photos.zip", "../../../../etc/passwd"])
-def test_no_file_of_the_machine_can_be_fetched(name: str, folder: Path, visitor: PageClient) -> None:
-    for path in (str(folder / name), name, quote(str(folder / name), safe=""), f"{folder}/model/../{name}"):
-        for route in ("/gradio_api/file=", "/file=", "/static/", "/assets/", "/gradio_api/file/"):
-            answer = visitor.get(route + path)
-            assert answer.status_code >= 400, (route, path)
-            assert "secret" not in answer.text.replace(path, "").replace("secret.txt", "")
+# ---- Files ----
 
 
-def test_no_file_of_the_machine_can_be_named_as_an_upload(folder: Path, visitor: PageClient) -> None:
-    shown = visitor.call("start", "click", archive=file_at(str(folder / "photos.zip"), "photos.zip"))
-    assert "report" not in shown
-    found = visitor.call("severity", "change", try_image=file_at(str(folder / "model" / "config.json")))
-    assert "verdict" not in str(found)
+@pytest.fixture
+def open_page(serve: "Callable[..., gradio.Blocks]", folder: Path) -> "gradio.Blocks":
+    """A page for visitors, who are not the owner of this machine."""
+    return serve(str(folder / "model"), str(folder / "data"), host=ELSEWHERE)
+
+
+@pytest.fixture(scope="module")
+def other_server() -> "Iterator[tuple[str, list[str]]]":
+    """A server inside the network, and what was asked of it."""
+    asked: list[str] = []
+
+    class Inside(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(png())
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Inside) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/private.png", asked
+        server.shutdown()
+
+
+META = {"meta": {"_type": "gradio.FileData"}}
+
+
+def ways_to_name(private: Path, url: str, uploaded: dict[str, Any]) -> list[Any]:
+    """Everything that might be taken for a file which the visitor did not upload."""
+    place = Path(uploaded["path"])
+    up = "/".join([".."] * (len(place.parts) + 1))
+    link = place.parent / "link.png"
+    link.symlink_to(private)
+    paths = [str(private), f"{place.parent}/{up}{private}", str(link), f"file://{private}", url, f"{place}\0.png", ""]
+    named = [{"path": path} | meta for path in paths for meta in ({}, META)]
+    named += [str(private), url, [{"path": str(private)}], {"image": {"path": str(private)} | META}, [[str(private)]]]
+    named += [{"url": url}, {"path": None, "url": url}, {"url": f"file://{private}"} | META]
+    named += [{"path": str(private), "is_stream": True} | META, {"path": str(private), "meta": {"_type": "other"}}]
+    named += [{"path": None, "url": "data:image/png;base64," + base64.b64encode(private.read_bytes()).decode()}]
+    return named
+
+
+@pytest.mark.parametrize("field", ["try-image", "archive"])
+def test_only_uploaded_files_can_be_named(
+    field: str, folder: Path, open_page: "gradio.Blocks", other_server: tuple[str, list[str]]
+) -> None:
+    visitor = PageClient(open_page.local_url)
+    element, event, secret = (
+        ("severity", "change", "private.png") if field == "try-image" else ("start", "click", "photos.zip")
+    )
+    assert "verdict" in str(visitor.call("severity", "change", try_image=visitor.uploaded("a.png", png())))
+    uploaded = visitor.uploaded("a.png", png(1))
+    for named in ways_to_name(folder / secret, other_server[0], uploaded):
+        shown = str(visitor.call(element, event, **{field: named}))
+        assert "data:image" not in shown and "verdict" not in shown, named
+    assert not other_server[1]
+
+
+def test_no_function_of_the_page_takes_the_path_of_a_file(folder: Path, open_page: "gradio.Blocks") -> None:
+    """Whatever its field is: through the queue, and through each route that calls a function at once."""
+    visitor = PageClient(open_page.local_url)
+    named = {"path": str(folder / "private.png")}
+    for function in visitor.config["dependencies"]:
+        for place in range(len(function["inputs"])):
+            data = [named if place == other else None for other in range(len(function["inputs"]))]
+            said = visitor.ask(function["id"], data)
+            assert "data:image" not in said and "verdict" not in said, (function, place)
+            name = open_page.fns[function["id"]].api_name
+            for route in ("run", "api", "call") if name else ():
+                body = {"data": data, "fn_index": function["id"], "session_hash": visitor.session}
+                answer = visitor.http.post(f"/gradio_api/{route}/{name}", json=body)
+                assert "data:image" not in answer.text and "verdict" not in answer.text, (route, function)
+
+
+@pytest.mark.parametrize("which", ["page", "open_page"])
+def test_no_file_of_the_machine_can_be_fetched(
+    which: str, folder: Path, other_server: tuple[str, list[str]], request: pytest.FixtureRequest
+) -> None:
+    visitor = PageClient(request.getfixturevalue(which).local_url)
+    place = visitor.uploaded("a.png", png())["path"]
+    assert visitor.get(f"/gradio_api/file={place}").content == png()
+    examples = Path(".gradio", "cached_examples", "secret.txt")  # of another app of Gradio's in the same folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        examples.parent.mkdir(parents=True, exist_ok=True)
+        examples.write_text("secret")
+        names = ["secret.txt", "model/config.json", "photos.zip", "private.png", str(examples)]
+        paths = [path for name in names for path in (str(folder / name), name, f"{folder}/model/../{name}")]
+        paths += [quote(path, safe="") for path in paths]
+        paths += ["../../../../etc/passwd", "/etc/passwd", f"{place}/../../../../secret.txt", other_server[0]]
+        paths += [f"file://{folder}/secret.txt", "http://example.com/", "//example.com/"]
+        for path in paths:
+            for route in (
+                "/gradio_api/file=",
+                "/file=",
+                "/gradio_api/file/",
+                "/gradio_api/proxy=",
+                "/static/",
+                "/assets/",
+            ):
+                assert visitor.get(route + path).status_code in (400, 403, 404, 405), (route, path)
+    assert not other_server[1]
+
+
+# ---- Whose page it is ----
+
+
+FOREIGN = (
+    "evil.example",
+    "evil.example:{port}",
+    "127.0.0.1.evil.example:{port}",
+    "localhost.evil.example",
+    "[::2]:{port}",
+)
+FOREIGN += ("127.0.0.2:{port}", "user@127.0.0.1.evil.example", "")
+
+
+def routes(visitor: PageClient) -> list[tuple[str, str]]:
+    session = f"session_hash={visitor.session}"
+    gets = ["/", "/config", "/theme.css", "/gradio_api/info", f"/gradio_api/queue/data?{session}"]
+    gets += [f"/gradio_api/heartbeat/{visitor.session}", "/gradio_api/upload_progress?upload_id=1"]
+    posts = [f"/gradio_api/{name}" for name in ("queue/join", "run/predict", "upload", "cancel", "component_server")]
+    return [("GET", path) for path in gets] + [("POST", path) for path in posts]
+
+
+def test_a_private_page_answers_at_its_own_address_alone(page: "gradio.Blocks", visitor: PageClient) -> None:
+    """A name of somebody else's may lead to this machine, and a page of theirs may ask in the owner's browser."""
+    port = page.server_port
+    for name in (f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}", "localhost:9000"):
+        for headers in ({"Host": name}, {"Host": name, "Origin": f"http://{name}"}):
+            assert visitor.http.get("/config", headers=headers).status_code == 200, headers
+    headers = [{"Host": name.format(port=port)} for name in FOREIGN]
+    headers += [{"Host": f"evil.example:{port}", "Origin": f"http://evil.example:{port}"}]
+    origins = ("http://evil.example", "null", "https://127.0.0.1", "http://localhost:3000", "file://", "")
+    headers += [{"Origin": origin} for origin in origins]
+    for method, path in routes(visitor):
+        for given in headers:
+            answer = visitor.http.request(method, path, headers=given)
+            assert answer.status_code == 403, (method, path, given)
+            assert "--host" in answer.text
+
+
+def test_an_open_page_answers_at_its_own_address_too(open_page: "gradio.Blocks") -> None:
+    visitor = PageClient(open_page.local_url)
+    assert visitor.http.get("/config", headers={"Host": "192.168.1.7:80"}).status_code == 200  # no name, so nobody's
+    assert visitor.http.get("/config", headers={"Host": "evil.example"}).status_code == 403
+    assert visitor.http.get("/config", headers={"Origin": "http://evil.example"}).status_code == 403
+
+
+def test_a_page_for_all_addresses_answers_at_every_name(
+    serve: "Callable[..., gradio.Blocks]", folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a Space, whose name is that of its owner; whoever asks is a visitor."""
+    monkeypatch.setattr(serving, "EVERYWHERE", (ELSEWHERE,))  # so that the test opens nothing to the network
+    visitor = PageClient(serve(host=ELSEWHERE).local_url)
+    headers = {"Host": "user-space.hf.space", "Origin": "https://user-space.hf.space"}
+    assert visitor.http.get("/config", headers=headers).status_code == 200
+    for model, dataset in (("/etc", "digits"), ("tiny", str(folder / "data"))):
+        shown = visitor.call("start", "click", model=model, dataset=dataset)
+        assert "is no public" in shown["status"] and "verdict" not in str(shown)
 
 
 def test_uploads_are_limited(serve: "Callable[..., gradio.Blocks]", monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,12 +277,34 @@ def test_a_full_queue_refuses(
     assert "full" in next(answer.text for answer in answers if answer.status_code == 503)
 
 
+def test_visitors_audits_have_an_end_and_the_owners_do_not(
+    serve: "Callable[..., gradio.Blocks]", folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "AUDIT_SECONDS", 0)
+    names = str(folder / "model"), str(folder / "data")
+    shown = PageClient(serve(*names, host=ELSEWHERE).local_url).call("start", "click")
+    assert "“Images, at most”" in shown["status"] and "verdict" not in str(shown)
+    assert "verdict" in PageClient(serve(*names).local_url).call("start", "click")["report"]
+
+
 def test_an_image_is_answered_with_what_its_model_promises(visitor: PageClient) -> None:
     shown = visitor.call("severity", "change", try_image=visitor.uploaded("a.png", png()), accuracy=0.9)
     assert "before calibration" in shown["answer"] and "Prediction set" in shown["answer"]
     assert shown["coverage"]["visible"] and shown["accuracy"]["visible"]
     unsure = visitor.call("severity", "change", try_image=visitor.uploaded("a.png", png()), accuracy=0.95)
     assert "I would not answer" in unsure["answer"]
+
+
+def test_the_size_of_images_goes_from_the_command_to_audit_and_try(
+    serve: "Callable[..., gradio.Blocks]", folder: Path
+) -> None:
+    visitor = PageClient(serve(str(folder / "model"), str(folder / "data"), image_size=48).local_url)
+    shown = visitor.call("start", "click")["report"]
+    assert "48 x 48 pixels" in shown and "--image_size 48" in shown
+    uploaded = visitor.uploaded("a.png", png())
+    assert "48 x 48 pixels" in visitor.call("severity", "change", try_image=uploaded)["answer"]
+    assert "32 x 32 pixels" in visitor.call("severity", "change", try_image=uploaded, try_size=None)["answer"]
+    assert "error" in visitor.call("severity", "change", try_image=uploaded, try_size=100_000)
 
 
 def test_visitors_are_strangers(page: "gradio.Blocks", folder: Path) -> None:
@@ -140,16 +323,6 @@ def test_visitors_are_strangers(page: "gradio.Blocks", folder: Path) -> None:
     assert one.get(f"/gradio_api/file={made['download']['value']['path']}").status_code == 200
 
 
-def test_a_page_for_others_opens_no_folders(folder: Path) -> None:
-    closed = build_page(None, None, Access((), is_private=False))
-    start = next(function for function in closed.fns.values() if function.concurrency_id == "audit")
-    visitor = next(part.value for part in start.inputs if isinstance(part, gradio.State))
-    fields = [part.value for part in start.inputs[1:]]
-    fields[0], fields[1] = str(folder / "model"), str(folder / "data")
-    *_, last = start.fn(visitor, *fields)
-    assert any("is no public model" in str(value) for value in last.values())
-
-
 # ---- The calibrated model ----
 
 
@@ -164,7 +337,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> object:
 
 @pytest.fixture
 def auditor(found: object, tmp_path: Path) -> Visitor:
-    auditor = Visitor(str(tmp_path))
+    auditor = Visitor(tmp_path)
     auditor.keep(found)
     return auditor
 

@@ -15,7 +15,7 @@ from huggingface_hub import ModelCard
 from loopback_hub.server import HubServer
 
 from macs_hf.cli.main import main
-from macs_hf.publishing.card import files_to_push
+from macs_hf.publishing.push import files_to_push
 from macs_hf.training.callbacks import Screen
 
 

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from scipy import stats
 from tiny import build
-from transformers import AutoModelForImageClassification, ViTImageProcessor
+from transformers import AutoConfig, AutoModelForImageClassification, ViTImageProcessor
 
 import macs_hf.calibration.promises
 from macs_hf.calibration import (
@@ -98,6 +98,8 @@ def test_one_part_fits_the_temperature_and_the_other_makes_the_promises() -> Non
         logits[promising], labels[promising], fit.temperature, num_temperature=250, exact=False
     )
     assert (made.num_test, made.prediction_sets[0].test_coverage, made.abstentions[0].test_answered) == (0, None, None)
+    with pytest.raises(ValueError, match="labels"):
+        calibrate_logits(logits, labels[:250])
     # Test samples decide nothing.
     measured = measure_guarantees(made, *samples(50, 6))
     assert [p.threshold for p in measured.prediction_sets] == [p.threshold for p in made.prediction_sets]
@@ -178,7 +180,7 @@ def test_the_threshold_for_an_accuracy_is_that_of_the_next_stored_one(guarantees
         stored_abstention_threshold(config, 95)
 
 
-def test_another_temperature_removes_the_thresholds(guarantees: Guarantees) -> None:
+def test_another_temperature_removes_the_thresholds(guarantees: Guarantees, tmp_path: Path) -> None:
     model = build("vit")
     for change in (lambda: fold_temperature(model, 1.5), lambda: unfold_temperature(model)):
         store_guarantees(model.config, guarantees)
@@ -189,7 +191,12 @@ def test_another_temperature_removes_the_thresholds(guarantees: Guarantees) -> N
     nothing = make_guarantees(np.zeros((0, 4)), np.zeros(0, int), num_temperature=10)
     store_guarantees(model.config, guarantees)
     store_guarantees(model.config, nothing)
-    assert not {"prediction_set_thresholds", "abstention_thresholds"} & model.config.to_dict().keys()
+    model.save_pretrained(tmp_path)
+    stored = AutoConfig.from_pretrained(tmp_path)
+    assert (stored.prediction_set_thresholds, stored.abstention_thresholds) == ({}, {})
+    assert stored.guarantee_reason == nothing.reason
+    store_guarantees(stored, guarantees)
+    assert "0.9" in stored.abstention_thresholds and "guarantee_reason" not in stored.to_dict()
 
 
 def test_thresholds_are_stored_by_level_and_approximate_ones_as_such(guarantees: Guarantees) -> None:

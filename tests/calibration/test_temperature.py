@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 import macs_hf.calibration.temperature
 from macs_hf.calibration.temperature import (
+    calibration_error_rise,
+    choose_temperature,
     fit_temperature,
     fit_temperature_report,
     temperature_helped,
@@ -220,3 +222,53 @@ def test_rows_of_other_samples_are_refused() -> None:
     for before, after in ((rows_with([1.0, 2.0], [0, 1]), rows_with([1.0, 2.0], [1, 0])), (rows_with([1.0]),) * 2):
         with pytest.raises(ValueError, match="before"):
             temperature_helped(before, after)
+
+
+# ---- Whether to use it ----
+
+
+def drawn(n: int, scale: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits of which `scale` is the right temperature."""
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.normal(size=(n, 5))
+    return scale * logits, (logits + rng.gumbel(size=logits.shape)).argmax(1)
+
+
+def torn(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """No temperature makes this model calibrated: most answers are all but sure, and a few of them are quite wrong."""
+    rng = np.random.default_rng(seed)
+    right = rng.random(n) < 0.93
+    gap = np.where(right, 2.6, np.where(rng.random(n) < 0.25, 30.0, 2.6))
+    return np.stack([gap, np.zeros(n)], axis=1), np.where(right, 0, 1)
+
+
+def test_a_temperature_is_used_only_where_other_images_gain_from_it() -> None:
+    for n, scale, used in ((100, 3.0, True), (150, 0.4, True), (250, 1.7, True), (1000, 1.0, False), (99, 3.0, False)):
+        samples = drawn(n, scale)
+        fit = choose_temperature(*samples)
+        assert (fit.reason is None) == used
+        best = fit_temperature_report(*samples)
+        assert fit == best if used else (fit.temperature, fit.nll_after) == (1.0, best.nll_before)
+        assert choose_temperature(*samples, force=True) == best
+
+
+def test_a_temperature_that_lowers_the_likelihood_and_raises_the_calibration_error_is_not_used() -> None:
+    samples, test = torn(2000, 0), torn(4000, 1)
+    best = fit_temperature(*samples)
+    before, after = (SampleRows.from_logits(torch.tensor(test[0] / t), torch.tensor(test[1])) for t in (1.0, best))
+    assert temperature_helped(before, after).low > 0 and calibration_error_rise(before, after).low > 0.02
+    found = choose_temperature(*samples)
+    assert found.temperature == 1.0 and "ECE" in found.reason
+
+
+def test_a_single_error_does_not_forbid_a_temperature_that_is_far_from_1() -> None:
+    """One of the halves has no error, so that its own best temperature would be 0."""
+    samples = [[0.5, 0.0]] * 150, [0] * 149 + [1]
+    assert choose_temperature(*samples) == fit_temperature_report(*samples)
+
+
+def test_logits_stay_as_they_are() -> None:
+    logits, labels = drawn(200, 2.0)
+    kept = logits.copy()
+    choose_temperature(logits, labels)
+    assert np.array_equal(kept, logits)

@@ -73,14 +73,18 @@ def test_groups_unknown_images_and_mistakes_of_an_evaluation(
     assert not (tmp_path / "README.md").exists()
 
 
-def test_a_model_that_was_trained_at_another_size_by_plain_trainer(folder: Path, tmp_path: Path) -> None:
-    """Its files say 32, so 32 is measured, and every table says so; with the right size it is another number."""
+def test_a_model_that_was_trained_at_another_size_by_plain_trainer(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Its files say 32, so 32 is measured; another size is another number, in another folder, and in what follows."""
+    monkeypatch.chdir(tmp_path)
     sizes = {}
-    for size in (None, "48"):
-        out = tmp_path / str(size)
-        assert run(folder, "evaluate", "--output_dir", str(out), *(["--image_size", size] if size else [])) == 0
-        report = json.loads((out / "evaluation.json").read_text())
+    for size, out in (([], "model-data-evaluate"), (["--image_size", "48"], "model-data-48px-evaluate")):
+        assert run(folder, "evaluate", *size) == 0
+        report = json.loads(Path("runs", out, "evaluation.json").read_text())
         sizes[tuple(report["image_size"])] = report["before"]["metrics"]["nll"]["value"]
+        following = capsys.readouterr().out.partition("\nNext:\n")[2].splitlines()
+        assert following and all(("--image_size 48" in line) == bool(size) for line in following)
     assert set(sizes) == {(32, 32), (48, 48)} and sizes[32, 32] != sizes[48, 48]
 
 
@@ -96,7 +100,7 @@ def test_a_calibrated_model_at_another_size_gets_a_warning(
         assert main([*words, "--image_size", size, "--output_dir", str(tmp_path / size)]) == 0
         shown = capsys.readouterr()
         assert ("image_size=48" in shown.err) == expected
-        assert f"--image_size {size}  give it a temperature" in shown.out  # at the size that was measured
+        assert f"--image_size {size}  see it in the browser" in shown.out  # at the size that was measured
 
 
 def test_the_card_of_calibrate_shows_mistakes_on_request_only(folder: Path, tmp_path: Path) -> None:

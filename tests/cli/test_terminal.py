@@ -148,8 +148,9 @@ def test_a_log_of_measuring(command: str, model: Path, here: Path, capfd: pytest
     ]
     assert "testing on 120 images" in lines and "drawing the pictures" in lines
     assert ("fitting the temperature on 120 images" in lines) == (command == "calibrate")
-    following = f"macs-hf calibrate {model} --dataset digits" if command == "evaluate" else "macs-hf app out "
-    assert lines[lines.index("Next:") + 1].startswith(f"  {following}")
+    # A network that nobody trained: it is neither to be calibrated nor pushed.
+    following = f"macs-hf app {model} --dataset digits" if command == "evaluate" else "macs-hf app out"
+    assert lines[lines.index("Next:") + 1 :] == [f"  {following}  see it in the browser"]
     assert not any(noise in shown + errors for noise in (*NOISE, "\x1b", "\r"))
     assert main([*words, "--quiet"]) == 0
     assert capfd.readouterr().out == ""

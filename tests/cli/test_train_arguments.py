@@ -3,6 +3,8 @@
 import json
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ from tiny import arguments
 from macs_hf import METHODS, Objective, objective_of
 from macs_hf.cli import train
 from macs_hf.cli.train_arguments import (
-    ARGUMENTS,
     COMMON,
+    DEFAULTS,
     FINE_TUNING_LEARNING_RATE,
     METRICS,
     SCRATCH_LEARNING_RATE,
+    USUAL,
+    argument_names,
     check_training_arguments,
     parse,
     read_settings,
@@ -252,14 +256,25 @@ def test_help_has_the_common_arguments_and_the_defaults_of_the_command(capsys: p
     names = [name for group in COMMON.values() for name in group]
     assert 28 <= len(names) == len(set(names)) <= 36
     assert re.findall(r"^  --(\w+)", text, re.MULTILINE) == names
-    assert "--lambda_margin Weight of the squared hinge on the logit margin (default: 0.1, set by the method)" in words
-    by_model = "(default: 0.0001: 0.005 for tiny, small and medium, 0.0001 for other models)"
-    assert f"--learning_rate The largest learning rate; it warms up and decays {by_model}" in words
-    assert "(default: runs/DATASET-MODEL-METHOD, here runs/digits-resnet50-recommended)" in words
+    assert "--lambda_margin Weight of the squared hinge on the logit margin (default: 0.0, set by the method)" in words
+    assert (
+        f"(default: {SCRATCH_LEARNING_RATE:g} for tiny, small and medium, {FINE_TUNING_LEARNING_RATE:g} for" in words
+    )
+    assert all(f"`{name}`" in words for name in ("digits", "few_digits", "recommended", "macs", "ce"))
+    assert all(name in words for name in METHODS)
     assert "--image_size Height and width of the input, in pixels (default: what the model was trained with;" in words
 
 
-def test_help_states_the_learning_rates_that_are_used() -> None:
+def test_help_needs_neither_torch_nor_transformers() -> None:
+    code = "import sys; from macs_hf.cli.main import main; main(['train', '--help'])"
+    code += "; assert not {'torch', 'transformers', 'datasets', 'timm', 'scipy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, timeout=120)
+
+
+def test_help_states_the_defaults_that_are_used() -> None:
+    args = parse([])[1]
+    assert {name: getattr(args, name) for name in USUAL} == USUAL
+    assert (args.gradient_accumulation_steps, args.report_to) == (int(DEFAULTS["gradient_accumulation_steps"]), [])
     for model, rate in (("small", SCRATCH_LEARNING_RATE), ("resnet50", FINE_TUNING_LEARNING_RATE)):
         assert parse(["--model", model])[1].learning_rate == rate
 
@@ -274,7 +289,7 @@ def test_help_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, c
 def test_help_all_has_every_argument(capsys: pytest.CaptureFixture) -> None:
     assert train.main(["--help-all"]) == 0
     text = capsys.readouterr().out
-    assert {f"--{name}" for name in ARGUMENTS} <= set(re.findall(r"--\w+", text))
+    assert {f"--{name}" for name in argument_names()} <= set(re.findall(r"--\w+", text))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,15 @@ def test_a_broken_test_image_is_found_before_training(
     assert not Path("out").exists()
 
 
+def test_a_validation_split_that_is_the_training_set_is_found_before_training(
+    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    data = image_folder(tmp_path / "colours")
+    shutil.copytree(data / "train", data / "validation")
+    assert "--calibration_split" in refused(run, capsys, "--dataset", str(data), "--output_dir", "out")
+    assert not Path("out").exists()
+
+
 @pytest.mark.skipif(Version(torch.__version__) < Version("2.8"), reason="its Adam refuses such a learning rate itself")
 def test_divergence_ends_in_a_sentence(
     run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
@@ -171,7 +181,7 @@ def test_the_current_folder_gets_no_hidden_files(
     run: Callable[..., MaCSTrainer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(train, "write_report", write_report)
-    run("--output_dir", ".")
+    run("--output_dir", "new/..")  # the same folder
     assert (tmp_path / "model.safetensors").exists()
     assert not list(tmp_path.glob(".*"))
 

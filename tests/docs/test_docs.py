@@ -1,4 +1,4 @@
-"""What README.md and docs/ show is true: Python runs, tables come from code and results, links exist."""
+"""README.md and docs/: their Python runs, their tables come from code and results, links exist, README stays short."""
 
 import re
 import subprocess
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from PIL import Image
 from tiny import NUM_LABELS, Images, arguments, build
 from torch.utils.data import DataLoader, TensorDataset
@@ -25,6 +26,8 @@ SNIPPETS = [
     for page, text in sorted(PAGES.items())
     for number, code in enumerate(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
 ]
+DIFF = re.search(r"```diff\n(.*?)```", PAGES["README.md"], re.DOTALL)[1]
+PAPER = "2603.05812"
 QUICK_START = next(code.values[0] for code in SNIPPETS if "load_data(" in code.values[0])
 
 
@@ -58,14 +61,26 @@ def shortened(code: str) -> str:
 
 @pytest.mark.parametrize("code", SNIPPETS)
 def test_python_in_the_pages_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_snippet(code, tmp_path, monkeypatch, guaranteed=True)
+
+
+@pytest.mark.parametrize("code", [snippet for snippet in SNIPPETS if "pipeline(" in snippet.values[0]])
+def test_models_without_guarantees_are_used_in_the_same_way(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_snippet(code, tmp_path, monkeypatch, guaranteed=False)
+
+
+def run_snippet(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guaranteed: bool) -> None:
     monkeypatch.chdir(tmp_path)
     names = surroundings(tmp_path)
     if "pipeline(" in code:
         model, processor = load_classifier("tiny", [str(digit) for digit in range(10)])
-        model.config.abstention_thresholds = {"0.95": 0.5}
-        model.config.prediction_set_thresholds = {"lac": {"0.9": 0.9}}
-        model.save_pretrained("runs/few_digits-tiny-macs")
-        processor.save_pretrained("runs/few_digits-tiny-macs")
+        if guaranteed:
+            model.config.abstention_thresholds = {"0.95": 0.5}
+            model.config.prediction_set_thresholds = {"lac": {"0.9": 0.9}}
+        model.save_pretrained("calibrated")
+        processor.save_pretrained("calibrated")
         Image.new("RGB", (8, 8)).save("image.png")
     if "export_model(" in code:
         pytest.importorskip("onnxruntime")
@@ -78,10 +93,12 @@ def test_python_in_the_pages_runs(code: str, tmp_path: Path, monkeypatch: pytest
     if "CalibrationCallback(" in code:
         assert any("eval_ece" in entry for entry in names["trainer"].state.log_history)
     if "pipeline(" in code:
+        assert names["is_sure"] is False
+    if "others" in names:
         answers = [names["best"], *names["others"]]
         assert sum(answer["score"] for answer in answers) == pytest.approx(1)
         logits = torch.tensor([[answer["score"] for answer in answers]]).double().log()
-        assert len(names["names"]) == prediction_sets(logits, 0.9).sum() and names["is_sure"] is False
+        assert len(names["names"]) == (prediction_sets(logits, 0.9).sum() if guaranteed else 10)
     if "store_guarantees(" in code:
         stored = names["model"].config.prediction_set_thresholds["lac"]["0.9"]
         assert stored == names["report"].guarantees.prediction_sets[1].threshold
@@ -92,6 +109,17 @@ def test_python_in_the_pages_runs(code: str, tmp_path: Path, monkeypatch: pytest
         assert names["logits"].shape == (1, NUM_LABELS) and names["report"].int8.temperature_images == 400
     if "foggy" in code:
         assert names["foggy"].shape == names["images"].shape and names["foggy"].dtype == torch.uint8
+
+
+def test_the_changed_script_runs(tmp_path: Path) -> None:
+    new = "\n".join(line[1:] for line in DIFF.splitlines() if not line.startswith("-"))
+    names = surroundings(tmp_path)
+    names |= {"args": arguments(tmp_path, max_steps=2), "train": names["train_dataset"]}
+    exec(compile(new, "diff", "exec"), names)
+    assert isinstance(names["trainer"], macs_hf.MaCSTrainer)
+    assert (
+        AutoConfig.from_pretrained(tmp_path).calibration_temperature == names["model"].config.calibration_temperature
+    )
 
 
 @pytest.mark.slow
@@ -128,12 +156,42 @@ def test_links_lead_somewhere(page: str) -> None:
         assert ((ROOT / page).parent / target).exists(), target
 
 
-def test_every_method_and_make_target_is_named() -> None:
+def test_every_method_is_named() -> None:
     for name in macs_hf.METHODS:
-        assert f"`{name}`" in PAGES["README.md"] and f"`{name}`" in PAGES["docs/training.md"]
-    for target in ("demo", "test", "help", "dist"):
-        assert f"make {target}" in PAGES["README.md"]
+        assert f"`{name}`" in PAGES["docs/train.md"]
+
+
+def test_make_has_the_targets_that_are_named() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())["jobs"]
+    named = {target for job in jobs["test"]["strategy"]["matrix"]["include"] for target in job["targets"].split()}
+    texts = [*PAGES.values(), (ROOT / "CONTRIBUTING.md").read_text(), (ROOT / ".ci" / "run").read_text()]
+    named |= {target for text in texts for target in re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE)}
+    there = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {"quality", "docs", "test", "demo"} <= named <= there
 
 
 def test_a_newcomer_finishes_the_readme() -> None:
-    assert len(PAGES["README.md"].splitlines()) <= 200
+    text = PAGES["README.md"]
+    lines = text.splitlines()
+    assert len(lines) <= 140 and max(len(line) for line in lines if not line.startswith("|")) <= 120
+    assert len(text.split()) <= 1100 and len(text.partition("```")[0].split()) <= 120
+    in_order = (
+        "# macs_hf",
+        "img.shields.io",
+        "headline.png",
+        "pip install",
+        "```diff",
+        "macs-hf calibrate",
+        "pipeline(",
+    )
+    places = [text.index(part) for part in (*in_order, "<!-- headline -->", "When not to use it", "## Documentation")]
+    assert places == sorted(places)
+    words = sum(len(page.split()) for name, page in PAGES.items() if name != "README.md")
+    assert words <= 9500
+
+
+def test_the_paper_is_named() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())["preferred-citation"]
+    assert citation["identifiers"] == [{"type": "other", "value": f"arXiv:{PAPER}"}] and PAPER in citation["url"]
+    for page in ("README.md", "docs/train.md", "docs/study.md"):
+        assert f"https://arxiv.org/abs/{PAPER}" in PAGES[page]

@@ -188,7 +188,8 @@ def test_few_held_out_images_store_nothing(tmp_path: Path, caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING, logger="macs_hf.calibration"):
         run.calibrate(Images(120, seed=2))
     assert "no guarantees: 120 held-out samples are too few: promises take at least 400" in caplog.text
-    assert "prediction_set_thresholds" not in run.model.config.to_dict()
+    assert run.model.config.prediction_set_thresholds == run.model.config.abstention_thresholds == {}
+    assert "400" in run.model.config.guarantee_reason
 
 
 # ---- Under corruption ----

@@ -36,7 +36,8 @@ def test_a_model_comes_out_as_published(calibrated: Path) -> None:
     names = [check.name for check in found.checks]
     metrics = ["accuracy", "nll", "ece", "brier", "logit_margin"]
     means = [f"accuracy under corruption, {mean}" for mean in ("mean15", "mean19")]
-    assert names == [*metrics, *(f"before calibration: {name}" for name in metrics), *means]
+    kept = ["weights and rows unchanged", "images with the same answer"]
+    assert names == [*kept, *metrics, *(f"before calibration: {name}" for name in metrics), *means]
     assert found.holds
     for check in found.checks:
         assert check.same and check.measured.value == pytest.approx(check.published.value, rel=1e-3, abs=1e-5)
@@ -64,6 +65,7 @@ def test_other_weights_are_noticed(calibrated: Path, tmp_path: Path, capsys: pyt
     save_file(weights, tmp_path / "other" / "model.safetensors", {"format": "pt"})
     assert main(["verify", str(tmp_path / "other"), "--cpu", "--skip_corruptions"]) == 1
     lines = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines() if "[" in line}
+    assert lines["weights and rows unchanged"].endswith("  OUTSIDE")
     assert lines["accuracy"].endswith("  same") and lines["nll"].endswith("  OUTSIDE")
     assert "before calibration: nll" in lines and not any("corruption" in name for name in lines)
 
@@ -72,7 +74,7 @@ def test_the_command_ends_well(calibrated: Path, capsys: pytest.CaptureFixture) 
     assert main(["verify", str(calibrated), "--cpu", "--skip_corruptions"]) == 0
     out = capsys.readouterr().out.replace(str(calibrated), "digits")  # the folder's name may be of any length
     assert "\ndigits on digits, test (n = 450)\n" in out
-    assert "10 of 10 numbers come out within their intervals, 10 as published" in out
+    assert "12 of 12 numbers come out within their intervals, 12 as published" in out
     assert out.startswith("testing on 450 images\n") and max(map(len, out.splitlines())) <= 80
 
 
@@ -88,15 +90,36 @@ def test_what_holds_and_what_is_the_same() -> None:
     assert check((0.9, 0.5, 1.0), (0.9, 0.88, 0.92)) == (False, True)  # an interval that would hold everything
 
 
-def test_a_number_that_was_raised_is_noticed(calibrated: Path, tmp_path: Path) -> None:
+def test_an_edited_report_is_noticed_with_and_without_rows(calibrated: Path, tmp_path: Path) -> None:
     shutil.copytree(calibrated, tmp_path / "other")
     report = json.loads((calibrated / "evaluation.json").read_text())
     stated = report["after"]["metrics"]["nll"]
     for name in ("value", "low", "high"):
         stated[name] -= 0.5 * (stated["value"] - stated["low"])
     (tmp_path / "other" / "evaluation.json").write_text(json.dumps(report))
+    with pytest.raises(ValueError, match="its nll is"):
+        verify_model(str(tmp_path / "other"), corruptions=False)
+    (tmp_path / "other" / "samples.parquet").unlink()
     found = {check.name: check for check in verify_model(str(tmp_path / "other"), corruptions=False).checks}
-    assert not found["nll"].same and found["brier"].same
+    assert not found["nll"].same and found["brier"].same and not found["weights and rows unchanged"].holds
+
+
+@pytest.mark.parametrize("noise", [1e-4, 0.02])
+def test_noise_in_the_head_is_noticed(noise: float, calibrated: Path, tmp_path: Path) -> None:
+    """Too little to leave an interval: by the checksum, and where there is none by the answers."""
+    shutil.copytree(calibrated, tmp_path / "other")
+    weights = load_file(tmp_path / "other" / "model.safetensors")
+    head = weights["classifier.1.weight"]
+    head += noise * head.std() * torch.randn(head.shape, generator=torch.Generator().manual_seed(0))
+    save_file(weights, tmp_path / "other" / "model.safetensors", {"format": "pt"})
+    for checksums in (True, False):
+        if not checksums:
+            report = json.loads((calibrated / "evaluation.json").read_text()) | {"checksums": {}}
+            (tmp_path / "other" / "evaluation.json").write_text(json.dumps(report))
+        found = verify_model(str(tmp_path / "other"), corruptions=False, use_cpu=True)
+        failed = {check.name for check in found.checks if not check.holds}
+        expected = {"weights and rows unchanged"} if checksums else set()
+        assert failed == expected | ({"images with the same answer"} if noise > 1e-3 else set())
 
 
 def test_images_are_chosen_as_the_report_says(calibrated: Path, tmp_path: Path) -> None:

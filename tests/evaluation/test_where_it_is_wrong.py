@@ -21,6 +21,7 @@ from macs_hf.data.images import ImageDataset
 from macs_hf.data.preparing import OodImages
 from macs_hf.data.transforms import EvalTransform
 from macs_hf.evaluation import evaluate_checkpoint, write_gallery, write_report
+from macs_hf.evaluation.evaluate import MeasuredModel
 from macs_hf.metrics import confusion_matrix, group_measures, wilson
 from macs_hf.rendering.pictures import confident_mistakes, plot_gallery
 from macs_hf.report.report import load_run
@@ -130,6 +131,41 @@ def test_copies_of_training_images_are_in_the_report(trained: MaCSTrainer) -> No
     assert (pair.split, pair.other, pair.count) == ("test", "train", 7)
     assert "Exact copies between train and test: 7 of 37 test images are also in train" in str(report)
     assert evaluate_checkpoint(trained, Images(20), margin_samples=4)[0].leakage is None
+
+
+# ---- A model at chance level ----
+
+
+class ForOneSize(torch.nn.Module):
+    """Right at one size of its input, and always the same at any other; fails below 40 pixels."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size, self.head = size, torch.nn.Linear(NUM_LABELS, NUM_LABELS, bias=False)
+        torch.nn.init.eye_(self.head.weight)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if images.shape[-1] < 40:
+            raise RuntimeError("nothing is left of the image")
+        brightness = (
+            images.mean(dim=(1, 2, 3))[:, None] if images.shape[-1] == self.size else torch.zeros(len(images), 1)
+        )
+        levels = torch.linspace(brightness.min(), brightness.max(), NUM_LABELS)
+        return self.head(-100 * (brightness - levels).abs())
+
+
+@pytest.mark.parametrize(("trained_at", "found"), [(48, 48), (64, 64), (100, None), (128, None)])
+def test_the_size_at_which_a_model_was_trained_is_found(trained_at: int, found: int | None) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(120) % NUM_LABELS
+    images = [Image.new("RGB", (32, 32), (60 * label + int(rng.integers(9)),) * 3) for label in labels]
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=list(NAMES))})
+    rows = datasets.Dataset.from_dict({"image": images, "label": labels}, features=features)
+    processor = ViTImageProcessor(size={"height": 128, "width": 128})
+    test = ImageDataset(rows, "image", "label", EvalTransform(processor), "test")
+    report, _ = evaluate_checkpoint(MeasuredModel(ForOneSize(trained_at), processor), test, margin_samples=4)
+    assert report.above_chance == (trained_at == 128)
+    assert (None if report.better_size is None else report.better_size.size) == found
 
 
 # ---- Unknown images ----

@@ -171,6 +171,15 @@ def test_a_model_larger_than_a_file_can_be_is_refused() -> None:
         exportable(model, (SIZE, SIZE))
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_named(value: float) -> None:
+    model = build("resnet")
+    with torch.no_grad():
+        model.classifier[1].weight[0, 0] = value
+    with pytest.raises(ValueError, match=r"classifier\.1\.weight is not finite"):
+        exportable(model, (SIZE, SIZE))
+
+
 def test_half_precision_is_exported_in_full_and_the_model_is_left_alone() -> None:
     model = build("resnet").bfloat16().train()
     network = exportable(model, (SIZE, SIZE))

@@ -17,9 +17,10 @@ from macs_hf.report.rows import SampleRows
 from .reports import REPORT
 
 
-ROWS = SampleRows.from_logits(torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 4)
+LOGITS, LABELS = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 4
+ROWS = [SampleRows.from_logits(factor * LOGITS, LABELS) for factor in (1.5, 1.0)]  # of the temperature 1.5
 MEASURED = replace(REPORT, corruptions=None, guarantees=None, risk_coverage=None)
-MEASURED = replace(MEASURED, n=50, before=measure(ROWS), after=measure(ROWS))
+MEASURED = replace(MEASURED, n=50, before=measure(ROWS[0]), after=measure(ROWS[1]))
 RUN_FILES = {"evaluation.json", "samples.parquet", "report.html", "reliability.png"}
 
 
@@ -30,7 +31,7 @@ def saved_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.config.calibration_temperature = 1.5
     model.save_pretrained(folder)
     ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
-    write_report(MEASURED, [ROWS, ROWS], folder)
+    write_report(MEASURED, ROWS, folder)
     (folder / "training_args.bin").write_bytes(ALICE.encode())
     (folder / "run.json").write_text("{}")
     (folder / "checkpoint-4").mkdir()

@@ -5,7 +5,6 @@ import io
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +18,12 @@ from transformers import PreTrainedModel, ViTImageProcessor
 
 from macs_hf.calibration import prediction_sets, store_guarantees
 from macs_hf.models.timm_layout import save_in_timm_layout
-from macs_hf.publishing.card import CardSettings, files_to_push, model_card, write_card
+from macs_hf.publishing.card import GUARANTEES, NOT_MEASURED, CardSettings, model_card, write_card
+from macs_hf.publishing.push import files_to_push
 from macs_hf.rendering.markdown import escaped, table_markdown
 from macs_hf.report.report import EvaluationReport, Guarantees, Interval, Temperature
 from macs_hf.report.rows import STANDARD_15
+from macs_hf.report.run_folder import PICTURES
 from macs_hf.report.sections import headline, sections
 
 from .reports import FOUND, REPORT, SETTINGS, outline
@@ -54,12 +55,31 @@ def test_a_card_has_all_sections_and_can_be_rendered_again_from_its_settings(cas
     content = model_card(report, settings).content
     assert card_errors(content) == [] and "/home" not in content and "undefined" not in content.lower()
     for part in sections(report) if report is not None else ():
-        assert f"\n## {part.title}\n\n{escaped(part.lead)}\n" in content
+        assert f"# {part.title}\n\n{escaped(part.lead)}\n" in content
         assert part.table is None or table_markdown(part.table) in content
         assert all(escaped(note) in content for note in part.notes)
+    assert "(https://arxiv.org/abs/2603.05812)" in content  # the Hub then lists the model on the paper's page
+    assert content.count("<details>") == content.count("</details>")
     settings.save(tmp_path)
     assert CardSettings.load(tmp_path) == settings
     assert model_card(report, CardSettings.load(tmp_path)).content == content
+
+
+@pytest.mark.parametrize(
+    "report", [REPORT, FOUND, *(EvaluationReport.load(at / "evaluation.json") for at in COMMITTED)]
+)
+def test_a_reader_finishes_what_is_not_folded(report: EvaluationReport) -> None:
+    """What it is, how to use it, one table, two pictures, what is guaranteed, and what was not tested."""
+    settings = replace(SETTINGS, pictures=tuple(PICTURES))
+    above = model_card(report, settings).text.partition("<details>")[0]
+    assert len(above.split()) <= 600
+    assert above.count("|:--|") == 1 and above.count("![") == 1 + (report.corruptions is not None)
+    titles = re.findall(r"^## (.*)$", above, re.MULTILINE)
+    assert titles == ["How to use it", "Measured", "What is guaranteed", "What was not tested"]
+    guaranteed = above.partition("## What is guaranteed")[2].partition("##")[0].count("\n- ")
+    assert guaranteed == sum(part.title in GUARANTEES for part in sections(report)) or guaranteed == 1
+    missing = [what for name, what in NOT_MEASURED.items() if getattr(report, name) is None]
+    assert all((what in above.partition("Not measured:")[2]) is (what in missing) for what in NOT_MEASURED.values())
 
 
 def test_what_the_beginning_says() -> None:
@@ -93,6 +113,9 @@ def test_metadata_are_plain_and_complete() -> None:
     metadata = yaml.safe_load(content.split("---\n")[1])
     assert {"license", "base_model", "datasets", "tags", "metrics", "model-index"} <= metadata.keys()
     assert (metadata["library_name"], metadata["pipeline_tag"]) == ("timm", "image-classification")
+    assert metadata["base_model"] == SETTINGS.base_model and metadata["datasets"] == ["user/pictures"]
+    assert {"macs", "calibration", "timm", "transformers", "mine"} <= set(metadata["tags"])
+    assert model_card(REPORT, replace(SETTINGS, timm=False)).data.library_name == "transformers"
     [result] = metadata["model-index"][0]["results"]
     values = {metric["type"]: metric["value"] for metric in result["metrics"]}
     corrupted = REPORT.corruptions.mean(STANDARD_15)
@@ -146,7 +169,9 @@ def test_text_from_outside_is_no_markup(outside: str) -> None:
     prose = re.sub(r"(`+).*?\1", "", text, flags=re.DOTALL)
     assert "](x)" not in prose.replace("\\](x)", "") and "<script>" not in prose
     for snippet in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        assert repr(outside)[1:-1] in repr(compile(snippet, "snippet", "exec").co_consts)
+        assert "from_pretrained" not in snippet or repr(outside)[1:-1] in repr(
+            compile(snippet, "snippet", "exec").co_consts
+        )
 
 
 # ---- The gallery ----
@@ -206,21 +231,20 @@ def test_snippets_run_and_agree(name: str, tmp_path: Path, monkeypatch: pytest.M
     text = model_card(REPORT, CardSettings("saved", timm=name == "resnet34")).text
     snippets = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len(snippets) == (4 if name == "resnet34" else 3)
-    found = []
+    found, namespace = [], {}
     for snippet in snippets:
-        namespace: dict[str, Any] = {}
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(snippet, namespace)
         assert "class" in printed.getvalue()
-        found.append(namespace)
+        found.append(dict(namespace))
     probabilities = found[1]["probabilities"]
     labels = found[1]["model"].config.id2label
     scores = {answer["label"]: answer["score"] for answer in found[0]["classifier"]("image.jpg")}
     assert scores == pytest.approx({labels[i]: p for i, p in enumerate(probabilities.tolist())}, abs=1e-5)
     if name == "resnet34":
-        torch.testing.assert_close(found[2]["probabilities"], probabilities)
+        torch.testing.assert_close(found[3]["probabilities"].double(), probabilities)
     # The set is that of the library, from the threshold in the downloaded config.
-    logits = found[-1]["model"](**found[-1]["inputs"]).logits
-    assert found[-1]["threshold"] == REPORT.guarantees.prediction_sets[1].threshold
-    assert torch.equal(found[-1]["chosen"], prediction_sets(logits, found[-1]["threshold"])[0])
-    assert 0 < found[-1]["chosen"].sum() < len(probabilities)
+    threshold, chosen = found[2]["threshold"], found[2]["chosen"]
+    assert threshold == REPORT.guarantees.prediction_sets[1].threshold
+    assert torch.equal(chosen, prediction_sets(probabilities.log()[None], threshold)[0])
+    assert 0 < chosen.sum() < len(probabilities)

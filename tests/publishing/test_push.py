@@ -2,16 +2,20 @@
 
 import ast
 import compileall
+import copy
 import json
 import re
 import shlex
 import shutil
 import socket
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet
 import pytest
 import tiny
 import torch
@@ -19,10 +23,11 @@ import yaml
 from digits_model import OVERCONFIDENT, save_digits_model
 from huggingface_hub import HfApi, constants
 from loopback_hub.server import ALICE, ALICE_READS, BOB, HubServer, leaks
-from safetensors.torch import load
+from safetensors.torch import load, save
 
 import macs_hf
 from macs_hf.cli.main import main
+from macs_hf.evaluation import write_report
 from macs_hf.models.loading import load_classifier
 from macs_hf.publishing.access import check_push_access
 from macs_hf.publishing.card import write_card
@@ -31,14 +36,16 @@ from macs_hf.publishing.push import (
     PushError,
     check_pull_request_access,
     description,
+    pull_request_refusal,
     push_checkpoint,
     push_folder,
     push_space,
     space_files,
 )
 from macs_hf.report import EvaluationReport
+from macs_hf.report.report import ConfusionMatrix
 
-from .conftest import MEASURED, RUN_FILES
+from .conftest import MEASURED, ROWS, RUN_FILES
 
 
 PUSHED = {".gitattributes", "README.md", "card.json", "config.json", "model.safetensors", "preprocessor_config.json"}
@@ -64,6 +71,97 @@ def test_one_commit_with_all_that_belongs_to_a_model(hub: HubServer, run: Path) 
     [result] = [r for r in info.model_index[0]["results"] if r["dataset"]["type"] == "user/pictures"]
     expected = {name: MEASURED.after.metrics[name].value for name in ("accuracy", "ece", "nll")}
     assert {m["type"]: m["value"] for m in result["metrics"]} == pytest.approx(expected, abs=1e-6)
+
+
+def test_only_files_that_we_or_transformers_wrote(hub: HubServer, run: Path) -> None:
+    """Files of the user's own, some of which look like a model's."""
+    own = ["aws_config.json", ".docker_config.json", "optimizer.safetensors", "my_preprocessor_config.json", ".env"]
+    own += ["model.safetensors.bak", "model-00001-of-00002.safetensors", "samples.parquet.csv", "photo.png", "a.py"]
+    own += ["training_args.bin", "optimizer.pt", "trainer_state.json", "notes.md", "evaluation.json~", "mistakes.png"]
+    for name in own:
+        (run / name).write_bytes(b"{}")
+    (run / "generation_config.json").write_text("{}")
+    push_folder(run, "alice/pets")
+    assert set(hub.files("alice/pets")) == PUSHED | RUN_FILES | {"generation_config.json"}
+    checkpoint = run / "checkpoint-8"
+    tiny.build("resnet").save_pretrained(checkpoint)
+    resumed = {"optimizer.pt", "scheduler.pt", "trainer_state.json", "rng_state_1.pth", "raw_weights.pt"}
+    for name in (*resumed, *own):
+        (checkpoint / name).write_bytes(b"{}")
+    check_push_access("alice/going")
+    push_checkpoint(checkpoint, "alice/going", commit_message="8", path_in_repo="last-checkpoint").result(timeout=60)
+    kept = {"config.json", "model.safetensors"}
+    top = kept | {".gitattributes", "README.md"}
+    assert set(hub.files("alice/going")) == top | {f"last-checkpoint/{name}" for name in kept | resumed}
+
+
+def test_shards_are_those_of_the_index(hub: HubServer, run: Path) -> None:
+    (run / "model.safetensors").unlink()
+    (run / "evaluation.json").unlink()  # it is about the one file
+    (run / "optimizer.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match="no saved model"):
+        push_folder(run, "alice/pets")
+    tiny.build("resnet").save_pretrained(run, max_shard_size="20KB")
+    (run / "model-00001-of-00099.safetensors").write_bytes(b"of an earlier model")
+    names = set(json.loads((run / "model.safetensors.index.json").read_text())["weight_map"].values())
+    assert len(names) > 1
+    push_folder(run, "alice/pets")
+    assert {name for name in hub.files("alice/pets") if name.endswith(".safetensors")} == names
+    (run / min(names)).unlink()
+    with pytest.raises(ValueError, match=min(names)):
+        push_folder(run, "alice/other")
+
+
+def rewritten(run: Path, **changes: Any) -> None:
+    report = json.loads((run / "evaluation.json").read_text())
+    (run / "evaluation.json").write_text(json.dumps(report | changes))
+
+
+def test_evidence_that_was_changed_is_not_published(hub: HubServer, run: Path) -> None:
+    report = json.loads((run / "evaluation.json").read_text())
+    assert report["checksums"].keys() == {"samples.parquet", "model.safetensors"}
+    better = copy.deepcopy(report["after"])
+    better["metrics"]["ece"] = {"value": 0.0, "low": 0.0, "high": 0.01}
+    weights, rows = ((run / name).read_bytes() for name in ("model.safetensors", "samples.parquet"))
+    noisy = {name: value + 0.01 for name, value in load(weights).items()}
+    pyarrow.parquet.write_table(pyarrow.parquet.read_table(run / "samples.parquet"), run / "same.parquet")
+    for name, content, message in (
+        ("evaluation.json", json.dumps(report | {"after": better}).encode(), "its ece is"),
+        ("samples.parquet", (run / "same.parquet").read_bytes(), "was changed after"),
+        ("model.safetensors", save(noisy, {"format": "pt"}), "is about other weights"),
+    ):
+        whole = (run / name).read_bytes()
+        (run / name).write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            push_folder(run, "alice/pets")
+        (run / name).write_bytes(whole)
+    assert hub.requests == []
+    rewritten(run, checksums={})  # of an earlier version
+    (run / "samples.parquet").unlink()
+    push_folder(run, "alice/pets")
+    assert rows not in hub.files("alice/pets").values()
+
+
+def test_accuracy_that_is_not_above_chance_is_not_published(hub: HubServer, run: Path) -> None:
+    pairs = np.unique(np.stack([ROWS[1].label, ROWS[1].prediction]), axis=1, return_counts=True)
+    (label, prediction), count = pairs[0].tolist(), pairs[1].tolist()
+    report = replace(MEASURED, confusion=ConfusionMatrix(4, tuple(label), tuple(prediction), tuple(count)))
+    assert report.above_chance is False
+    write_report(report, ROWS, run)
+    with pytest.raises(ValueError, match=r"not above chance.*26\.00 %.*image_size"):
+        push_folder(run, "alice/pets")
+    with pytest.raises(SystemExit) as left:
+        main(["push", str(run), "alice/pets"])
+    assert left.value.code == 2 and hub.requests == []
+    assert main(["push", str(run), "alice/pets", "--allow_chance_level"]) == 0
+    assert set(hub.files("alice/pets")) == PUSHED | RUN_FILES | {"confusion.png"}
+    assert "above chance" in pull_request_refusal(report)
+
+
+def test_the_hub_is_told_which_library_calls(hub: HubServer, run: Path) -> None:
+    push_folder(run, "alice/pets")
+    agents = {request.agent for request in hub.requests if request.route in ("commit", "create", "preupload")}
+    assert len(agents) == 1 and min(agents).startswith(f"macs_hf/{macs_hf.__version__};")
 
 
 def test_what_an_earlier_push_left_does_not_shadow_the_new_model(hub: HubServer, run: Path) -> None:
@@ -161,6 +259,18 @@ def test_a_failed_push_loses_nothing(
     assert "pushed: http" in capsys.readouterr().out
     assert set(hub.files("alice/pets")) == PUSHED | RUN_FILES
     assert len(list(hub.repo("alice/pets").history())) == 2
+
+
+def test_what_is_said_to_be_safe_is_there(hub: HubServer, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("evaluation.json", "samples.parquet"):
+        (run / name).unlink()
+    hub.inject("whoami", status=401)
+    with pytest.raises(PushError, match=r"there is the model\. "):
+        push_folder(run, "alice/pets")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ConnectionError, match="HF_HUB_OFFLINE=1") as caught:  # no advice to do the same again
+        push_folder(run, "alice/pets")
+    assert not isinstance(caught.value, PushError) and "macs-hf push" not in str(caught.value)
 
 
 def test_a_checkpoint_that_is_deleted_while_it_is_pushed(hub: HubServer, run: Path) -> None:

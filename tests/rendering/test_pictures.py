@@ -71,7 +71,7 @@ def bars(axes: Axes) -> list[tuple[float, float, float, str]]:
 def test_bars_and_texts_are_those_of_the_report() -> None:
     figure = plot_reliability(REPORT)
     before, after, histogram, _ = figure.axes
-    title = "Before temperature scaling\nECE 5.13 % (4.43 to 5.76), noise floor 0.49 %"
+    title = "Before temperature scaling\nECE 5.13 % (4.43 to 5.76), by chance 0.49 %"
     assert before.get_title() == title and after.get_title().startswith("After (T = 2.39)")
     assert figure.get_suptitle() == "someone/model\ncifar10, test (n = 100)"
     trained = plot_reliability(replace(REPORT, training_arguments={"method": "macs"}))
@@ -195,7 +195,8 @@ def test_heat_map() -> None:
     (axes,) = figure.axes
     assert axes.get_title() == "Accuracy, %" and axes.images[0].get_array()[3, 4] == pytest.approx(85)
     assert figure.get_suptitle().startswith("a model\n9 images, cifar parameters")
-    assert "frost approximate" in figure.get_suptitle()
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert "frost, own textures" in labels and "gaussian noise" in labels
 
 
 def test_heat_map_of_a_spread_table_has_the_images_of_each_row() -> None:
@@ -204,15 +205,14 @@ def test_heat_map_of_a_spread_table_has_the_images_of_each_row() -> None:
     figure = plot_corruption_heat_map(spread)
     assert figure.axes[0].get_yticklabels()[0].get_text() == "gaussian noise (n = 9)"
     assert "171 images, cifar parameters, each image under one corruption" in figure.get_suptitle().replace("\n", " ")
-    assert plot_corruption_heat_map(whole).axes[0].get_yticklabels()[0].get_text() == "gaussian noise"
 
 
 def test_severity_curves() -> None:
     accuracy, ece = plot_severity_curves(table(0.9, temperature=1.5)).axes
     assert list(accuracy.lines[0].get_xdata()) == [0, 1, 2, 3, 4, 5]
     assert accuracy.lines[0].get_ydata()[5] == pytest.approx(0.85)
-    assert accuracy.get_title() == "Accuracy, mean of the standard 15"
-    assert [line.get_label() for line in ece.lines] == ["Without temperature", "T = 1.5"]
+    assert accuracy.get_title() == "Accuracy, mean of the standard 15 corruptions"
+    assert [line.get_label() for line in ece.lines] == ["Without temperature", "With temperature (1.5)"]
     assert [line.get_ydata()[5] for line in ece.lines] == pytest.approx([0.1, 5 / 90])
     for unchanged in (None, 1.0):
         _, ece = plot_severity_curves(table(0.9, temperature=unchanged)).axes
@@ -226,7 +226,7 @@ def test_severity_curves_average_what_their_title_says() -> None:
     assert figure.axes[0].lines[0].get_ydata()[5] == pytest.approx(0.85)
     some = replace(whole, cells={"fog": whole.cells["fog"], "saturate": extra})
     figure = plot_severity_curves(some)
-    assert figure.axes[0].get_title() == "Accuracy, mean of 2"
+    assert figure.axes[0].get_title() == "Accuracy, mean of 2 corruptions"
     assert figure.axes[0].lines[0].get_ydata()[5] == pytest.approx(0.425)
 
 
@@ -239,7 +239,7 @@ def test_the_noise_floor_is_that_of_the_curve_that_is_published(temperature: flo
 
     cells = {name: {s: measured(cell, s) for s, cell in row.items()} for name, row in whole.cells.items()}
     floor = plot_severity_curves(replace(whole, cells=cells, clean=measured(whole.clean, 0))).axes[1].lines[-1]
-    assert floor.get_label() == "Noise floor" and floor.get_ydata()[5] == pytest.approx(expected)
+    assert floor.get_label() == "ECE by chance alone" and floor.get_ydata()[5] == pytest.approx(expected)
 
 
 # ---- Classes, groups and mistakes ----
@@ -278,7 +278,7 @@ def test_groups_worst_first(classes: int, shown: int, panels: int, tmp_path: Pat
     assert [not np.allclose(colour, 1) for colour in filled] == [group.significant for group in table.groups[:shown]]
     gaps = np.concatenate([axes.collections[1].get_offsets().data for axes in figure.axes[1::2]])
     assert gaps[:, 0] == pytest.approx([group.gap.value for group in table.groups[:shown]])
-    assert f"By label, {'worst first' if shown == classes else 'the worst 100 of 130'}" in figure._suptitle.get_text()
+    assert f"Classes, {'worst first' if shown == classes else 'the worst 100 of 130'}" in figure._suptitle.get_text()
 
 
 @pytest.mark.parametrize(("classes", "shown", "written"), [(2, 2, True), (10, 10, True), (100, 100, False)])
@@ -324,6 +324,19 @@ def test_gallery(tmp_path: Path) -> None:
     assert [axes.get_xlabel().split("\n")[0] for axes in shown] == [f"image {place}" for place in range(8)]
     with pytest.raises(ValueError, match="at least one image"):
         plot_gallery([], [])
+
+
+def test_captions_of_mistakes_are_not_clipped() -> None:
+    zeros = np.full(12, 0.998, np.float32)
+    files = np.array([f"IMG_20260314_WWWWWWWWMMMM_{place:04d}.jpeg" for place in range(12)])
+    rows = SampleRows(np.arange(12, dtype=np.int32), np.arange(12, dtype=np.int32)[::-1], *[zeros] * 4, name=files)
+    captions = [pictures._caption_of_mistake(rows, place, tuple(names(12))) for place in range(12)]
+    assert all("predicted " in caption and "true " in caption for caption in captions)
+    figure = plot_gallery([Image.new("RGB", (32, 32 + place)) for place in range(12)], captions, "title")
+    figure.draw_without_rendering()
+    boxes = [axes.xaxis.label.get_window_extent() for axes in figure.axes]
+    assert all(figure.bbox.contains(*box.min) and figure.bbox.contains(*box.max) for box in boxes)
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
 # ---- Colours ----

@@ -280,3 +280,25 @@ def test_the_room_of_reports_needs_no_other() -> None:
         names = {alias.name for node in top_level if isinstance(node, ast.Import) for alias in node.names}
         names |= {node.module for node in top_level if isinstance(node, ast.ImportFrom) and node.level == 0}
         assert not {name.split(".")[0] for name in names} & {"transformers", "datasets", "pyarrow", "pandas"}, path
+
+
+@pytest.mark.parametrize(
+    ("sizes", "accuracy", "level", "above"),
+    [
+        ({"cat": 500, "dog": 500}, Interval(0.55, 0.52, 0.58), 0.5, True),
+        ({"cat": 500, "dog": 500}, Interval(0.52, 0.49, 0.55), 0.5, False),
+        ({"cat": 900, "dog": 100}, Interval(0.85, 0.83, 0.87), 0.9, False),
+        ({"cat": 1000}, Interval(1.0, 0.99, 1.0), None, None),  # there is nothing to tell apart
+    ],
+)
+def test_chance_is_the_share_of_the_largest_class(
+    sizes: dict[str, int], accuracy: Interval, level: float | None, above: bool | None
+) -> None:
+    bins = replace(BINS, count=(0, 1000))
+    measured = Measurement({**METRICS, "accuracy": accuracy}, 0.02, bins)
+    groups = GroupTable("label", tuple(replace(GROUP, name=name, n=n) for name, n in sizes.items()))
+    confusion = ConfusionMatrix(2, tuple(range(len(sizes))), (0,) * len(sizes), tuple(sizes.values()))
+    for parts in ({"classes": groups}, {"confusion": confusion}):
+        report = EvaluationReport("m", "d", "test", 1000, measured, **parts)
+        assert (report.chance_level, report.above_chance) == (level, above)
+    assert EvaluationReport("m", "d", "test", 1000, measured).above_chance is None

@@ -1,7 +1,10 @@
 """A run's folder: one report and its rows, written and read back; what does not belong together is refused."""
 
+import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -9,9 +12,17 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from macs_hf.metrics import measure, summarize
-from macs_hf.report.report import EvaluationReport, Temperature, load_run, save_run
-from macs_hf.report.rows import COLUMNS, NOT_MEASURED, CorruptionRows, SampleRows
+from macs_hf.metrics import confusion_matrix, measure, summarize
+from macs_hf.report.report import (
+    Cell,
+    ConfusionMatrix,
+    EvaluationReport,
+    Temperature,
+    changed_files,
+    load_run,
+    save_run,
+)
+from macs_hf.report.rows import COLUMNS, NOT_MEASURED, SEVERITIES, CorruptionRows, SampleRows
 
 from .test_report import REPORT, TABLE
 
@@ -30,7 +41,9 @@ def corruption_rows() -> CorruptionRows:
 
 
 def report_of(rows: list[SampleRows]) -> EvaluationReport:
-    table = replace(TABLE, rows=corruption_rows())
+    seen = {"snow": Cell(4, 9 / 20, 1.0, 0.1, 0.9, 0.05), "fog": Cell(3, 6 / 15, 1.0, 0.1, 0.9, 0.05)}
+    cells = TABLE.cells | {name: dict.fromkeys(SEVERITIES, cell) for name, cell in seen.items()}
+    table = replace(TABLE, cells=cells, rows=corruption_rows())
     before, *after = [measure(part, n_resamples=50) for part in rows]
     return replace(
         REPORT,
@@ -154,6 +167,66 @@ def rewrite(folder: Path, **columns: object) -> None:
 def test_wrong_rows(folder: Path, columns: dict[str, object], message: str) -> None:
     rewrite(folder, **columns)
     with pytest.raises(ValueError, match=f"samples.parquet cannot be used: {message}"):
+        load_run(folder)
+
+
+def edited(folder: Path, **checksums: str) -> dict[str, Any]:
+    """What is in the report, which is written again without (other) checksums, as of an earlier version."""
+    report = json.loads((folder / "evaluation.json").read_text()) | {"checksums": checksums}
+    (folder / "evaluation.json").write_text(json.dumps(report))
+    return report
+
+
+@pytest.mark.parametrize("compact", [False, True])
+@pytest.mark.parametrize("metric", ["accuracy", "nll", "ece", "brier", "logit_margin"])
+@pytest.mark.parametrize("part", ["before", "after"])
+def test_a_number_that_does_not_come_from_the_rows(part: str, metric: str, compact: bool, tmp_path: Path) -> None:
+    save_run(report_of(ROWS), ROWS, tmp_path, compact=compact)
+    report = edited(tmp_path)
+    load_run(tmp_path)  # reports without checksums are read as before
+    stated = report[part]["metrics"][metric]
+    shift = 0.1 * stated["value"] if compact else 1e-4 if metric != "accuracy" else 1 / N
+    report[part]["metrics"][metric] = {name: value - shift for name, value in stated.items()}
+    (tmp_path / "evaluation.json").write_text(json.dumps(report))
+    with pytest.raises(ValueError, match=rf"its {metric} is .* that of the report \({part}\)"):
+        load_run(tmp_path)
+
+
+def test_mistakes_and_corruptions_are_counted_again(folder: Path) -> None:
+    matrix = confusion_matrix(ROWS[1])
+    report = replace(report_of(ROWS), confusion=matrix)
+    save_run(report, ROWS, folder)
+    assert load_run(folder).report.confusion == matrix
+    (folder / "evaluation.json").unlink()
+    replace(report, confusion=ConfusionMatrix(5, tuple(range(5)), tuple(range(5)), (N // 5,) * 5)).save(
+        folder / "evaluation.json"
+    )
+    with pytest.raises(ValueError, match="confusion"):
+        load_run(folder)
+    cells = report.corruptions.cells | {"fog": dict.fromkeys(SEVERITIES, Cell(3, 0.8, 1.0, 0.1, 0.9, 0.05))}
+    replace(report, corruptions=replace(report.corruptions, cells=cells)).save(folder / "evaluation.json")
+    with pytest.raises(ValueError, match="under fog it has 6 right answers, the report 12"):
+        load_run(folder)
+
+
+def test_checksums_are_of_rows_and_of_the_weights_of_this_report(folder: Path) -> None:
+    def stated() -> dict[str, str]:
+        save_run(report_of(ROWS), ROWS, folder)
+        return load_run(folder).report.checksums
+
+    digest = hashlib.sha256((folder / "samples.parquet").read_bytes()).hexdigest()
+    assert stated() == {"samples.parquet": digest}
+    (folder / "model.safetensors").write_bytes(b"weights")
+    (folder / "optimizer.safetensors").write_bytes(b"something else")
+    for temperature, names in ((None, {"samples.parquet"}), (TEMPERATURE, {"samples.parquet", "model.safetensors"})):
+        config = {} if temperature is None else {"calibration_temperature": temperature}
+        (folder / "config.json").write_text(json.dumps(config))
+        assert stated().keys() == names  # of a model without the temperature nothing was measured
+    assert changed_files(load_run(folder).report, folder, ["model.safetensors"]) == []
+    (folder / "model.safetensors").write_bytes(b"weightz")
+    assert changed_files(load_run(folder).report, folder, ["model.safetensors"]) == ["model.safetensors"]
+    edited(folder, **{"samples.parquet": "0" * 64})
+    with pytest.raises(ValueError, match=r"samples.parquet was changed after evaluation.json was written"):
         load_run(folder)
 
 

@@ -9,9 +9,9 @@ import torch
 from page_reader import EVIL, HOSTILE
 from publishing.reports import FOUND, REPORT
 
-from macs_hf.cli.output import model_of
+from macs_hf.cli.output import after_saving, model_of
 from macs_hf.metrics import compare, group_measures, measure
-from macs_hf.report.report import Cell, CorruptionTable, EvaluationReport, Interval, Temperature
+from macs_hf.report.report import Cell, CorruptionTable, EvaluationReport, Interval, SizeTrial, Temperature
 from macs_hf.report.rows import SEVERITIES, SampleRows
 from macs_hf.report.sections import Table, headline, sections
 from macs_hf.report.text import SPACE, table_lines, text, words
@@ -51,6 +51,8 @@ def test_columns_are_aligned() -> None:
         (REPORT.temperature, True),
         (replace(REPORT.temperature, nll_gain=None), True),
         (replace(REPORT.temperature, nll_gain=Interval(0.001, -0.01, 0.012)), False),
+        (replace(REPORT.temperature, nll_gain=Interval(0.1, 0.05, 0.15), ece_rise=Interval(0.0, -0.01, 0.01)), True),
+        (replace(REPORT.temperature, nll_gain=Interval(0.1, 0.05, 0.15), ece_rise=Interval(0.08, 0.06, 0.1)), False),
         (Temperature(1.0, "a reason", nll_gain=Interval(0.0, 0.0, 0.0)), False),
     ],
 )
@@ -59,8 +61,31 @@ def test_a_model_is_called_calibrated_only_if_the_temperature_helped(
 ) -> None:
     report = replace(REPORT, temperature=temperature)
     assert (model_of(report) == "calibrated model is") == calibrated
-    assert ("Not ca" in str(report)) == (not calibrated)
     assert ("with temperature" in str(report)) == (temperature.reason is None)
+    harms = temperature.reason is None and not calibrated
+    assert ("push it to the Hub" in after_saving(report, "run", pushed=False)) == (not harms)
+    assert headline(report).title.endswith("a temperature does not help beyond chance") == harms
+    assert ("Not called calibrated" in str(report)) == harms
+
+
+def test_an_accuracy_at_chance_level_is_said_before_anything_else() -> None:
+    chance = FOUND.chance_level
+    accuracy = {"accuracy": Interval(chance + 0.02, chance - 0.01, chance + 0.05)}
+    parts = {
+        name: replace(part, metrics=part.metrics | accuracy)
+        for name in ("before", "after")
+        if (part := getattr(FOUND, name)) is not None
+    }
+    report = replace(FOUND, **parts, training_arguments={})
+    assert report.above_chance is False and headline(report).trust == "chance"
+    first, second, *_ = str(report).splitlines()
+    assert "not above chance" in first and f"{100 * chance:.1f} %" in second and "--image_size" in second
+    assert str(report).splitlines().index(str(FOUND).splitlines()[0]) == 3
+    assert "not above chance" in model_of(report) and "not above chance" in report._repr_html_()
+    assert "push it to the Hub" not in after_saving(report, "run", pushed=False)
+    sized = replace(report, better_size=SizeTrial(48, 200, 0.8))
+    assert "--image_size 48" in headline(sized).confidence and "80.0 %" in headline(sized).confidence
+    assert "--image_size" not in headline(replace(report, training_arguments={"seed": 0})).confidence
 
 
 # ---- Notebook ----

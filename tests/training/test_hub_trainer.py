@@ -14,6 +14,7 @@ from transformers import AutoModelForImageClassification, ViTImageProcessor
 from macs_hf import MaCSTrainer
 from macs_hf.evaluation import evaluate_checkpoint, write_report
 from macs_hf.publishing.push import PushError
+from macs_hf.report.report import load_run
 
 
 def pushing(tmp_path: Path, name: str, model: str = "resnet", **overrides: Any) -> MaCSTrainer:
@@ -48,6 +49,8 @@ def test_trainer_pushes_a_calibrated_model_last(hub: HubServer, tmp_path: Path, 
     write_report(report, rows, trainer.args.output_dir)
     commit = trainer.push_to_hub(license="mit", report=report)
     assert commit.oid == hub.repo("alice/run").branches["main"]
+
+    assert load_run(tmp_path / "run").report.checksums.keys() == {"model.safetensors", "samples.parquet"}
 
     images = tiny.Images(4, seed=3)[:4]["pixel_values"]
     loaded = AutoModelForImageClassification.from_pretrained(trainer.args.output_dir)

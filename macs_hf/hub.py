@@ -4,6 +4,7 @@ Nothing waits for long: after five seconds a line says for what, and within a mi
 """
 
 import contextvars
+import difflib
 import logging
 import os
 import threading
@@ -26,6 +27,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import get_session, httpx, parse_ratelimit_headers, validate_repo_id
 
 from . import __version__
+from .exceptions import ArgumentError
 
 
 logger = logging.getLogger(__name__)
@@ -60,6 +62,30 @@ def is_hub_id(name: str) -> bool:
     except HFValidationError:
         return False
     return True
+
+
+def check_place(argument: str, name: str, known: Iterable[str] = ()) -> None:
+    """
+    Refuse a name that looks like that of a folder which is not there, or nearly like a known one, without the Hub.
+
+    Args:
+        argument (`str`): Whose value it is.
+        name (`str`): The name.
+        known (`Iterable[str]`, *optional*): Names without an owner that mean something.
+    """
+    known, parent = list(known), os.path.dirname(name.rstrip("/"))
+    if name in known or is_local(name):
+        return
+    around = sorted(place.name for place in Path(parent).iterdir()) if os.path.isdir(parent or ".") else []
+    beside = [os.path.join(parent, place) for place in around if Path(parent, place).is_dir()]
+    similar = difflib.get_close_matches(name.rstrip("/"), known + beside if not parent else beside, n=1, cutoff=0.8)
+    meant = f" Did you mean {similar[0]!r}?" if similar else ""
+    if name.startswith((".", "/", "~", "runs/")) or (parent and os.path.isdir(parent)):
+        raise ArgumentError(
+            argument, f"is no folder.{meant or ' Give the path of one, or the id of a repository.'}", name
+        )
+    if meant and not parent:
+        raise ArgumentError(argument, f"is neither a known name nor a folder.{meant}", name)
 
 
 def hub_api(token: str | None = None) -> HfApi:

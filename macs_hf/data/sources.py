@@ -18,7 +18,7 @@ from pyarrow import compute
 from transformers.utils import logging
 
 from ..exceptions import ArgumentError, check_labels
-from ..hub import hub_needed, is_local
+from ..hub import check_place, hub_needed, is_local
 from ..report.sections import renamed_line
 
 
@@ -70,6 +70,7 @@ def source_of(
         raise ArgumentError(
             "dataset", f"is empty: give a name ({', '.join(DATASETS)}), a Hub id or a folder.", dataset
         )
+    check_place("dataset", dataset, DATASETS)
     source = DatasetSource(dataset)
     if dataset in DATASETS and is_local(dataset):
         logger.warning(

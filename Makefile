@@ -17,10 +17,10 @@ help:  ## show this list
 
 DEMO := few_digits-tiny
 
-demo: .venv/.installed  ## train on 300 embedded digits with and without the method, and compare (CPU, a few minutes)
+demo: .venv/.installed  ## train on 300 embedded digits with and without the method, and compare (CPU, two minutes)
 	$(BIN)/macs-hf train --dataset few_digits --method ce
 	$(BIN)/macs-hf train --dataset few_digits
-	$(BIN)/macs-hf compare runs/$(DEMO)-recommended runs/$(DEMO)-ce
+	$(BIN)/macs-hf compare runs/$(DEMO)-recommended runs/$(DEMO)-ce --picture runs/demo.png
 	@printf '\nSee both in the browser:\n'
 	@printf '  %s/pip install --editable ".[app]"   (once)\n  %s/macs-hf app runs/$(DEMO)-recommended\n' $(BIN) $(BIN)
 

@@ -60,6 +60,7 @@ style: .venv/.installed  ## format and fix what can be fixed
 
 docs: .venv/.installed  ## build the pages with an API reference into build/site (offline; a warning is an error)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'build/site/index.html; with search: $(BIN)/python -m http.server --directory build/site'
 
 dist: .venv/.installed  ## build wheel and sdist into dist/
 	rm -rf dist

@@ -162,8 +162,10 @@ def compare_corruptions(
 
     ```python
     >>> from dataclasses import replace
+    >>> from macs_hf.report.report import Cell
     >>> from macs_hf.report.rows import CorruptionRows
-    >>> table = CorruptionTable("cifar", "generated", 4, {"fog": dict.fromkeys(range(1, 6))}, seed=0)
+    >>> cells = {"fog": dict.fromkeys(range(1, 6), Cell(4, 0.9, 0.5, 0.1))}
+    >>> table = CorruptionTable("cifar", "generated", 4, cells, seed=0)
     >>> hits = np.array([[5], [5], [4], [5]], dtype=np.uint8)
     >>> rows = CorruptionRows(np.arange(4), ("fog",), hits)
     >>> good, poor = replace(table, rows=rows), replace(table, rows=replace(rows, hits=hits - 1))

@@ -70,7 +70,7 @@ from .checkpoints import (
     restore_weights,
     write_record,
 )
-from .signals import SignalStop, shield_workers, stopping_on_signals
+from .signals import SignalStop, lost_processes_named, shield_workers, stopping_on_signals
 
 
 logger = logging.get_logger(__name__)
@@ -292,7 +292,11 @@ class MaCSTrainer(Trainer):
         checkpoint = checkpoint_to_resume(resume_from_checkpoint, self.args, self._identity(), self.resumes_only_same)
         if checkpoint is not None and (earlier := read_identity(checkpoint)) is not None:
             self.perturbed_in = earlier.run.get(SPACE)
-        with averaging(self.callback_handler, checkpoint) as self._average, stopping_on_signals(self) as self._stop:
+        with (
+            lost_processes_named(self.args),
+            averaging(self.callback_handler, checkpoint) as self._average,
+            stopping_on_signals(self) as self._stop,
+        ):
             return super().train(checkpoint, *args, **kwargs)
 
     def _identity(self) -> Identity:

@@ -88,7 +88,7 @@ def check_place(argument: str, name: str, known: Iterable[str] = ()) -> None:
         raise ArgumentError(argument, f"is neither a known name nor a folder.{meant}", name)
 
 
-def hub_api(token: str | None = None) -> HfApi:
+def hub_api(token: str | bool | None = None) -> HfApi:
     return HfApi(token=token, library_name="macs_hf", library_version=__version__)
 
 

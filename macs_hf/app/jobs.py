@@ -16,14 +16,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from huggingface_hub import HfApi, constants, snapshot_download
+from huggingface_hub import constants, snapshot_download
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import httpx
 from PIL import Image
 
 from ..data.sources import DATASETS
 from ..exceptions import HINT, user_message
-from ..hub import TIMEOUT_SECONDS, is_local
+from ..hub import TIMEOUT_SECONDS, hub_api, is_local
 from ..models.loading import model_id
 from ..report.report import Run, load_run
 from ..report.run_folder import REPORT_FILE, ROWS_FILE
@@ -267,7 +267,7 @@ def _is_public(repo_id: str, kind: str) -> bool:
     if constants.HF_HUB_OFFLINE:
         return False
     try:
-        info = HfApi(token=False, library_name="macs_hf").repo_info(repo_id, repo_type=kind, timeout=TIMEOUT_SECONDS)
+        info = hub_api(token=False).repo_info(repo_id, repo_type=kind, timeout=TIMEOUT_SECONDS)
     except (httpx.HTTPError, HFValidationError):
         return False
     return not (info.private or info.gated)
@@ -310,7 +310,7 @@ def hub_run(repo_id: str) -> Run | None:
     if constants.HF_HUB_OFFLINE:
         return None
     try:
-        return _pushed_run(repo_id, HfApi().model_info(repo_id).sha)
+        return _pushed_run(repo_id, hub_api().model_info(repo_id).sha)
     except (OSError, ValueError, HFValidationError, httpx.HTTPError):
         return None
 

@@ -227,6 +227,7 @@ def test_calibrate_command_pushes(hub: HubServer, tmp_path: Path, capsys: pytest
     [
         ("commit", {"status": 503}, r"HTTP 503"),
         ("commit", {"status": 401}, r"the Hub does not know your token.*HTTP 401"),
+        ("commit", {"status": 429, "retry_after": 1}, r"HTTP 429.*injected fault"),
         ("commit", {"cut": "body"}, r"the connection was cut"),
         ("commit", {"cut": "answer"}, r"the connection was cut"),
         ("upload", {"status": 507}, r"the Hub has no space \(HTTP 507\)"),

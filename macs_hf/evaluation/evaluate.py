@@ -249,7 +249,7 @@ def check_held_out(dataset: Any, train_dataset: Any) -> None:
     if train_dataset is not None and (dataset is train_dataset or same or (own and own <= known)):
         raise ArgumentError(
             "validation_split",
-            "A temperature was to be fitted on training images, where the model is more confident than anywhere else. "
+            "A temperature was to be fitted on the training set, where the model is more confident than anywhere else. "
             "Name a split that was held out with",
         )
 

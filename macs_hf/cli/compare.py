@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
 def _draw(sides: "tuple[list[Run], list[Run]]", path: Path) -> None:
     from ..rendering.pictures import plot_under_corruption, png
 
-    shared = len(os.path.commonprefix([side[0].name for side in sides]).rpartition("-")[0])
+    shared = len(os.path.commonprefix([side[0].name for side in sides]).rpartition("-")[0])  # noqa: RUF071  (names, not paths)
     names = [side[0].name[shared:].strip("-") for side in sides]
     tables = {name: [run.report.corruptions for run in side] for name, side in zip(names, sides, strict=True)}
     tables = dict(reversed(tables.items()))

@@ -459,11 +459,7 @@ def _prediction_sets(found: Guarantees, shown: PredictionSetGuarantee, origin: s
         f"{_usual_coverage(shown.coverage, found.num_guarantee)}. It holds for all images together, not for each "
         f"class{', and not for corrupted images' if shifted else ''}. Beside it, what came true on the test images.",
         Table(header, rows),
-        (
-            "LAC (least ambiguous classifier) aims at the smallest sets, RAPS (regularised adaptive sets) at a "
-            "coverage that is more even over easy and hard images. The top class is always in the set, so the coverage is at "
-            "least the accuracy.",
-        ),
+        ("LAC aims at the smallest sets, RAPS at a coverage that is more even over easy and hard images.",),
     )
 
 

@@ -5,6 +5,7 @@ pages, beside the version that they were measured with.
 """
 
 import dataclasses
+import itertools
 import json
 import re
 import tempfile
@@ -137,7 +138,7 @@ WHERE = {
 
 def names() -> str:
     """What the names of tables and pictures stand for."""
-    labels = dict.fromkeys(label for table in (MAIN, "in_place", "scratch") for label in rows_of(table)[0])
+    labels = {"ce", BOTH_TERMS, "label_smoothing", "mixup", "augmix", *itertools.chain(*CONTROLS)}
     return markdown(
         ["name", "method and arguments"], ([NAMES[label], f"`{label}`"] for label in NAMES if label in labels)
     )

@@ -547,7 +547,7 @@ class Gate:
     def _is_known(self, name: str) -> bool:
         if name in LOOPBACK or name == self.host:
             return True
-        return self.host not in LOOPBACK and _is_address(name)  # a number leads nowhere else
+        return self.host not in LOOPBACK and bool(ip_address(name))  # a number leads nowhere else
 
     def _is_uploaded(self, path: str) -> bool:
         if "/gradio_api/proxy=" in path or "/gradio_api/file/" in path:
@@ -557,13 +557,6 @@ class Gate:
             return not mark or Path(name).resolve().is_relative_to(self.folder.resolve())
         except (ValueError, OSError):
             return False
-
-
-def _is_address(name: str) -> bool:
-    try:
-        return bool(ip_address(name))
-    except ValueError:
-        return False
 
 
 def serve(

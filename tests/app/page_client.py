@@ -31,9 +31,10 @@ class PageClient:
 
     def join(self, elem_id: str, event: str, values: dict[str, Any]) -> httpx.Response:
         """Put what happens on an event into the queue; fields that are not given have their first value."""
-        function = self._function(elem_id, event)
+        return self._join(self._function(elem_id, event), {self.ids[name]: value for name, value in values.items()})
+
+    def _join(self, function: dict[str, Any], given: dict[int, Any]) -> httpx.Response:
         fields = {part["id"]: part["props"] for part in self.config["components"]}
-        given = {self.ids[name]: value for name, value in values.items()}
         data = [given.get(place, fields[place].get("value")) for place in function["inputs"]]
         body = {"data": data, "fn_index": function["id"], "session_hash": self.session, "trigger_id": None}
         return self.http.post("/gradio_api/queue/join", json=body)
@@ -56,10 +57,9 @@ class PageClient:
                     return shown
         raise AssertionError("the page ended the connection")
 
-    def ask(self, function: int, data: list[Any]) -> str:
-        """All that the page has to say if one of its functions is called with these values."""
-        body = {"data": data, "fn_index": function, "session_hash": self.session, "trigger_id": None}
-        joined = self.http.post("/gradio_api/queue/join", json=body)
+    def ask(self, function: dict[str, Any], given: dict[int, Any]) -> str:
+        """All that the page has to say if one of its functions is called with these values, by their fields' ids."""
+        joined = self._join(function, given)
         if joined.status_code != 200:
             return joined.text
         said = ""

@@ -147,3 +147,11 @@ def test_an_audit_has_an_end_also_between_two_images(
     assert job.wait(120)
     assert job.result is None and len(read) == 6
     assert "“Images, at most”" in job.error
+
+
+def test_large_images_are_not_held_together(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, keep = [], images.ImageDataset._keep
+    monkeypatch.setattr(images, "PIXELS_TOGETHER", 3 * 32 * 32)
+    monkeypatch.setattr(images.ImageDataset, "_keep", lambda self, part: held.append(len(part)) or keep(self, part))
+    audited(AuditRequest(str(folder / "model"), str(folder / "data")), tmp_path)
+    assert max(held) == 4 and sum(held) == 180

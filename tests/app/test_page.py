@@ -157,17 +157,18 @@ def test_only_uploaded_files_can_be_named(
 def test_no_function_of_the_page_takes_the_path_of_a_file(folder: Path, open_page: "gradio.Blocks") -> None:
     """Whatever its field is: through the queue, and through each route that calls a function at once."""
     visitor = PageClient(open_page.local_url)
-    named = {"path": str(folder / "private.png")}
+    named, shown = {"path": str(folder / "private.png")}, ("data:image", "verdict")
+    image = {visitor.ids["try-image"]: visitor.uploaded("a.png", png())}
     for function in visitor.config["dependencies"]:
-        for place in range(len(function["inputs"])):
-            data = [named if place == other else None for other in range(len(function["inputs"]))]
-            said = visitor.ask(function["id"], data)
-            assert "data:image" not in said and "verdict" not in said, (function, place)
+        for place in function["inputs"]:
+            said = visitor.ask(function, image | {place: named})
+            assert not any(mark in said for mark in shown), (function, place)
             name = open_page.fns[function["id"]].api_name
             for route in ("run", "api", "call") if name else ():
+                data = [named if place == other else None for other in function["inputs"]]
                 body = {"data": data, "fn_index": function["id"], "session_hash": visitor.session}
-                answer = visitor.http.post(f"/gradio_api/{route}/{name}", json=body)
-                assert "data:image" not in answer.text and "verdict" not in answer.text, (route, function)
+                said = visitor.http.post(f"/gradio_api/{route}/{name}", json=body).text
+                assert not any(mark in said for mark in shown), (route, function)
 
 
 @pytest.mark.parametrize("which", ["page", "open_page"])
@@ -188,29 +189,18 @@ def test_no_file_of_the_machine_can_be_fetched(
         paths += ["../../../../etc/passwd", "/etc/passwd", f"{place}/../../../../secret.txt", other_server[0]]
         paths += [f"file://{folder}/secret.txt", "http://example.com/", "//example.com/"]
         for path in paths:
-            for route in (
-                "/gradio_api/file=",
-                "/file=",
-                "/gradio_api/file/",
-                "/gradio_api/proxy=",
-                "/static/",
-                "/assets/",
-            ):
-                assert visitor.get(route + path).status_code in (400, 403, 404, 405), (route, path)
+            for route in ("gradio_api/file=", "file=", "gradio_api/file/", "gradio_api/proxy=", "static/", "assets/"):
+                assert visitor.get(f"/{route}{path}").status_code in (400, 403, 404, 405), (route, path)
     assert not other_server[1]
 
 
 # ---- Whose page it is ----
 
 
-FOREIGN = (
-    "evil.example",
-    "evil.example:{port}",
-    "127.0.0.1.evil.example:{port}",
-    "localhost.evil.example",
-    "[::2]:{port}",
-)
-FOREIGN += ("127.0.0.2:{port}", "user@127.0.0.1.evil.example", "")
+FOREIGN = ("evil.example", "evil.example:{port}", "127.0.0.1.evil.example:{port}", "localhost.evil.example", "")
+FOREIGN += ("[::2]:{port}", "127.0.0.2:{port}", "user@127.0.0.1.evil.example")
+WEBSOCKET = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+WEBSOCKET |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
 
 
 def routes(visitor: PageClient) -> list[tuple[str, str]]:
@@ -230,7 +220,7 @@ def test_a_private_page_answers_at_its_own_address_alone(page: "gradio.Blocks", 
     headers = [{"Host": name.format(port=port)} for name in FOREIGN]
     headers += [{"Host": f"evil.example:{port}", "Origin": f"http://evil.example:{port}"}]
     origins = ("http://evil.example", "null", "https://127.0.0.1", "http://localhost:3000", "file://", "")
-    headers += [{"Origin": origin} for origin in origins]
+    headers += [{"Origin": origin} for origin in origins] + [{"Host": "evil.example"} | WEBSOCKET]
     for method, path in routes(visitor):
         for given in headers:
             answer = visitor.http.request(method, path, headers=given)

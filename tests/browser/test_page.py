@@ -40,13 +40,6 @@ def finished(page: "Page") -> str:
     return page.locator("#report .verdict").inner_text()
 
 
-def failed(page: "Page") -> str:
-    page.locator("#status [role=alert]").wait_for()
-    page.wait_for_selector("#start:not([disabled])")
-    page.locator("#cancel").wait_for(state="hidden")
-    return page.locator("#status").inner_text()
-
-
 def give_image(page: "Page", folder: Path, label: int = 0) -> None:
     picture(label, 3).save(folder / "given.png")
     page.locator("#try-image input[type=file]").set_input_files(folder / "given.png")
@@ -107,16 +100,19 @@ def test_compare_runs(visit: Visit) -> None:
     assert "worse in: Negative log-likelihood, Calibration error" in text
 
 
-def test_cancel(visit: Visit) -> None:
-    page = visit()
-    page.get_by_role("radio", name="All", exact=True).check()
-    audit(page)
+def test_whoever_cancels_or_leaves_frees_the_queue(visit: Visit) -> None:
+    gone, page = visit(), visit()
+    for one in (gone, page):
+        one.get_by_role("radio", name="All", exact=True).check()
+        audit(one)
+    gone.get_by_text("Measuring:").wait_for()
+    gone.close()
     page.get_by_text("Measuring:").wait_for()
     page.locator("#cancel").click()
     page.get_by_text("Cancelled.").wait_for()
     page.wait_for_selector("#start:not([disabled])")
     page.get_by_role("radio", name="None", exact=True).check()
-    audit(page)  # the place in the queue is free again
+    audit(page)
     assert "It is right on" in finished(page)
 
 
@@ -125,20 +121,15 @@ def test_a_zip_of_class_folders_and_a_broken_one(visit: Visit, folder: Path) -> 
     page.locator("#archive input[type=file]").set_input_files(folder / "broken.zip")
     page.locator("#archive").get_by_label("broken.zip").wait_for()
     audit(page)
-    assert "not a zip that can be read" in failed(page)
+    page.locator("#status [role=alert]").wait_for()
+    page.wait_for_selector("#start:not([disabled])")
+    page.locator("#cancel").wait_for(state="hidden")
+    assert "not a zip that can be read" in page.locator("#status").inner_text()
     page.locator("#archive").get_by_label(re.compile("clear|remove", re.IGNORECASE)).first.click()
     page.locator("#archive input[type=file]").set_input_files(folder / "photos.zip")
     page.locator("#archive").get_by_label("photos.zip").wait_for()
     audit(page)
     assert "on photos, test" in finished(page)
-
-
-@pytest.mark.parametrize("field", ["model", "dataset"])
-def test_a_wrong_id_is_a_sentence(field: str, visit: Visit) -> None:
-    page = visit()
-    audit(page, **{field: "nobody/nothing"})
-    said = failed(page)
-    assert "'nobody/nothing'" in said and "neither a local folder nor" in said
 
 
 def test_two_visitors_at_once(visit: Visit, tmp_path: Path) -> None:
@@ -176,18 +167,7 @@ def test_names_with_markup_are_only_names(visit: Visit, tmp_path: Path) -> None:
     assert page.locator("#report img[src=x]").count() == 0
 
 
-def test_a_visitor_who_leaves_frees_the_queue(visit: Visit) -> None:
-    gone, next_one = visit(), visit()
-    gone.get_by_role("radio", name="All", exact=True).check()
-    audit(gone)
-    gone.get_by_text("Measuring:").wait_for()
-    gone.close()
-    audit(next_one)
-    assert "It is right on" in finished(next_one)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_app_and_deletes_what_it_kept(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_ends_the_app_and_deletes_what_it_kept(tmp_path: Path) -> None:
     port, log = free_port(), tmp_path / "app.log"
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -196,14 +176,12 @@ def test_a_signal_ends_the_app_and_deletes_what_it_kept(number: signal.Signals, 
         app = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, "TMPDIR": str(kept)})
     wait_for(app, f"http://127.0.0.1:{port}", log)
     assert list(kept.glob("macs-hf-app-*"))
-    app.send_signal(number)
-    assert app.wait(SECONDS) == 128 + number
+    app.terminate()
+    assert app.wait(SECONDS) == 128 + signal.SIGTERM
     assert not list(kept.glob("macs-hf-app-*"))
-    assert f"Stopped by {number.name}." in log.read_text()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
 def test_nothing_is_wider_than_the_window(width: int, scheme: str, visit: Visit) -> None:
     page = visit(width, scheme)
     for name in ("Audit", "Try", "Compare"):

@@ -54,13 +54,19 @@ def test_values_and_combinations_are_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^lambda_margin=-0.1 must be a finite number >= 0"):
         MaCSTrainingArguments(str(tmp_path), lambda_margin=-0.1, **COMMON)
     with pytest.raises(ValueError, match=r"mixup_alpha=0.2 with lambda_margin=0.1"):
-        MaCSTrainingArguments(str(tmp_path), mixup_alpha=0.2, **COMMON)
+        MaCSTrainingArguments(str(tmp_path), mixup_alpha=0.2, lambda_margin=0.1, **COMMON)
 
 
 @pytest.mark.parametrize("decay", [0.0, 1.0, -0.1, 999.0, float("nan")])
 def test_decays_that_are_none_are_refused(decay: float, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"ema_decay={decay} must be above 0 and below 1"):
         MaCSTrainingArguments(str(tmp_path), ema_decay=decay, **COMMON)
+
+
+@pytest.mark.parametrize(("metric", "greater"), [("ece", False), ("eval_nll", False), ("accuracy", True)])
+def test_the_best_model_has_the_lowest_calibration_error(metric: str, greater: bool, tmp_path: Path) -> None:
+    args = MaCSTrainingArguments(str(tmp_path), metric_for_best_model=metric, **COMMON)
+    assert args.greater_is_better is greater
 
 
 def test_help_names_every_field_of_the_objective(parser: HfArgumentParser, capsys: pytest.CaptureFixture[str]) -> None:

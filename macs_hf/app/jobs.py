@@ -132,6 +132,7 @@ class _Notes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         said = record.getMessage()
+        said = said[:1].upper() + said[1:]
         if record.thread == self.thread and said not in self.notes:
             self.notes.append(said)
 

@@ -78,7 +78,6 @@ HEADER = (
     "be, what makes it fail.</p></header>"
 )
 MODEL_HINT = "google/vit-base-patch16-224, or a folder"
-OWN_SIZE = "the model's own"
 # No event is an endpoint for programs.
 PRIVATE = {"api_visibility": "private", "show_progress": "hidden"}
 
@@ -193,7 +192,7 @@ def _form(model: str, dataset: str, size: str) -> tuple[dict[str, Component], gr
         start = gr.Button("Audit", variant="primary", min_width=140, elem_id="start")
         cancel = gr.Button("Cancel", variant="stop", visible=False, min_width=140, elem_id="cancel")
     more = {
-        "image_size": ("Image size", OWN_SIZE),
+        "image_size": ("Image size", "its own"),
         "calibration_split": ("Calibration split", "validation"),
         "config": ("Configuration", "of the dataset"),
         "image_column": ("Image column", None),
@@ -216,8 +215,11 @@ def _audit_tab(
     with gr.Column(visible=False, elem_classes="take") as take:
         gr.HTML(TAKE, apply_default_css=False)
         with gr.Row():
-            prepare = gr.Button("Prepare the download", elem_id="prepare")
-            download = gr.DownloadButton("Download the zip", visible=False, variant="primary", elem_id="download")
+            narrow = {"scale": 0, "min_width": 240}
+            prepare = gr.Button("Prepare the download", elem_id="prepare", **narrow)
+            download = gr.DownloadButton(
+                "Download the zip", visible=False, variant="primary", elem_id="download", **narrow
+            )
         take_status = gr.HTML(apply_default_css=False, elem_id="take-status")
 
     def run(who: Visitor, *values: Any) -> Iterator[dict]:
@@ -295,7 +297,9 @@ def parsed_size(typed: str | None) -> int | None:
     if not typed:
         return None
     if not (typed.isdecimal() and low <= int(typed) <= high):
-        raise ArgumentError("image_size", f"is not a number of pixels from {low} to {high}. Empty: {OWN_SIZE}.", typed)
+        raise ArgumentError(
+            "image_size", f"is not a number of pixels from {low} to {high}. Leave it empty for the model's own.", typed
+        )
     return int(typed)
 
 
@@ -356,7 +360,7 @@ def _try_tab(
                     model, label="Model", placeholder=MODEL_HINT, min_width=150, scale=2, elem_id="try-model"
                 )
                 size_field = gr.Textbox(
-                    size, label="Image size", placeholder=OWN_SIZE, min_width=110, elem_id="try-size"
+                    size, label="Image size", placeholder="its own", min_width=110, elem_id="try-size"
                 )
             image = gr.Image(
                 label="Image",

@@ -19,7 +19,8 @@ from ..data.preparing import OodImages, held_out, image_dataset, load_data, smal
 from ..data.sources import DatasetSource, comes_from_hub
 from ..data.streaming import check_streaming, limit_retries, training_stream
 from ..data.transforms import TrainTransform
-from ..evaluation.evaluate import check_held_out, default_corruptions, evaluate_checkpoint
+from ..evaluation.evaluate import default_corruptions, evaluate_checkpoint, was_trained_on
+from ..exceptions import ArgumentError
 from ..hub import limit_waiting
 from ..models.loading import FROM_SCRATCH, load_classifier
 from ..models.timm_layout import WEIGHT_FILES
@@ -163,7 +164,9 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen
         validation, test = (held_out(splits, role, processor, script.cache_bytes) for role in ("validation", "test"))
         unknowns = unknown_images(script, source, splits.label_names, processor)
         hash_training_images(training)
-    check_held_out(validation, training)
+    if was_trained_on(validation, training):
+        message = "The images that are to fit the temperature are all in the training set. Name a split of others with"
+        raise ArgumentError("calibration_split", message)
 
     # ---- The trainer, in a folder of its own ----
     facts = _facts(script, args.method)

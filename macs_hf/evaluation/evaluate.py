@@ -29,7 +29,6 @@ from ..data.images import CACHE_BYTES, ImageDataset, find_leakage
 from ..data.preparing import OodImages, aligned_images, load_data
 from ..data.sources import DatasetSource, renamed_classes
 from ..data.transforms import EvalTransform, input_size
-from ..exceptions import ArgumentError
 from ..metrics import confusion_matrix, detection, group_measures, measure, risk_coverage, wilson
 from ..metrics.group_scores import MAX_GROUPS
 from ..models.loading import check_single_label, load_pretrained, model_id, resized_processor
@@ -191,7 +190,7 @@ class MeasuredModel:
 
     def logits(self, dataset: Any, label: str = "predicting") -> tuple[np.ndarray, np.ndarray]:
         """Logits and labels of samples that did not train the model."""
-        check_held_out(dataset, self.train_dataset)
+        _check_held_out(dataset, self.train_dataset)
         found = self.run(dataset, lambda logits, labels: {"logits": logits, "labels": labels}, label).columns
         return found["logits"], found["labels"]
 
@@ -241,16 +240,19 @@ def _images_and_labels(batch: Mapping[str, Any], labelled: bool) -> tuple[Tensor
     return batch["pixel_values"], batch["labels"]
 
 
-def check_held_out(dataset: Any, train_dataset: Any) -> None:
-    """Refuse to fit a temperature on the training set, as far as a dataset says which data it holds."""
+def was_trained_on(dataset: Any, train_dataset: Any) -> bool:
+    """Whether all of `dataset` is in the training set, as far as datasets say which data they hold."""
     fingerprint = getattr(dataset, "_fingerprint", None)  # of `datasets.Dataset`; other datasets may have one too
     same = fingerprint is not None and fingerprint == getattr(train_dataset, "_fingerprint", None)
     own, known = (set(getattr(each, "hashes", {}).values()) for each in (dataset, train_dataset))  # of ImageDataset
-    if train_dataset is not None and (dataset is train_dataset or same or (own and own <= known)):
-        raise ArgumentError(
-            "validation_split",
-            "A temperature was to be fitted on training images, where the model is more confident than anywhere else. "
-            "Name a split that was held out with",
+    return train_dataset is not None and (dataset is train_dataset or same or bool(own and own <= known))
+
+
+def _check_held_out(dataset: Any, train_dataset: Any) -> None:
+    if was_trained_on(dataset, train_dataset):
+        raise ValueError(
+            "A temperature was to be fitted on the training set, where the model is more confident than anywhere "
+            "else. Pass a validation split that was held out."
         )
 
 

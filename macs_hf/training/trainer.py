@@ -30,14 +30,26 @@ from transformers import (
 )
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.modeling_outputs import ImageClassifierOutput
-from transformers.trainer_utils import EvalLoopOutput, HubStrategy, SaveStrategy, TrainOutput
+from transformers.trainer_utils import (
+    EvalLoopOutput,
+    HubStrategy,
+    SaveStrategy,
+    TrainOutput,
+    default_compute_objective,
+)
 from transformers.utils import SAFE_WEIGHTS_NAME, logging
 from transformers.utils.hub import PushInProgress
 
 from ..calibration import TemperatureFit, calibrate_logits, fit_temperature_report, fold_temperature, store_guarantees
 from ..calibration.folding import calibration_record
 from ..data.sources import check_numbered
-from ..evaluation.evaluate import MeasuredModel, takes_pixel_values, tqdm_bar
+from ..evaluation.evaluate import (
+    MeasuredModel,
+    default_corruptions,
+    evaluate_checkpoint,
+    takes_pixel_values,
+    tqdm_bar,
+)
 from ..exceptions import check_labels
 from ..metrics import summarize
 from ..models.loading import check_single_label, found_pixel_stats, processor_of, resized_processor
@@ -51,13 +63,14 @@ from ..publishing.access import open_repo, refuse_hub_token
 from ..publishing.card import CardSettings, saved_report, write_card
 from ..publishing.push import LAST_CHECKPOINT, STAGED, push_checkpoint, push_folder
 from ..randomness import KeyedDataset, global_rng_preserved, keyed, mix_seed
+from ..rendering.html import write_report
 from ..report.report import TEMPERATURE_FIELD, EvaluationReport, add_checksums, forget_calibration
 from ..report.rows import SampleRows, sample_rows
 from ..report.run_folder import atomic_folder
 from ..sharding import divided_by_blocks, full_precision, local_parameters, sharded_modules, share_statistics
-from .arguments import class_weights, ema_decay_of
+from .arguments import class_weights, ema_decay_of, recorded_arguments, recorded_processes
 from .averaging import WeightAverage, averaging
-from .callbacks import TerminalCallback
+from .callbacks import RowsBeside, TerminalCallback
 from .checkpoints import (
     OBJECTIVE,
     SPACE,
@@ -70,7 +83,7 @@ from .checkpoints import (
     restore_weights,
     write_record,
 )
-from .signals import SignalStop, shield_workers, stopping_on_signals
+from .signals import SignalStop, lost_processes_named, shield_workers, stopping_on_signals
 
 
 logger = logging.get_logger(__name__)
@@ -292,7 +305,11 @@ class MaCSTrainer(Trainer):
         checkpoint = checkpoint_to_resume(resume_from_checkpoint, self.args, self._identity(), self.resumes_only_same)
         if checkpoint is not None and (earlier := read_identity(checkpoint)) is not None:
             self.perturbed_in = earlier.run.get(SPACE)
-        with averaging(self.callback_handler, checkpoint) as self._average, stopping_on_signals(self) as self._stop:
+        with (
+            lost_processes_named(self.args),
+            averaging(self.callback_handler, checkpoint) as self._average,
+            stopping_on_signals(self) as self._stop,
+        ):
             return super().train(checkpoint, *args, **kwargs)
 
     def _identity(self) -> Identity:
@@ -499,12 +516,18 @@ class MaCSTrainer(Trainer):
     # ---- Evaluation ----
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """As in `Trainer`; without metrics of yours it reports accuracy, nll, ece, brier and the mean logit margin."""
+        """As in `Trainer`, with accuracy, nll, ece, brier and logit_margin beside metrics of yours."""
         if self.is_in_train:
             self._check_finite()
-        if self.compute_metrics or self.preprocess_logits_for_metrics or self.args.batch_eval_metrics:
+        added = isinstance(getattr(self.compute_metrics, "__self__", None), RowsBeside)
+        # A search without an objective of its own adds up all metrics but the loss.
+        if added or (self.state.is_hyper_param_search and self.compute_objective is default_compute_objective):
             return super().evaluate(*args, **kwargs)
-        with temporarily(self, compute_metrics=summary_of_rows, preprocess_logits_for_metrics=rows_of):
+        metrics, preprocessing = summary_of_rows, rows_of  # no process ever holds all logits
+        if self.compute_metrics or self.preprocess_logits_for_metrics or self.args.batch_eval_metrics:
+            beside = RowsBeside(self)
+            metrics, preprocessing = beside.metrics, beside.observe
+        with temporarily(self, compute_metrics=metrics, preprocess_logits_for_metrics=preprocessing):
             return super().evaluate(*args, **kwargs)
 
     def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
@@ -549,6 +572,38 @@ class MaCSTrainer(Trainer):
     def predict_rows(self, dataset: Any, temperatures: Sequence[float] = (1.0,)) -> list[SampleRows]:
         """For each temperature, one row per sample: label, prediction, confidence, nll, brier score and margin."""
         return self.measured_model().rows(dataset, temperatures)
+
+    def evaluate_and_report(
+        self, test: Any, calibration: Any = None, *, corruptions: str | None = "auto", **metadata: Any
+    ) -> EvaluationReport:
+        """
+        Measure the model on `test`, calibrated on `calibration`, and leave in the output folder all that a person or
+        the Hub needs: the model, `evaluation.json`, `samples.parquet`, the card, `report.html` and the pictures.
+
+        Args:
+            test, calibration (`Dataset`): Neither trained the model. With `calibration` the temperature is folded into
+                the head, and thresholds are stored in the config; without, the model stays as it is.
+            corruptions (`str`, *optional*, defaults to `"auto"`): Parameter set of the corruption benchmark, 95 passes
+                over `test`; `None` for none. `auto` also means none where it is not known how pixels were normalised.
+            metadata: Other arguments of [`evaluate_checkpoint`], such as `corruption_samples=500`, `dataset="pets"`.
+
+        Returns:
+            [`EvaluationReport`]: `print(report)` shows it; `trainer.push_to_hub(report=report)` pushes it.
+        """
+        if corruptions == "auto":
+            known = self.pixel_stats is not None and self.processing_class is not None
+            corruptions = default_corruptions(self.processing_class) if known else None
+        recorded = recorded_arguments(self.args) | recorded_processes(self.args)
+        metadata = {"training_arguments": recorded, "seeds": {"seed": self.args.seed}} | metadata
+        report, rows = evaluate_checkpoint(self, test, calibration, corruptions=corruptions, **metadata)
+        if report.temperature is not None:
+            self.fold_temperature(report.temperature.value, calibration)
+            store_guarantees(calibration_record(self.model), report.guarantees)
+        self.save_model(_internal_call=True)
+        if self.is_world_process_zero():
+            write_report(report, rows, self.args.output_dir)
+        self.create_model_card(report=report)
+        return report
 
     # ---- Calibration ----
 

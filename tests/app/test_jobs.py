@@ -44,7 +44,7 @@ def test_how_far_it_is_what_it_gives_and_the_warnings_of_its_own_thread() -> Non
     logger.warning("somebody else's")
     go.set()
     assert job.wait(10)
-    assert (job.result, job.error, job.done, job.notes) == ("done", None, 7, ["its own"])
+    assert (job.result, job.error, job.done, job.notes) == ("done", None, 7, ["Its own"])
     assert not any(type(handler).__name__ == "_Notes" for handler in logging.getLogger("macs_hf").handlers)
 
 

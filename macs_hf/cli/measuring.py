@@ -23,7 +23,7 @@ from ..publishing.card import REPORT_FILES, CardSettings, license_of, write_card
 from ..publishing.push import check_pull_request_access, open_pull_request, pull_request_refusal, push_folder
 from ..rendering.html import write_report
 from ..rendering.pictures import write_gallery
-from ..report.report import TEMPERATURE_FIELD, EvaluationReport
+from ..report.report import TEMPERATURE_FIELD, EvaluationReport, add_checksums
 from ..report.rows import SampleRows
 from ..report.run_folder import GALLERY, atomic_folder, claim_folder, locked_folder, path_fingerprint, public_name
 from ..report.sections import metric_table
@@ -111,7 +111,8 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
         store_guarantees(model.config, report.guarantees)
         with atomic_folder(folder, replaces=(*WEIGHT_FILES, *REPORT_FILES, GALLERY)) as draft:
             save_classifier(model, found.measured.processor, draft)
-            written = _write(found, options, draft, screen)  # with the checksums of the weights
+            written = _write(found, options, draft, screen)
+            add_checksums(draft, is_folded=True)
             card = {"base_model": model_id(options.model), "gallery": options.publish_gallery, "earlier": folder}
             write_card(draft, repo_id or run_name(folder), report, **card)
             written += [draft / name for name in ("README.md", "model.safetensors")]

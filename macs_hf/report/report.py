@@ -36,12 +36,11 @@ from .rows import (
     CORRUPTIONS,
     FAMILIES,
     MEANS,
-    NOT_MEASURED,
     SEVERITIES,
     STANDARD_15,
     CorruptionRows,
     SampleRows,
-    means,
+    check_belongs,
     read_rows,
     write_rows,
 )
@@ -813,24 +812,27 @@ def save_run(
     return [folder / REPORT_FILE, folder / ROWS_FILE]
 
 
-def add_checksums(folder: str | PathLike[str]) -> None:
-    """Have the report in a folder know its rows, and the weights of a saved model that has its temperature."""
+def add_checksums(folder: str | PathLike[str], *, is_folded: bool | None = None) -> None:
+    """
+    Have the report in a folder know its rows, and the weights of the model in it if that has the report's temperature
+    folded in. By default its config tells, unless it had another temperature before.
+    """
     folder = Path(folder)
     report = EvaluationReport.load(folder / REPORT_FILE)
     names = [ROWS_FILE] if (folder / ROWS_FILE).is_file() else []
-    names += weight_files(folder) if _is_about_saved_model(report, folder) else []
+    if is_folded or (is_folded is None and _is_folded(report, folder)):
+        names += weight_files(folder)
     replace(report, checksums={name: sha256(folder / name) for name in names}).save(folder / REPORT_FILE)
 
 
-def _is_about_saved_model(report: EvaluationReport, folder: Path) -> bool:
-    """Whether the model in the folder, if there is one, has the temperature of the report folded in."""
+def _is_folded(report: EvaluationReport, folder: Path) -> bool:
+    if not report.has_temperature:
+        return True
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))[TEMPERATURE_FIELD]
+        return abs(found - report.temperature.value) <= ROUNDING * found
+    except (OSError, ValueError, KeyError, TypeError):
         return False
-    stated = report.temperature.value if report.has_temperature else 1.0
-    folded = config.get(TEMPERATURE_FIELD, 1.0)
-    return isinstance(folded, int | float) and abs(folded - stated) <= ROUNDING * stated
 
 
 def load_run(folder: str | PathLike[str]) -> Run:
@@ -847,7 +849,7 @@ def load_run(folder: str | PathLike[str]) -> Run:
     try:
         temperature = None if report.after is None else report.temperature.value
         rows, before, corrupted = read_rows(folder / ROWS_FILE, temperature)
-        _check_belongs(rows, before, corrupted, report)
+        check_belongs(rows, before, corrupted, report)
         if changed := changed_files(report, folder, [ROWS_FILE]):
             raise ValueError(f"{changed[0]} was changed after {REPORT_FILE} was written")
     except ValueError as error:
@@ -861,34 +863,6 @@ def changed_files(report: EvaluationReport, folder: str | PathLike[str], names: 
     """Those of the files in a folder that are not what they were when the report was saved, as far as it says."""
     stated = report.checksums
     return [name for name in names if name in stated and sha256(Path(folder, name)) != stated[name]]
-
-
-def _check_belongs(
-    rows: SampleRows, before: SampleRows | None, corrupted: CorruptionRows | None, report: EvaluationReport
-) -> None:
-    """Rows of another run, and a report or rows that were edited, do not give the numbers of the report."""
-    if len(rows) != report.n:
-        raise ValueError(f"it has {len(rows)} rows, but the report is about n = {report.n} samples")
-    for title, part in {"before": before or rows, "after": rows}.items():
-        if (measured := getattr(report, title)) is None:
-            continue
-        for name, (found, slack) in means(part, measured.bins.upper, stored=rows).items():
-            stated = measured.metrics[name].value if name in measured.metrics else found
-            if abs(found - stated) > slack:
-                raise ValueError(f"its {name} is {found:.6f}, that of the report ({title}) {stated:.6f}")
-    if report.confusion is not None:
-        pairs = np.unique(np.stack([rows.label, rows.prediction]), axis=1, return_counts=True)
-        stated = (report.confusion.label, report.confusion.prediction, report.confusion.count)
-        if sorted(zip(*stated, strict=True)) != list(zip(*pairs[0].tolist(), pairs[1].tolist(), strict=True)):
-            raise ValueError("its labels and predictions are not those that the report counts in confusion")
-    if report.corruptions is None or corrupted is None:
-        return
-    for name, cells in report.corruptions.cells.items():
-        if name in corrupted.names:
-            hits = corrupted.hits[:, corrupted.names.index(name)]
-            found, stated = hits[hits != NOT_MEASURED].sum(), sum(cell.n * cell.accuracy for cell in cells.values())
-            if abs(found - stated) > 0.5:
-                raise ValueError(f"under {name} it has {found} right answers, the report {stated:.1f}")
 
 
 # ---- The model's config ----

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -416,15 +416,38 @@ def read_rows(
 COMPACT = {"confidence": 2.0**-7, "nll": 2.0**-5, "brier": 2.0**-5, "margin": 2.0**-5}
 
 
-def means(rows: SampleRows, edges: Sequence[float], *, stored: SampleRows) -> dict[str, tuple[float, float]]:
+def check_belongs(rows: SampleRows, before: SampleRows | None, corrupted: CorruptionRows | None, report: Any) -> None:
     """
-    The metrics that a report computes from rows, each with by how much that may differ from the report's, since scores
-    are rounded where they are stored.
+    Refuse rows that do not give the numbers of their [`EvaluationReport`]: they are of another run, or one of the two
+    was edited. Scores are rounded where they are stored, so that the means may differ by as much.
+    """
+    if len(rows) != report.n:
+        raise ValueError(f"it has {len(rows)} rows, but the report is about n = {report.n} samples")
+    for title, part in {"before": before or rows, "after": rows}.items():
+        if (measured := getattr(report, title)) is None:
+            continue
+        for name, (found, slack) in _means(part, measured.bins.upper, rows).items():
+            stated = measured.metrics[name].value if name in measured.metrics else found
+            if abs(found - stated) > slack:
+                raise ValueError(f"its {name} is {found:.6f}, that of the report ({title}) {stated:.6f}")
+    if report.confusion is not None:
+        pairs = np.unique(np.stack([rows.label, rows.prediction]), axis=1, return_counts=True)
+        stated = (report.confusion.label, report.confusion.prediction, report.confusion.count)
+        if sorted(zip(*stated, strict=True)) != list(zip(*pairs[0].tolist(), pairs[1].tolist(), strict=True)):
+            raise ValueError("its labels and predictions are not those that the report counts in confusion")
+    if report.corruptions is None or corrupted is None:
+        return
+    for place, name in enumerate(corrupted.names):
+        hits, cells = corrupted.hits[:, place], report.corruptions.cells.get(name, {}).values()
+        found, stated = hits[hits != NOT_MEASURED].sum(), sum(cell.n * cell.accuracy for cell in cells)
+        if cells and abs(found - stated) > 0.5:
+            raise ValueError(f"under {name} it has {found} right answers, the report {stated:.1f}")
 
-    Args:
-        rows ([`SampleRows`]): Of the model, with or without its temperature.
-        edges (sequence of `float`): The upper ends of the bins of the calibration error.
-        stored ([`SampleRows`]): The columns as they are in the file, which tell how they were stored.
+
+def _means(rows: SampleRows, edges: Sequence[float], stored: SampleRows) -> dict[str, tuple[float, float]]:
+    """
+    The metrics of rows and by how much each may differ from the report's; `edges` are the upper ends of the bins of
+    the calibration error, `stored` the columns as they are in the file, which tell how they were rounded.
     """
     columns = {name: getattr(rows, name).astype(np.float64) for name in COMPACT}
     index = np.minimum(np.searchsorted(np.asarray(edges), columns["confidence"]), len(edges) - 1)

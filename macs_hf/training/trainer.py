@@ -769,7 +769,7 @@ class MaCSTrainer(Trainer):
             self.create_model_card(**card)
         report = card.get("report")
         if not saved and report is not None and saved_report(self.args.output_dir) == report:
-            add_checksums(self.args.output_dir)  # of the weights that were saved just now
+            add_checksums(self.args.output_dir, is_folded=True)  # of the weights that were saved just now
         return push_folder(
             self.args.output_dir,
             self.hub_model_id,

@@ -127,6 +127,7 @@ def test_images_are_chosen_as_the_report_says(calibrated: Path, tmp_path: Path) 
     assert main(["calibrate", str(calibrated), "--output_dir", str(tmp_path / "few"), *options]) == 0
     found = verify_model(str(tmp_path / "few"), corruptions=False, use_cpu=True)
     assert found.report.n == 100 and all(check.same for check in found.checks)
+    assert found.report.checksums.keys() == {"samples.parquet", "model.safetensors"}  # of one calibrated before
 
 
 def test_other_data_are_refused(calibrated: Path, tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from safetensors.torch import load, save
 import macs_hf
 from macs_hf.cli.main import main
 from macs_hf.evaluation import write_report
-from macs_hf.models.loading import load_classifier
 from macs_hf.publishing.access import check_push_access
 from macs_hf.publishing.card import write_card
 from macs_hf.publishing.push import (
@@ -206,10 +205,9 @@ def test_a_card_of_another_repository_is_rendered_again_and_one_by_hand_left_alo
 
 @pytest.mark.slow
 def test_calibrate_command_pushes(hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.manual_seed(0)
-    model, processor = load_classifier("tiny", [str(digit) for digit in range(10)])
-    model.push_to_hub("alice/uncalibrated")
-    processor.push_to_hub("alice/uncalibrated")
+    save_digits_model(tmp_path / "model")
+    HfApi().create_repo("alice/uncalibrated")
+    HfApi().upload_folder(repo_id="alice/uncalibrated", folder_path=tmp_path / "model")
     options = f"--dataset digits --push_to_hub calibrated --private --cpu --output_dir {tmp_path / 'out'}"
     assert main(["calibrate", "alice/uncalibrated", *options.split()]) == 0, capsys.readouterr().err
     assert "Pushed: " in capsys.readouterr().out

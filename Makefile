@@ -17,10 +17,10 @@ help:  ## show this list
 
 DEMO := few_digits-tiny
 
-demo: .venv/.installed  ## train on 300 embedded digits with and without the method, and compare (CPU, a few minutes)
+demo: .venv/.installed  ## train on 300 embedded digits with and without the method, and compare (CPU, two minutes)
 	$(BIN)/macs-hf train --dataset few_digits --method ce
 	$(BIN)/macs-hf train --dataset few_digits
-	$(BIN)/macs-hf compare runs/$(DEMO)-recommended runs/$(DEMO)-ce
+	$(BIN)/macs-hf compare runs/$(DEMO)-recommended runs/$(DEMO)-ce --picture runs/demo.png
 	@printf '\nSee both in the browser:\n'
 	@printf '  %s/pip install --editable ".[app]"   (once)\n  %s/macs-hf app runs/$(DEMO)-recommended\n' $(BIN) $(BIN)
 
@@ -60,6 +60,7 @@ style: .venv/.installed  ## format and fix what can be fixed
 
 docs: .venv/.installed  ## build the pages with an API reference into build/site (offline; a warning is an error)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'build/site/index.html; with search: $(BIN)/python -m http.server --directory build/site'
 
 dist: .venv/.installed  ## build wheel and sdist into dist/
 	rm -rf dist

@@ -1,7 +1,6 @@
 """What `make docs` adds to MkDocs: README as first page, the API reference, files outside of docs/, our docstrings."""
 
 import importlib
-import inspect
 import posixpath
 import re
 from pathlib import Path
@@ -94,7 +93,7 @@ class HuggingFaceDocstrings(Extension):
 def _as_markdown(docstring: str) -> str:
     """A list of arguments below `Args:`, a paragraph below other headings; the rest is Markdown already."""
     lines, heading = [], None
-    for line in inspect.cleandoc(docstring).split("\n"):
+    for line in docstring.split("\n"):
         if found := re.fullmatch(r"(Args|Returns|Raises|Yields):", line):
             heading = found[1]
             lines += ["", f"**{heading.replace('Args', 'Arguments')}**", ""]

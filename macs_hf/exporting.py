@@ -40,7 +40,7 @@ from .evaluation.corruption_benchmark import subset
 from .exceptions import ArgumentError
 from .hub import is_hub_id
 from .metrics import compare, measure
-from .metrics.differences import Verdict
+from .metrics.comparison import Verdict
 from .models.timm_layout import timm_config
 from .objective.supervision import logits_of
 from .pixels import preparation

@@ -4,15 +4,16 @@ Nothing waits for long: after five seconds a line says for what, and within a mi
 """
 
 import contextvars
+import difflib
 import logging
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from huggingface_hub import HfApi, constants, get_token, set_client_factory
 from huggingface_hub.errors import (
@@ -26,16 +27,18 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import get_session, httpx, parse_ratelimit_headers, validate_repo_id
 
 from . import __version__
+from .exceptions import ArgumentError
 
 
 logger = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 5.0  # to find out whether there is a Hub
 SAY_AFTER = 5.0
-GIVE_UP_AFTER = 45.0  # a request; a transfer, if nothing moves for so long
+GIVE_UP_AFTER = 45.0  # requests in a row; a file, if nothing moves for so long
+LEAST_BYTES = 1000  # of a file: less in `GIVE_UP_AFTER` is nothing
 OUT_OF_ORDER = (408, 500, 502, 503, 504)
 TOO_MANY = 429
-SILENT = "has not answered"
+SILENT, CUT = "has not answered", "cuts the connection"
 FILE = "/resolve/"  # in the path of a file: /owner/name/resolve/branch/folder/file
 WRONG_TOKEN = (
     "the Hub does not know your token. Get one at https://huggingface.co/settings/tokens, then `hf auth login` or set "
@@ -61,7 +64,31 @@ def is_hub_id(name: str) -> bool:
     return True
 
 
-def hub_api(token: str | None = None) -> HfApi:
+def check_place(argument: str, name: str, known: Iterable[str] = ()) -> None:
+    """
+    Refuse a name that looks like that of a folder which is not there, or nearly like a known one, without the Hub.
+
+    Args:
+        argument (`str`): Whose value it is.
+        name (`str`): The name.
+        known (`Iterable[str]`, *optional*): Names without an owner that mean something.
+    """
+    known, parent = list(known), os.path.dirname(name.rstrip("/"))
+    if name in known or is_local(name):
+        return
+    around = sorted(place.name for place in Path(parent).iterdir()) if os.path.isdir(parent or ".") else []
+    beside = [os.path.join(parent, place) for place in around if Path(parent, place).is_dir()]
+    similar = difflib.get_close_matches(name.rstrip("/"), known + beside if not parent else beside, n=1, cutoff=0.8)
+    meant = f" Did you mean {similar[0]!r}?" if similar else ""
+    if name.startswith((".", "/", "~", "runs/")) or (parent and os.path.isdir(parent)):
+        raise ArgumentError(
+            argument, f"is no folder.{meant or ' Give the path of one, or the id of a repository.'}", name
+        )
+    if meant and not parent:
+        raise ArgumentError(argument, f"is neither a known name nor a folder.{meant}", name)
+
+
+def hub_api(token: str | bool | None = None) -> HfApi:
     return HfApi(token=token, library_name="macs_hf", library_version=__version__)
 
 
@@ -91,7 +118,8 @@ def require_hub(what: str) -> None:
     if constants.HF_HUB_OFFLINE:
         return
     try:
-        _within(TIMEOUT_SECONDS, lambda: get_session().head(constants.ENDPOINT, timeout=TIMEOUT_SECONDS))
+        wait = Wait("at all", TIMEOUT_SECONDS)
+        wait.result(lambda: get_session().head(constants.ENDPOINT, timeout=TIMEOUT_SECONDS))
     except Exception as error:
         is_silence = isinstance(error, httpx.TimeoutException)
         reason = f"no answer within {TIMEOUT_SECONDS:g} s" if is_silence else str(error)
@@ -100,31 +128,6 @@ def require_hub(what: str) -> None:
             "network; or set HF_HUB_OFFLINE=1 if it was downloaded before; or give the path of a local folder.",
             reason=reason,
         ) from None
-
-
-def _within(seconds: float, call: Callable[[], Any]) -> Any:
-    """
-    What a call returns; an `httpx.ReadTimeout` if it takes longer.
-
-    A client's own limits hold for each piece of an answer, and not for looking up a host's name, which the operating
-    system does without one; waiting for a thread bounds all of it.
-    """
-    context, outcome = contextvars.copy_context(), {}
-
-    def run() -> None:
-        try:
-            outcome["result"] = context.run(call)
-        except BaseException as error:
-            outcome["error"] = error
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if "error" in outcome:
-        raise outcome["error"]
-    if "result" not in outcome:
-        raise httpx.ReadTimeout(f"no answer within {seconds:g} s")
-    return outcome["result"]
 
 
 def require_repo(what: str, repo_id: str, repo_type: str = "model", revision: str | None = None) -> None:
@@ -179,8 +182,7 @@ def hub_needed(what: str, name_or_path: str, repo_type: str = "model", revision:
         yield
         return
     require_repo(what, name_or_path, repo_type, revision)
-    if isinstance(client := get_session(), HubClient):
-        client.refusals.clear()
+    HubClient.refusals.clear()
     try:
         yield
     except Exception as error:
@@ -195,8 +197,8 @@ def hub_needed(what: str, name_or_path: str, repo_type: str = "model", revision:
 
 
 # ---- The client of commands ----
-# The Hub's own client has no limit for most requests. This one, which transformers and datasets use too, has; and it
-# keeps what went wrong, which those libraries do not always pass on.
+# The Hub's own client has no limit for most requests. This one, which transformers and datasets use too, has; and what
+# went wrong is kept, which those libraries do not always pass on.
 
 
 class HubSilentError(httpx.TransportError, ConnectionError):
@@ -204,14 +206,124 @@ class HubSilentError(httpx.TransportError, ConnectionError):
 
 
 class Refusal(NamedTuple):
-    """A request that the Hub did not do, its HTTP status (`None`: the connection was cut)."""
+    """A request that the Hub did not do, its HTTP status (`None`: the connection was cut), and what it said."""
 
     path: str
     status: int | None
+    said: str = ""
+
+
+class Wait:
+    """A request or a file: since when nothing has moved, a line about that, and the end of it."""
+
+    def __init__(self, what: str, limit: float) -> None:
+        self.what, self.limit, self.since = what, limit, None
+        self.is_over = False
+        self._waited, self._bytes, self._timer = 0.0, 0, None
+
+    def begin(self) -> None:
+        self.since = time.monotonic() - self._waited
+        if self._timer is None:
+            self._look_in(SAY_AFTER)
+
+    def end(self, count: int = 0) -> None:
+        """So many bytes have moved."""
+        self._waited, self._bytes, self.since = time.monotonic() - self.since, self._bytes + count, None
+        if self._bytes >= LEAST_BYTES:
+            self._waited, self._bytes = 0.0, 0
+
+    def left(self) -> float:
+        since = self.since
+        return self.limit - (self._waited if since is None else time.monotonic() - since)
+
+    def result(self, call: Callable[[], Any]) -> Any:
+        """
+        What a call returns; an `httpx.ReadTimeout` if nothing moves for too long.
+
+        A client's own limits hold for each piece of an answer, and not for looking up a host's name, which the
+        operating system does without one; waiting for a thread bounds all of it.
+        """
+        context, outcome = contextvars.copy_context(), {}
+
+        def run() -> None:
+            try:
+                outcome["result"] = context.run(call)
+            except BaseException as error:
+                outcome["error"] = error
+
+        self.begin()
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        while thread.is_alive() and (left := self.left()) > 0:
+            thread.join(min(left, 1.0))
+        self.since = None
+        if "error" in outcome:
+            raise outcome["error"]
+        if "result" not in outcome:
+            self.is_over = True
+            raise httpx.ReadTimeout(f"no answer within {self.limit:g} s")
+        return outcome["result"]
+
+    def sent(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """A request's body, whose pieces are asked for when those before are sent."""
+        for piece in pieces:
+            yield piece
+            self.end(len(piece))
+            self.begin()
+
+    def received(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """A file. What its reader does between two pieces takes as long as it takes."""
+        pieces, piece = iter(pieces), b"-"
+        while piece:
+            self.begin()
+            start = self.since
+            try:
+                piece = next(pieces, b"")
+            except httpx.TransportError as error:
+                if not self.is_over:
+                    _fail(start, SILENT if isinstance(error, httpx.TimeoutException) else CUT, self.what)
+                raise
+            finally:
+                self.end(len(piece))
+            if self.is_over or self.left() < 0:
+                raise HubSilentError(f"{constants.ENDPOINT} sends too little of {self.what}")
+            if not self._bytes:
+                HubClient.trouble_since = None
+            yield piece
+
+    def _look_in(self, seconds: float) -> None:
+        self._timer = threading.Timer(seconds, self._look)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _look(self) -> None:
+        self._timer, since = None, self.since
+        silent = 0 if since is None else time.monotonic() - since
+        if 0 < silent < 0.99 * SAY_AFTER:
+            self._look_in(SAY_AFTER - silent)
+        elif silent:
+            end = f"giving up after {self.limit:.0f} s"
+            logger.warning(f"Waiting for {constants.ENDPOINT} to answer {self.what}; {end}.")
+
+
+class Body(httpx.SyncByteStream):
+    """The pieces of a body, as they are waited for."""
+
+    def __init__(self, stream: Any, watch: Callable[[Iterable[bytes]], Iterator[bytes]]) -> None:
+        self.stream, self.watch = stream, watch
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self.watch(self.stream)
+
+    def close(self) -> None:
+        self.stream.close()
 
 
 def limit_waiting() -> None:
-    """Let no request of this process to the Hub wait for more than a minute, or for 5 s without a line about it."""
+    """
+    Let no request of this process to the Hub wait for more than a minute, or for 5 s without a line about it. Files
+    may take longer, as long as they move.
+    """
     present = get_session()
     if not isinstance(present, HubClient):
         hooks = present.event_hooks
@@ -221,11 +333,10 @@ def limit_waiting() -> None:
 class HubClient(httpx.Client):
     """A client that gives up, says what it waits for, and raises a sentence for a dataset's file that is refused."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.refusals: deque[Refusal] = deque(maxlen=100)
-        self._storage: set[str] = set()  # hosts that the Hub sends its clients to
-        self._failing_since: float | None = None
+    # Of the process, since the Hub's library makes a new client when a connection fails.
+    refusals: ClassVar[deque[Refusal]] = deque(maxlen=100)
+    storage: ClassVar[set[str]] = set()  # hosts that the Hub sends its clients to
+    trouble_since: ClassVar[float | None] = None  # requests in a row failed, or took long
 
     def send(self, request: httpx.Request, *, stream: bool = False, **kwargs: Any) -> httpx.Response:
         dataset = _dataset_of(request)
@@ -246,77 +357,79 @@ class HubClient(httpx.Client):
 
     def _send(self, request: httpx.Request, *, stream: bool, **kwargs: Any) -> httpx.Response:
         start, what = time.monotonic(), f"{request.method} {_name_of(request.url)}"
-        left, asked = self._time_left(start), request.extensions.get("timeout", {})
+        wait, asked = Wait(what, _time_left(start)), request.extensions.get("timeout", {})
         limits = {kind: asked.get(kind) for kind in ("connect", "read", "write", "pool")}
-        request.extensions["timeout"] = {kind: left if old is None else min(old, left) for kind, old in limits.items()}
-        line = f"Waiting for {constants.ENDPOINT} to answer {what}; giving up after {GIVE_UP_AFTER:g} s."
-        timer = threading.Timer(SAY_AFTER, logger.warning, args=[line])
-        timer.daemon = True
-        timer.start()
+        request.extensions["timeout"] = {k: wait.limit if v is None else min(v, wait.limit) for k, v in limits.items()}
+        request.stream = Body(request.stream, wait.sent)
+        is_file = request.method == "GET" and (stream or FILE in request.url.path)
 
         def answer() -> httpx.Response:
-            return super(HubClient, self).send(request, stream=stream, **kwargs)
+            response = super(HubClient, self).send(request, stream=True, **kwargs)
+            if is_file:
+                response.stream = Body(response.stream, wait.received)
+            if not stream:
+                response.read()
+            return response
 
-        # A file may take as long as it takes, as long as it moves; all else has to be there in time.
-        is_transfer = stream or request.method == "PUT" or "/commit/" in request.url.path
+        is_hub = str(request.url).startswith(constants.ENDPOINT) or request.url.host in self.storage
         try:
-            response = answer() if is_transfer else _within(left, answer)
+            response = wait.result(answer)
         except httpx.TimeoutException:
-            self._fail(start, SILENT, what)
+            _fail(start, SILENT, what)
             raise
         except httpx.TransportError as error:
-            if self._is_hub(request.url):
+            if is_hub:  # libraries also ask other hosts, and do without their answer
                 self.refusals.append(Refusal(request.url.path, None))
-                is_closed = isinstance(error, httpx.ConnectError)
-                self._fail(start, "cannot be reached" if is_closed else "cuts the connection", what)
+                _fail(start, "cannot be reached" if isinstance(error, httpx.ConnectError) else CUT, what)
             raise
-        finally:
-            timer.cancel()
-        self._look_at(response, request, start, what)
+        if is_hub:
+            self._look_at(response, request)
+        if response.status_code in OUT_OF_ORDER:
+            _fail(start, f"answers with HTTP {response.status_code}", what)
+        elif response.status_code == TOO_MANY:
+            self._pause(response, what)
+        elif time.monotonic() - start > SAY_AFTER:
+            HubClient.trouble_since = self.trouble_since or start
+        elif not is_file:  # whether it comes is still to be seen
+            HubClient.trouble_since = None
         return response
 
-    def _is_hub(self, url: httpx.URL) -> bool:
-        """Whether it is the Hub's or its storage's. Libraries also ask other hosts, and do without their answer."""
-        return str(url).startswith(constants.ENDPOINT) or url.host in self._storage
-
-    def _look_at(self, response: httpx.Response, request: httpx.Request, start: float, what: str) -> None:
-        """Keep what was refused and where the Hub sends its clients to; give up if it goes on for too long."""
-        if "Location" in response.headers and self._is_hub(request.url):
-            self._storage.add(httpx.URL(response.headers["Location"]).host)
+    def _look_at(self, response: httpx.Response, request: httpx.Request) -> None:
+        """Keep what was refused and where the Hub sends its clients to."""
+        if "Location" in response.headers:
+            self.storage.add(httpx.URL(response.headers["Location"]).host)
         # Clients find out that there is no such file by asking for it.
-        is_refused = response.is_error and response.headers.get("X-Error-Code") != "EntryNotFound"
-        if is_refused and self._is_hub(request.url):
-            self.refusals.append(Refusal(request.url.path, response.status_code))
-        if response.status_code == TOO_MANY:
-            pause = _pause(response)
-            if pause is not None and pause > SAY_AFTER:  # clients wait for so long, without a word
-                said = (
-                    f"{constants.ENDPOINT} answers with HTTP 429 (too many requests) and asks to wait for {pause:g} s"
-                )
-                if pause > GIVE_UP_AFTER:
-                    raise HubSilentError(f"{said} ({what})")
-                logger.warning(f"{said}: waiting.")
-        elif response.status_code in OUT_OF_ORDER:
-            self._fail(start, f"answers with HTTP {response.status_code}", what)
-        else:
-            self._failing_since = None
+        if response.is_error and response.headers.get("X-Error-Code") != "EntryNotFound":
+            said = _too_many(response) if response.status_code == TOO_MANY else ""
+            self.refusals.append(Refusal(request.url.path, response.status_code, said))
 
-    def _time_left(self, now: float) -> float:
-        """Seconds for the next request: one that was given up may be followed by others, which libraries try next."""
-        if self._failing_since is None or now - self._failing_since > 2 * GIVE_UP_AFTER:
-            self._failing_since = None  # a failure of long ago has nothing to do with the next one
-            return GIVE_UP_AFTER
-        return max(GIVE_UP_AFTER - (now - self._failing_since), 0.05 * GIVE_UP_AFTER)
+    def _pause(self, response: httpx.Response, what: str) -> None:
+        """Clients wait for as long as they are asked to, without a word."""
+        pause = _asked_pause(response)
+        if pause is not None and pause > SAY_AFTER:
+            line = f"{constants.ENDPOINT} answers {what}: {_too_many(response)}"
+            if pause > GIVE_UP_AFTER:
+                raise HubSilentError(line)
+            logger.warning(f"{line}. Waiting.")
 
-    def _fail(self, start: float, reason: str, what: str) -> None:
-        """Clients repeat what failed: say so, and give up if nothing has come for too long."""
-        now = time.monotonic()
-        if self._failing_since is None:
-            self._failing_since = start
-            if reason != SILENT:  # that is said already
-                logger.warning(f"Waiting for {constants.ENDPOINT}, which {reason} ({what}).")
-        if now - self._failing_since > 0.95 * GIVE_UP_AFTER:
-            raise HubSilentError(f"{constants.ENDPOINT} {reason} for {now - self._failing_since:.0f} s ({what})")
+
+def _time_left(now: float) -> float:
+    """Seconds for the next request: one that was given up may be followed by others, which libraries try next."""
+    if HubClient.trouble_since is None or now - HubClient.trouble_since > 2 * GIVE_UP_AFTER:
+        HubClient.trouble_since = None  # what was long ago has nothing to do with it
+        return GIVE_UP_AFTER
+    return max(GIVE_UP_AFTER - (now - HubClient.trouble_since), 0.05 * GIVE_UP_AFTER)
+
+
+def _fail(start: float, reason: str, what: str) -> None:
+    """Clients repeat what failed: say so, and give up if nothing good has come for too long."""
+    if HubClient.trouble_since is None:
+        HubClient.trouble_since = start
+        if reason != SILENT:  # that is said already
+            logger.warning(f"Waiting for {constants.ENDPOINT}, which {reason} ({what}).")
+    waited = time.monotonic() - HubClient.trouble_since
+    if waited > 0.95 * GIVE_UP_AFTER:
+        raise HubSilentError(f"{constants.ENDPOINT} {reason} for {waited:.0f} s ({what})")
 
 
 def _name_of(url: httpx.URL) -> str:
@@ -331,13 +444,25 @@ def _dataset_of(request: httpx.Request) -> str | None:
     return place.partition("/datasets/")[2] if is_read else None
 
 
-def _pause(response: httpx.Response) -> float | None:
+def _asked_pause(response: httpx.Response) -> float | None:
     """Seconds that the Hub asks its clients to wait for, which they do."""
     limit = parse_ratelimit_headers(response.headers)
     if limit is not None and limit.remaining == 0:
         return limit.reset_in_seconds
     asked = response.headers.get("Retry-After", "").strip()
     return float(asked) if asked.isdecimal() else None
+
+
+def _too_many(response: httpx.Response) -> str:
+    """What the Hub said when it refused because of too many requests."""
+    said, pause = response.headers.get("X-Error-Message"), _asked_pause(response)
+    if said is None:
+        try:
+            said = response.json()["error"]
+        except (ValueError, KeyError, TypeError, httpx.StreamError):  # no JSON, or not read
+            said = None
+    said = f", {' '.join(str(said).split())!r}" if said else ""
+    return f"too many requests (HTTP 429{said})" + (f", wait for {pause:g} s" if pause is not None else "")
 
 
 # ---- Why the Hub did not do it ----
@@ -349,7 +474,8 @@ def reason_of(error: BaseException) -> str:
         status = status_of(cause)
         if status is not None:
             known = {401: WRONG_TOKEN.rstrip("."), 403: "your token may not write there", 507: "the Hub has no space"}
-            known[TOO_MANY] = "too many requests, wait a few minutes"
+            if status == TOO_MANY:
+                return _too_many(cause.response)
             return f"{known.get(status, 'the Hub refused or failed')} (HTTP {status})"
         if isinstance(cause, HubSilentError):
             return str(cause)
@@ -383,18 +509,16 @@ def _why_unreadable(what: str, error: BaseException) -> OSError | None:
     causes = list(_causes(error))
     if silent := [cause for cause in causes if isinstance(cause, HubSilentError)]:
         return HubSilentError(str(silent[0]))
-    client = get_session()
-    is_of_hub = any(isinstance(cause, OSError | httpx.HTTPError) for cause in causes)
-    if not isinstance(client, HubClient) or not is_of_hub:
+    if not any(isinstance(cause, OSError | httpx.HTTPError) for cause in causes):
         return None
-    of_files = [refusal for refusal in client.refusals if FILE in refusal.path]
-    found = of_files + [refusal for refusal in client.refusals if refusal.status != 404]
+    of_files = [refusal for refusal in HubClient.refusals if FILE in refusal.path]
+    found = of_files + [refusal for refusal in HubClient.refusals if refusal.status != 404]
     return _unreadable(what, found[0]) if found else None
 
 
 def _unreadable(what: str, refusal: Refusal) -> OSError:
     """The error that says which file of `what` was refused, and why."""
-    path, status = refusal
+    path, status, said = refusal
     part = path.partition(FILE)[2].partition("/")[2]
     part = part or ("its list of files" if path.startswith("/api/") else "a file of it")
     reader = "your token" if get_token() else "who is not logged in (`hf auth login`)"
@@ -403,7 +527,7 @@ def _unreadable(what: str, refusal: Refusal) -> OSError:
         401: WRONG_TOKEN,
         403: f"{reader} may not read {part} (HTTP 403).",
         404: f"the Hub does not find {part} (HTTP 404).",
-        TOO_MANY: f"too many requests (HTTP 429 at {part}). Wait a few minutes, or log in (`hf auth login`).",
+        TOO_MANY: f"{said} (at {part}). Wait a few minutes, or log in (`hf auth login`).",
     }
     reason = reasons.get(status, f"the Hub answers with HTTP {status} (at {part}). Try again later.")
     kinds = {401: PermissionError, 403: PermissionError, 404: FileNotFoundError}

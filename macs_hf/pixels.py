@@ -4,6 +4,8 @@ Its attributes alone mislead: EfficientNet's divides by the standard deviation t
 `do_normalize=None` and swaps red and blue, Perceiver's crops before it resizes, ConvNeXT's has no crop size but crops.
 """
 
+import io
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -179,3 +181,20 @@ def _not_understood(processor: Any, reason: str) -> ValueError:
         f"The image processor {type(processor).__name__} cannot prepare training images: {reason}. Use one that turns "
         "an RGB image into `pixel_values` of three channels, such as ViTImageProcessor."
     )
+
+
+def jpeg_round_trips(images: Tensor, qualities: Iterable[int]) -> Tensor:
+    """
+    What JPEG leaves of images, with colour at half the resolution. On the CPU, image by image.
+
+    Args:
+        images (`Tensor` of shape `(batch, 3, height, width)`): uint8, RGB.
+        qualities (`Iterable[int]`): One for each image, in 1..100.
+    """
+    pixels = images.cpu().movedim(1, -1).contiguous().numpy()
+    decoded = np.empty_like(pixels)
+    for result, image, quality in zip(decoded, pixels, qualities, strict=True):
+        file = io.BytesIO()
+        Image.fromarray(image).save(file, "JPEG", quality=quality)
+        result[:] = Image.open(file, formats=("JPEG",))
+    return torch.from_numpy(decoded).movedim(-1, 1).contiguous().to(images.device)

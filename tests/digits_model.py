@@ -1,6 +1,8 @@
 """A classifier of the embedded digits, made in a second: random features, and a head that is too sure of itself."""
 
+import functools
 from pathlib import Path
+from typing import Any
 
 import torch
 from sklearn.linear_model import LogisticRegression
@@ -18,6 +20,11 @@ OVERCONFIDENT = 3.0
 
 def save_digits_model(folder: Path, temperature: float = OVERCONFIDENT) -> None:
     """Save it into `folder`; on the validation split it needs this temperature."""
+    save_classifier(*_made(temperature), folder)
+
+
+@functools.cache
+def _made(temperature: float) -> tuple[torch.nn.Module, Any]:
     splits = load_data("digits")
     torch.manual_seed(0)
     model, processor = load_classifier("tiny", splits.label_names)
@@ -35,7 +42,7 @@ def save_digits_model(folder: Path, temperature: float = OVERCONFIDENT) -> None:
         scale = temperature / fit_temperature(head(features), labels)
         head.weight *= scale
         head.bias *= scale
-    save_classifier(model, processor, folder)
+    return model, processor
 
 
 @torch.inference_mode()

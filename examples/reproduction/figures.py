@@ -10,9 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from macs_hf.rendering.pictures import COLOURS, DASHES, DPI, INK
-from macs_hf.report.report import CorruptionTable
-from macs_hf.report.rows import SEVERITIES, STANDARD_15
+from macs_hf.rendering.pictures import COLOURS, DASHES, DPI, INK, plot_under_corruption
 
 from .claims import step_times
 from .grid import Grid, Setting, name_of, settings_of
@@ -42,7 +40,8 @@ def draw(grid: Grid, groups: Groups, folder: Path) -> list[Path]:
             known = {row.label: row for row in settings_of(grid, spec["table"])}
             rows = [known[label] for label in spec["compared"]]
             written.append(folder / f"{name}.png")
-            plot_severities(rows, own).savefig(written[-1], format="png")
+            tables = {name_of(row.label): [run.report.corruptions for run in own[row]] for row in rows}
+            plot_under_corruption(tables).savefig(written[-1], format="png")
             continue
         rows = [
             row
@@ -55,42 +54,6 @@ def draw(grid: Grid, groups: Groups, folder: Path) -> list[Path]:
             plot_methods([row for row in rows if row[:2] == pair], own, spec).savefig(path, format="png")
             written.append(path)
     return written
-
-
-def plot_severities(rows: list[Setting], groups: Groups) -> Figure:
-    """Two methods by severity of corruption: their accuracy, and their confidence against it. Readable on a phone."""
-    figure = Figure(figsize=(6.4, 3.6), dpi=2 * DPI, layout="constrained", facecolor="white")
-    left, right = figure.subplots(1, 2)
-    right.plot((0, 100), (0, 100), color=INK, linewidth=1.2, linestyle=DASHES)
-    for row, colour, marker in zip(rows, (COLOURS[1], COLOURS[0]), "so", strict=True):
-        accuracy, confidence = [], []
-        for severity in (0, *SEVERITIES):
-            tables = [run.report.corruptions for run in groups[row]]
-            accuracy.append(100 * fmean(_accuracy(table, severity) for table in tables))
-            gaps = (table.confidence_gap[f"severity_{severity}" if severity else "clean"] for table in tables)
-            confidence.append(accuracy[-1] + 100 * fmean(gap.value for gap in gaps))
-        style = {"color": colour, "marker": marker, "markersize": 6, "linewidth": 2.4, "label": name_of(row.label)}
-        left.plot((0, *SEVERITIES), accuracy, **style)
-        right.plot(accuracy, confidence, **style)
-    left.set_title("Accuracy under corruption, %", fontsize=12, color=INK)
-    left.set_xlabel("severity", fontsize=11, color=INK)
-    left.set_xticks((0, *SEVERITIES), ("clean", *map(str, SEVERITIES)))
-    left.set_ylim(40, 90)
-    left.legend(loc="lower left", frameon=False, fontsize=11)
-    right.set_title("Confidence against accuracy, %", fontsize=12, color=INK)
-    right.set_xlabel("accuracy, %", fontsize=11, color=INK)
-    right.set(xlim=(40, 90), ylim=(40, 90))
-    right.text(60, 56, "calibrated", rotation=45, rotation_mode="anchor", fontsize=10, color=INK)
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(color="#e5e5e5", linewidth=0.8)
-        axes.tick_params(labelsize=10.5, colors="#444444", length=3)
-    return figure
-
-
-def _accuracy(table: CorruptionTable, severity: int) -> float:
-    """Mean over the standard 15; severity 0 is clean."""
-    return fmean(table.cells[name][severity].accuracy for name in STANDARD_15) if severity else table.clean.accuracy
 
 
 def plot_methods(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> Figure:

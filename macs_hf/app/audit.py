@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from PIL import Image
-from torch import Tensor
 
 from ..calibration import fold_temperature, store_guarantees
 from ..data.images import ImageDataset, on_read
@@ -31,14 +30,13 @@ from ..report.report import EvaluationReport
 from ..report.rows import CORRUPTIONS, SEVERITIES, SampleRows
 from ..report.run_folder import public_words
 from ..report.text import percent, section, text
-from .jobs import Job, images_in, picture
+from .jobs import Job, picture
 from .uploads import unpack
 
 
 MARGIN_SAMPLES, MARGIN_PASSES = 256, 11  # of `evaluate_checkpoint` and `analyze_margins`
 MISTAKES = 12
 THUMBNAIL = 160  # pixels
-CHECKED_IMAGES = 4
 
 
 @dataclass(frozen=True)
@@ -99,16 +97,6 @@ class AuditRequest:
         return None if self.archive is not None else shlex.join(public_words(self.words))
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """A wrong answer: the image, what it shows, what the model took it for, and how sure it was."""
-
-    picture: Image.Image
-    label: str
-    prediction: str
-    confidence: float
-
-
 @dataclass(frozen=True, eq=False)
 class Audit:
     """
@@ -117,16 +105,14 @@ class Audit:
     Args:
         request ([`AuditRequest`]): What was asked for.
         report ([`EvaluationReport`]), rows: As [`evaluate_checkpoint`] returns them.
-        mistakes (`tuple[Mistake, ...]`): The surest ones first.
-        checked_images (`Tensor`): A few images as the network takes them, to check a folded temperature on.
+        mistakes (`str`): A section of the page: the wrong answers that it was surest of.
         notes (`tuple[str, ...]`): What the visitor should know about how it was measured.
     """
 
     request: AuditRequest
     report: EvaluationReport
     rows: list[SampleRows]
-    mistakes: tuple[Mistake, ...]
-    checked_images: Tensor
+    mistakes: str
     notes: tuple[str, ...] = ()
 
 
@@ -166,7 +152,11 @@ def audit(request: AuditRequest, folder: Path, job: Job) -> Audit:
     params = default_corruptions(loaded.measured.processor) if corrupting else None
     job.step(stage="Measuring", total=_images_to_pass(loaded, request.corrupted_images if params else 0))
     model = loaded.measured.model
-    model.register_forward_pre_hook(lambda _, args, kwargs: job.step(images_in(args, kwargs)), with_kwargs=True)
+
+    def count(_: Any, given: tuple, named: dict[str, Any]) -> None:
+        job.step(len(named["pixel_values"] if "pixel_values" in named else given[0]))
+
+    model.register_forward_pre_hook(count, with_kwargs=True)
     metadata = loaded.metadata
     if request.archive is not None:
         metadata = metadata | {"dataset": Path(request.archive).stem}
@@ -181,15 +171,7 @@ def audit(request: AuditRequest, folder: Path, job: Job) -> Audit:
     )
     job.step(stage="Drawing")
     labels = class_names(model, model.config.num_labels)
-    first = [loaded.test[index]["pixel_values"] for index in range(min(CHECKED_IMAGES, len(loaded.test)))]
-    return Audit(
-        request,
-        report,
-        rows,
-        _mistakes(loaded.test, rows[-1], labels),
-        checked_images=torch.stack(first),
-        notes=tuple(job.notes),
-    )
+    return Audit(request, report, rows, gallery(loaded.test, rows[-1], labels), tuple(job.notes))
 
 
 def save_model(audit: Audit, folder: Path, repo_id: str) -> None:
@@ -203,21 +185,11 @@ def save_model(audit: Audit, folder: Path, repo_id: str) -> None:
     """
     report = audit.report
     model, processor = load_pretrained(audit.request.model, report.model_revision, audit.request.image_size)
-    fold_temperature(model, report.temperature.value, audit.checked_images)
+    fold_temperature(model, report.temperature.value, torch.rand(2, 3, *report.image_size))
     store_guarantees(model.config, report.guarantees)
     save_classifier(model, processor, folder)
     write_report(report, audit.rows, folder)
     write_card(folder, repo_id, report, base_model=model_id(audit.request.model))
-
-
-def _mistakes(dataset: ImageDataset, rows: SampleRows, labels: tuple[str, ...]) -> tuple[Mistake, ...]:
-    found = []
-    for index in confident_mistakes(rows, MISTAKES).tolist():
-        picture = dataset.image(index)
-        picture.thumbnail((THUMBNAIL, THUMBNAIL))
-        label, prediction = (labels[int(column[index])] for column in (rows.label, rows.prediction))
-        found.append(Mistake(picture, label, prediction, float(rows.confidence[index])))
-    return tuple(found)
 
 
 def _images_to_pass(loaded: ModelAndData, corrupted: int | None) -> int:
@@ -230,7 +202,6 @@ def _images_to_pass(loaded: ModelAndData, corrupted: int | None) -> int:
 
 
 # ---- The report on the page ----
-# A report on the page of the app, with the mistakes that the model was surest of.
 
 
 # Of classes and groups the page has tables.
@@ -238,26 +209,28 @@ SHOWN = ("reliability.png", "risk_coverage.png", "confusion.png", "corruptions.p
 DPI = 110
 
 
-def report_page(report: EvaluationReport, mistakes: "Sequence[Mistake]" = (), notes: Sequence[str] = ()) -> str:
+def report_page(report: EvaluationReport, mistakes: str = "", notes: Sequence[str] = ()) -> str:
     """
     Everything that a report has; what it lacks is left out.
 
     Args:
         report ([`EvaluationReport`]): What was measured.
-        mistakes (`Sequence[Mistake]`, *optional*): Wrong answers that the model was sure of.
+        mistakes (`str`, *optional*): From [`gallery`].
         notes (`Sequence[str]`, *optional*): What a reader should know about how it was measured.
     """
     images = {name: png(figure, DPI) for name, figure in report_pictures(report) if name in SHOWN}
-    return report_article(report, images, notes=notes, mistakes=_gallery(mistakes))
+    return report_article(report, images, notes=notes, mistakes=mistakes)
 
 
-def _gallery(found: "Sequence[Mistake]") -> str:
-    if not found:
+def gallery(dataset: ImageDataset, rows: SampleRows, labels: Sequence[str]) -> str:
+    """The images whose wrong answers the model was surest of: what they show, and what it took them for."""
+    cards = ""
+    for index in confident_mistakes(rows, MISTAKES).tolist():
+        image = dataset.image(index)
+        image.thumbnail((THUMBNAIL, THUMBNAIL))
+        label, taken_for = (labels[int(column[index])] for column in (rows.label, rows.prediction))
+        cards += f"<figure>{picture(image, f'an image of {label}', 'thumbnail')}<figcaption>{text(label)}<br>taken "
+        cards += f"for {text(taken_for)}<br>{percent(float(rows.confidence[index]))} sure</figcaption></figure>"
+    if not cards:
         return ""
-    cards = "".join(
-        f"<figure>{picture(mistake.picture, f'an image of {mistake.label}', 'thumbnail')}<figcaption>"
-        f"{text(mistake.label)}<br>taken for {text(mistake.prediction)}<br>{percent(mistake.confidence)} sure"
-        "</figcaption></figure>"
-        for mistake in found
-    )
     return section("Mistakes it was sure of", f'<div class="gallery">{cards}</div>', "The surest first.")

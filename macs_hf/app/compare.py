@@ -54,12 +54,9 @@ def comparison_page(runs: Sequence[Run]) -> str:
 def _summary(name: str, comparisons: dict[str, Comparison]) -> str:
     by_verdict: dict[str, list[str]] = {}
     for metric, comparison in comparisons.items():
-        label = METRICS[metric].title.lower()
-        by_verdict.setdefault(comparison.verdict, []).append(text(label))
-    said = [f"{word} in {', '.join(by_verdict[word])}" for word in ("better", "worse") if word in by_verdict]
-    return (
-        f"<b>{text(name)}</b> is {'; '.join(said)}." if said else f"<b>{text(name)}</b> does not differ beyond chance."
-    )
+        by_verdict.setdefault(comparison.verdict, []).append(METRICS[metric].title.replace(", ", " "))
+    said = [f"{word} in: {', '.join(by_verdict[word])}" for word in ("better", "worse") if word in by_verdict]
+    return f"<b>{text(name)}</b> {'; '.join(said) or 'does not differ beyond chance'}."
 
 
 def _cell(metric: str, found: Comparison | None) -> str:

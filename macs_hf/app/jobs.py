@@ -4,7 +4,6 @@ import atexit
 import base64
 import io
 import logging
-import os
 import shutil
 import tempfile
 import threading
@@ -17,14 +16,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from huggingface_hub import HfApi, constants, snapshot_download
+from huggingface_hub import constants, snapshot_download
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import httpx
 from PIL import Image
 
 from ..data.sources import DATASETS
 from ..exceptions import HINT, user_message
-from ..hub import TIMEOUT_SECONDS, is_local
+from ..hub import TIMEOUT_SECONDS, hub_api, is_local
 from ..models.loading import model_id
 from ..report.report import Run, load_run
 from ..report.run_folder import REPORT_FILE, ROWS_FILE
@@ -50,8 +49,8 @@ def _end_jobs() -> None:
         job.wait(SECONDS_TO_END)
 
 
-class CancelledError(Exception):
-    """The visitor cancelled the work, or left."""
+class EndedError(Exception):
+    """The visitor cancelled the work, or left; or it took too long, which the text says."""
 
 
 class Job(Generic[Result]):
@@ -92,13 +91,12 @@ class Job(Generic[Result]):
 
     def step(self, images: int = 0, *, stage: str | None = None, total: int | None = None) -> None:
         """Count images, name the next stage, or say how many images there will be."""
-        if self._stopped.is_set():
-            raise CancelledError
+        if self.is_cancelled:
+            raise EndedError
         if self._limit is not None and self.seconds > self._limit:
-            limit = f"{self._limit / 60:.0f} minutes" if self._limit >= 60 else f"{self._limit:.0f} seconds"
-            raise ValueError(
-                f"This took longer than {limit}, which is as long as an audit may take on this page. Lower “Images, "
-                "at most” and “Images to corrupt”, or use smaller images."
+            raise EndedError(
+                f"The audit was ended after {self._limit / 60:.3g} minutes, the most that one may take on this page. "
+                "Lower “Images, at most” and “Images to corrupt”, or use smaller images."
             )
         self.done += images
         self.stage = self.stage if stage is None else stage
@@ -117,8 +115,8 @@ class Job(Generic[Result]):
         logging.getLogger("macs_hf").addHandler(handler)
         try:
             self.result = work(self)
-        except CancelledError:
-            pass
+        except EndedError as ended:
+            self.error = str(ended) or None
         except Exception as error:
             self.error = explain(error)
         finally:
@@ -133,9 +131,10 @@ class _Notes(logging.Handler):
         self.notes, self.thread = notes, threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if record.thread == self.thread and text not in self.notes:
-            self.notes.append(text)
+        said = record.getMessage()
+        said = said[:1].upper() + said[1:]
+        if record.thread == self.thread and said not in self.notes:
+            self.notes.append(said)
 
 
 # Arguments of the library, and what the page calls them.
@@ -154,25 +153,23 @@ FIELDS = {
 
 def explain(error: Exception) -> str:
     """What a visitor has to know about an error. One that they cannot fix is shown to the owner of the server."""
-    text = user_message(error, FIELDS)
-    if text is None:
+    said = user_message(error, FIELDS)
+    if said is None:
         traceback.print_exception(error)
         return UNEXPECTED
-    return text.removesuffix(HINT)
-
-
-def images_in(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> int:
-    """How many images a call of a model has: it takes them as `pixel_values`, or first."""
-    images = keywords["pixel_values"] if "pixel_values" in keywords else arguments[0]
-    return len(images)
+    return said.removesuffix(HINT)
 
 
 # ---- Visitors ----
-# What one visitor has: a folder, work that is under way, and what was found. Nobody else sees any of it.
+
+
+KEPT_RUNS = 10  # audits of a visitor, for comparisons
 
 
 class Visitor:
     """
+    What one visitor has: a folder, work that is under way, and what was found. Nobody else sees any of it.
+
     One per open page; the page copies an empty one for each.
 
     Args:
@@ -224,19 +221,24 @@ class Visitor:
 
 
 # ---- Access ----
-# Which models and datasets a visitor may name.
-#
-# On a page for this machine alone a visitor is its owner, and may name whatever the command line takes. On a page that
-# others reach, the server's disk and token are not theirs: they may name what was given at the start, and what is
-# public.
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+EMPTY = {
+    "model": "Name a model: a Hub id such as google/vit-base-patch16-224, or a folder.",
+    "dataset": "Name a dataset, or drop a zip with a folder of images for each class.",
+}
 
 
 @dataclass(frozen=True)
 class Access:
     """
+    Which models and datasets a visitor may name.
+
+    On a page for this machine alone a visitor is its owner, and may name whatever the command line takes. On a page
+    that others reach, the server's disk and token are not theirs: they may name what was given at the start, and what
+    is public.
+
     Args:
         given (`tuple[str, ...]`): Models, runs and datasets that were named at the start.
         is_private (`bool`): Whether only the owner of this machine reaches the page.
@@ -245,37 +247,19 @@ class Access:
     given: tuple[str, ...] = ()
     is_private: bool = True
 
-    def check_model(self, name: str) -> str:
-        """The name without spaces around it; a `ValueError` if it may not be used."""
+    def check(self, name: str, kind: str) -> str:
+        """The name of a `model` or `dataset` without spaces around it; a `ValueError` if it may not be used."""
         name = name.strip()
         if not name:
-            raise ValueError("Name a model: a Hub id such as google/vit-base-patch16-224, or a folder.")
-        self._check(name, model_id(name), "model")
-        return name
-
-    def check_dataset(self, name: str) -> str:
-        """The same for a dataset."""
-        name = name.strip()
-        if not name:
-            raise ValueError("Name a dataset, or drop a zip with a folder of images for each class.")
-        if name in DATASETS and not is_local(name):
-            return name
-        self._check(name, name, "dataset")
-        return name
-
-    def check_folder(self, name: str) -> Path:
-        """A folder of this machine."""
-        path = Path(name.strip())
-        if not self.is_private and os.path.realpath(path) not in map(os.path.realpath, self.given):
-            raise ValueError(_refusal(name, "model"))
-        return path
-
-    def _check(self, name: str, repo_id: str, kind: str) -> None:
+            raise ValueError(EMPTY[kind])
         if self.is_private or name in self.given:
-            return
-        # The message does not say whether a folder exists on the server.
-        if is_local(repo_id) or not _is_public(repo_id, kind):
-            raise ValueError(_refusal(name, kind))
+            return name
+        repo_id = model_id(name) if kind == "model" else name
+        is_benchmark = kind == "dataset" and name in DATASETS
+        if is_local(repo_id) or not (is_benchmark or _is_public(repo_id, kind)):
+            # The message does not say whether a folder exists on the server.
+            raise ValueError(f"{name!r} is no public {kind} on the Hub, or the Hub cannot be reached now.")
+        return name
 
 
 def _is_public(repo_id: str, kind: str) -> bool:
@@ -283,18 +267,13 @@ def _is_public(repo_id: str, kind: str) -> bool:
     if constants.HF_HUB_OFFLINE:
         return False
     try:
-        info = HfApi(token=False, library_name="macs_hf").repo_info(repo_id, repo_type=kind, timeout=TIMEOUT_SECONDS)
+        info = hub_api(token=False).repo_info(repo_id, repo_type=kind, timeout=TIMEOUT_SECONDS)
     except (httpx.HTTPError, HFValidationError):
         return False
     return not (info.private or info.gated)
 
 
-def _refusal(name: str, kind: str) -> str:
-    return f"{name!r} is no public {kind} on the Hub, or the Hub cannot be reached now."
-
-
-# ---- Finished runs ----
-# Finished runs: a visitor's own audits, folders, and models on the Hub that were pushed with their report.
+# ---- Finished runs: a visitor's own audits, folders, and models on the Hub that were pushed with their report ----
 
 
 def run_named(name: str, visitor: Visitor, access: Access) -> Run:
@@ -308,10 +287,8 @@ def run_named(name: str, visitor: Visitor, access: Access) -> Run:
     """
     if name in visitor.runs:
         return visitor.runs[name]
-    name = name.strip()
-    if is_local(name):
-        return load_run(access.check_folder(name))
-    run = hub_run(access.check_model(name))
+    name = access.check(name, "model")
+    run = load_run(name) if is_local(name) else hub_run(name)
     if run is None:
         raise ValueError(f"{name!r} is neither the folder of a run nor a model on the Hub with a report.")
     return run
@@ -333,7 +310,7 @@ def hub_run(repo_id: str) -> Run | None:
     if constants.HF_HUB_OFFLINE:
         return None
     try:
-        return _pushed_run(repo_id, HfApi().model_info(repo_id).sha)
+        return _pushed_run(repo_id, hub_api().model_info(repo_id).sha)
     except (OSError, ValueError, HFValidationError, httpx.HTTPError):
         return None
 
@@ -344,32 +321,7 @@ def _pushed_run(repo_id: str, commit: str | None) -> Run:
     return replace(load_run(folder), name=repo_id)
 
 
-# ---- Limits ----
-# How much visitors may ask for.
-
-
-MAX_UPLOAD_BYTES = 500_000_000  # of any file
-MAX_IMAGE_BYTES = 30_000_000
-MAX_IMAGE_PIXELS = 50_000_000
-MAX_ARCHIVE_IMAGES = 50_000
-MAX_ARCHIVE_BYTES = 2_000_000_000  # unpacked
-
-MAX_AUDITED_IMAGES = 50_000
-MAX_IMAGE_SIZE = 1024  # pixels of a side, as the network gets it
-MAX_COMPARED_RUNS = 6
-
-AUDITS_AT_ONCE = 1  # the others wait
-AUDIT_SECONDS = 600  # for visitors; the owner of a page waits for nobody else, and can cancel
-ANSWERS_AT_ONCE = 2
-QUEUE_SIZE = 20  # events that wait; further ones are refused
-VISITORS = 200  # whose state is kept; that of the one who came first is dropped for another
-KEPT_RUNS = 10  # audits of a visitor, for comparisons
-KEPT_MODELS = 2  # in memory, for all visitors together
-KEPT_SECONDS = 3600  # files that visitors uploaded or downloaded
-
-
-# ---- Pieces of the page ----
-# Images and notices as HTML, for the page; what a report consists of is in `report.text`.
+# ---- Pieces of the page; what a report consists of is in `report.text` ----
 
 
 def picture(image: Image.Image, alt: str, kind: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The whole page: three tabs, what passes between them, and how it is served."""
+"""The whole page: three tabs, what passes between them, how it is served, and what it refuses."""
 
 import atexit
 import gc
@@ -20,25 +20,15 @@ from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 
-from ..hub import is_local, reason_of
-from ..publishing.push import push_folder
+from ..exceptions import ArgumentError
+from ..hub import is_local
 from ..report.report import load_run
 from ..report.rows import FAMILIES, SEVERITIES
 from ..report.text import percent, text
-from .audit import Audit, AuditRequest, audit, report_page, save_model
+from .audit import AuditRequest, audit, report_page, save_model
 from .compare import comparison_page
 from .jobs import (
-    ANSWERS_AT_ONCE,
-    AUDIT_SECONDS,
-    AUDITS_AT_ONCE,
-    KEPT_SECONDS,
     LOOPBACK,
-    MAX_AUDITED_IMAGES,
-    MAX_COMPARED_RUNS,
-    MAX_IMAGE_SIZE,
-    MAX_UPLOAD_BYTES,
-    QUEUE_SIZE,
-    VISITORS,
     Access,
     Job,
     Visitor,
@@ -64,13 +54,28 @@ from .try_image import (
 from .uploads import only_uploads, read_image
 
 
+# ---- Limits ----
+
+
+MAX_UPLOAD_BYTES = 500_000_000  # of any file
+MAX_AUDITED_IMAGES = 50_000
+MAX_COMPARED_RUNS = 6
+IMAGE_SIZES = (8, 1024)  # pixels of a side, as the network gets it
+AUDITS_AT_ONCE = 1  # the others wait
+AUDIT_SECONDS = 600  # for visitors; the owner of a page waits for nobody else, and can cancel
+ANSWERS_AT_ONCE = 2
+QUEUE_SIZE = 20  # events that wait; further ones are refused
+VISITORS = 200  # whose state is kept; that of the one who came first is dropped for another
+KEPT_SECONDS = 3600  # files that visitors uploaded or downloaded
+
+
 # ---- The page ----
 
 
 TITLE = "Can its probabilities be trusted?"
 HEADER = (
     f'<header class="macs head"><h1>{TITLE}</h1><p>Audit an image classifier: how often it is right, how sure it may '
-    "be, what breaks it.</p></header>"
+    "be, what makes it fail.</p></header>"
 )
 MODEL_HINT = "google/vit-base-patch16-224, or a folder"
 # No event is an endpoint for programs.
@@ -113,24 +118,25 @@ def build_page(
     """
     run = load_run(model) if model is not None and is_run(model) else None
     dataset = dataset or (run.report.dataset if run is not None else "")
-    first_page = report_page(run.report) if run is not None else NO_AUDIT
+    size = "" if image_size is None else str(image_size)
     with Page(root, title=TITLE, analytics_enabled=False, delete_cache=(600, KEPT_SECONDS)) as page:
-        visitor = gr.State(Visitor(root / VISITORS_FOLDER), delete_callback=Visitor.leave)
+        visitor = gr.State(Visitor(root / VISITED), delete_callback=Visitor.leave)
         gr.HTML(HEADER, apply_default_css=False)
         with gr.Tabs():
             with gr.Tab("Audit", id="audit"):
-                dataset_field, report, audited = audit_tab(
-                    visitor, access, model or "", dataset, image_size, first_page
-                )
+                fields, start, cancel = _form(model or "", dataset, size)
+                report, audited = _audit_tab(visitor, access, fields, start, cancel)
+                report.value = NO_AUDIT if run is None else report_page(run.report)
             with gr.Tab("Try", id="try"):
-                model_field, size_field, answer_after = try_tab(visitor, access, model or "", image_size)
+                tried, answer_after = _try_tab(visitor, access, model or "", size)
             with gr.Tab("Compare", id="compare"):
-                runs = compare_tab(visitor, access)
+                runs = _compare_tab(visitor, access)
 
-        def pass_on(who: Visitor, name: str, size: int | None) -> tuple:
+        def pass_on(who: Visitor, *typed: str) -> tuple:
             """The model that was just audited can be tried, and compared."""
-            tried = (who.audit.request.model, who.audit.request.image_size) if who.audit is not None else (name, size)
-            return *tried, gr.update(choices=run_choices(who, access))
+            if who.audit is not None:
+                typed = who.audit.request.model, str(who.audit.request.image_size or "")
+            return *typed, gr.update(choices=run_choices(who, access))
 
         def published() -> tuple:
             """A model on the Hub may have been pushed with its report; looked up once, after the page is there."""
@@ -140,9 +146,8 @@ def build_page(
             return report_page(found.report), dataset or found.report.dataset
 
         if model is not None and not is_local(model):
-            page.load(published, None, [report, dataset_field], **PRIVATE)
-        fields = [model_field, size_field]
-        passed_on = audited.then(pass_on, [visitor, *fields], [*fields, runs], **PRIVATE)
+            page.load(published, None, [report, fields["dataset"]], **PRIVATE)
+        passed_on = audited.then(pass_on, [visitor, *tried], [*tried, runs], **PRIVATE)
         answer_after(passed_on.then)  # to an image that was given while the field held another model
     return page
 
@@ -154,72 +159,15 @@ POLL_SECONDS = 0.25
 CORRUPTED = {"None": 0, "100": 100, "500": 500, "All": None}
 NO_AUDIT = (
     '<div class="macs empty"><p>Name a model and a dataset, and see whether its probabilities can be trusted, what '
-    "breaks it, and what a temperature, one number that corrects how sure it is, does about it.</p></div>"
+    "makes it fail, and what a temperature, one number that corrects how sure it is, does about it.</p></div>"
+)
+TAKE = (
+    '<section class="macs part"><h3>Take it with you</h3><p class="hint">The model with its temperature folded into '
+    "the head, its report, pictures and card. Whoever loads it needs no code of ours.</p></section>"
 )
 
 
-def audit_tab(
-    visitor: gr.State, access: Access, model: str, dataset: str, image_size: int | None, first_page: str
-) -> tuple[Component, gr.HTML, Any]:
-    """
-    A form, progress while it runs, the report, and the calibrated model to take away.
-
-    Args:
-        visitor (`gr.State`): Holds a [`Visitor`].
-        access ([`Access`]): What visitors may name.
-        model, dataset, image_size: What the fields hold at first.
-        first_page (`str`): What to show before the first audit.
-
-    Returns:
-        The field of the dataset, the report, and the event after which there may be a new audit.
-    """
-    fields, start, cancel = _form(model, dataset, image_size)
-    status = gr.HTML(apply_default_css=False, elem_id="status")
-    page = gr.HTML(first_page, apply_default_css=False, elem_id="report")
-    with gr.Column(visible=False, elem_classes="take") as take:
-        download_panel(visitor)
-
-    def run(who: Visitor, *values: Any) -> Iterator[dict]:
-        yield {start: gr.update(interactive=False), cancel: gr.update(visible=True), status: progress_bar(None)}
-        try:
-            if who.job is not None:
-                who.job.wait()  # one that was cancelled ends after its batch of images
-            job = who.job = start_audit(who, access, dict(zip(fields, values, strict=True)))
-            try:
-                while not job.wait(POLL_SECONDS):
-                    yield {status: progress_bar(job)}
-            finally:
-                job.cancel()  # does nothing if it is over; a visitor who left does not keep the server busy
-            if job.error is not None:
-                yield {status: notice(job.error)}
-            elif job.result is not None:
-                found = job.result
-                who.keep(found)
-                shown = report_page(found.report, found.mistakes, found.notes)
-                yield {status: "", page: shown, take: gr.update(visible=found.report.has_temperature)}
-            else:
-                yield {status: notice("Cancelled.", "note")}
-        except Exception as error:
-            yield {status: notice(explain(error))}
-        finally:
-            # Models and figures refer to themselves, and Python would let many pile up beside its loaded libraries.
-            gc.collect()
-
-    def stop(who: Visitor) -> None:
-        if who.job is not None:
-            who.job.cancel()  # `run` shows it
-
-    changed = [start, cancel, status, page, take]
-    limits = {"concurrency_limit": AUDITS_AT_ONCE, "concurrency_id": "audit"}
-    running = start.click(run, [visitor, *fields.values()], changed, **limits, **PRIVATE)
-    # Gradio ignores a click while the last one's event is open, also after it has shown everything it had to show.
-    usable = [gr.update(interactive=True), gr.update(visible=False)]
-    ready = running.then(lambda: usable, None, [start, cancel], **PRIVATE)
-    cancel.click(stop, visitor, None, queue=False, **PRIVATE)
-    return fields["dataset"], page, ready
-
-
-def _form(model: str, dataset: str, image_size: int | None) -> tuple[dict[str, Component], gr.Button, gr.Button]:
+def _form(model: str, dataset: str, size: str) -> tuple[dict[str, Component], gr.Button, gr.Button]:
     """The fields, by the names that [`AuditRequest`] has for them, and the two buttons."""
     fields: dict[str, Component] = {}
     with gr.Row():
@@ -244,25 +192,82 @@ def _form(model: str, dataset: str, image_size: int | None) -> tuple[dict[str, C
         start = gr.Button("Audit", variant="primary", min_width=140, elem_id="start")
         cancel = gr.Button("Cancel", variant="stop", visible=False, min_width=140, elem_id="cancel")
     more = {
+        "image_size": ("Image size", "its own"),
         "calibration_split": ("Calibration split", "validation"),
         "config": ("Configuration", "of the dataset"),
         "image_column": ("Image column", None),
         "label_column": ("Label column", None),
         "revision": ("Revision", "of the model"),
     }
-    with gr.Accordion("More fields", open=image_size is not None), gr.Row():
-        fields["image_size"] = size_field(image_size, "image-size")
+    with gr.Accordion("More fields", open=bool(size)), gr.Row():
         for name, (label, hint) in more.items():
-            fields[name] = gr.Textbox(label=label, placeholder=hint, min_width=140)
+            value, place = size if name == "image_size" else "", name.replace("_", "-")
+            fields[name] = gr.Textbox(value, label=label, placeholder=hint, min_width=140, elem_id=place)
     return fields, start, cancel
 
 
-def size_field(value: int | None, elem_id: str) -> gr.Number:
-    """The size of the images that a network gets, if not the one that its files state."""
-    limits = {"precision": 0, "minimum": 8, "maximum": MAX_IMAGE_SIZE}
-    return gr.Number(
-        value, label="Image size", placeholder="the model's own", elem_id=elem_id, min_width=140, **limits
-    )
+def _audit_tab(
+    visitor: gr.State, access: Access, fields: dict[str, Component], start: gr.Button, cancel: gr.Button
+) -> tuple[gr.HTML, Any]:
+    """Progress, the report, the calibrated model to take away; and the event after which there may be a new audit."""
+    status = gr.HTML(apply_default_css=False, elem_id="status")
+    page = gr.HTML(apply_default_css=False, elem_id="report")
+    with gr.Column(visible=False, elem_classes="take") as take:
+        gr.HTML(TAKE, apply_default_css=False)
+        with gr.Row():
+            narrow = {"scale": 0, "min_width": 240}
+            prepare = gr.Button("Prepare the download", elem_id="prepare", **narrow)
+            download = gr.DownloadButton(
+                "Download the zip", visible=False, variant="primary", elem_id="download", **narrow
+            )
+        take_status = gr.HTML(apply_default_css=False, elem_id="take-status")
+
+    def run(who: Visitor, *values: Any) -> Iterator[dict]:
+        yield {start: gr.update(interactive=False), cancel: gr.update(visible=True), status: progress_bar(None)}
+        try:
+            if who.job is not None:
+                who.job.wait()  # one that was cancelled ends after its batch of images
+            job = who.job = start_audit(who, access, dict(zip(fields, values, strict=True)))
+            try:
+                while not job.wait(POLL_SECONDS):
+                    yield {status: progress_bar(job)}
+            finally:
+                job.cancel()  # does nothing if it is over; a visitor who left does not keep the server busy
+            if job.error is not None:
+                yield {status: notice(job.error)}
+            elif job.result is not None:
+                found = job.result
+                who.keep(found)
+                shown = report_page(found.report, found.mistakes, found.notes)
+                seen = {take: gr.update(visible=found.report.has_temperature), download: gr.update(visible=False)}
+                yield {status: "", page: shown, **seen}
+            else:
+                yield {status: notice("Cancelled.", "note")}
+        except Exception as error:
+            yield {status: notice(explain(error))}
+        finally:
+            # Models and figures refer to themselves, and Python would let many pile up beside its loaded libraries.
+            gc.collect()
+
+    def stop(who: Visitor) -> None:
+        if who.job is not None:
+            who.job.cancel()  # `run` shows it
+
+    def make(who: Visitor) -> tuple:
+        try:
+            return gr.update(value=str(zipped_model(who)), visible=True), ""
+        except Exception as error:
+            return gr.update(visible=False), notice(explain(error))
+
+    limits = {"concurrency_limit": AUDITS_AT_ONCE, "concurrency_id": "audit"}
+    changed = [start, cancel, status, page, take, download]
+    running = start.click(run, [visitor, *fields.values()], changed, **limits, **PRIVATE)
+    # Gradio ignores a click while the last one's event is open, also after it has shown everything it had to show.
+    usable = [gr.update(interactive=True), gr.update(visible=False)]
+    ready = running.then(lambda: usable, None, [start, cancel], **PRIVATE)
+    cancel.click(stop, visitor, None, queue=False, **PRIVATE)
+    prepare.click(make, visitor, [download, take_status], api_visibility="private", concurrency_limit=1)
+    return page, ready
 
 
 def start_audit(visitor: Visitor, access: Access, fields: dict[str, Any]) -> Job:
@@ -275,13 +280,27 @@ def start_audit(visitor: Visitor, access: Access, fields: dict[str, Any]) -> Job
         fields (`dict`): What the form holds, by the names of the fields of [`AuditRequest`].
     """
     given = {name: value.strip() or None if isinstance(value, str) else value for name, value in fields.items()}
-    given["model"] = access.check_model(given["model"] or "")
-    given["dataset"] = "" if given["archive"] else access.check_dataset(given["dataset"] or "")
+    given["model"] = access.check(given["model"] or "", "model")
+    given["dataset"] = "" if given["archive"] else access.check(given["dataset"] or "", "dataset")
     given["images"] = max(2, min(int(given["images"] or MAX_AUDITED_IMAGES), MAX_AUDITED_IMAGES))
+    given["image_size"] = parsed_size(given["image_size"])
     given["corrupted_images"] = CORRUPTED[given["corrupted_images"]]
     request = AuditRequest(**given)
     folder = visitor.new_folder("audit")
     return Job(lambda job: audit(request, folder, job), None if access.is_private else AUDIT_SECONDS)
+
+
+def parsed_size(typed: str | None) -> int | None:
+    """The field “Image size”; empty is the model's own."""
+    low, high = IMAGE_SIZES
+    typed = (typed or "").strip()
+    if not typed:
+        return None
+    if not (typed.isdecimal() and low <= int(typed) <= high):
+        raise ArgumentError(
+            "image_size", f"is not a number of pixels from {low} to {high}. Leave it empty for the model's own.", typed
+        )
+    return int(typed)
 
 
 def progress_bar(job: Job | None) -> str:
@@ -303,59 +322,11 @@ def progress_bar(job: Job | None) -> str:
     )
 
 
-# ---- The calibrated model ----
-
-
-DOWNLOAD_HEADER = (
-    '<section class="macs part"><h3>Take it with you</h3><p class="hint">The model with its temperature folded into '
-    "the head, its report, pictures and card. Whoever loads it needs no code of ours.</p></section>"
-)
-
-
-def download_panel(visitor: gr.State) -> None:
-    """
-    The calibrated model, to download or to push with the visitor's own token.
-
-    Args:
-        visitor (`gr.State`): Holds a [`Visitor`].
-    """
-    gr.HTML(DOWNLOAD_HEADER, apply_default_css=False)
-    with gr.Row():
-        with gr.Column(min_width=260):
-            prepare = gr.Button("Prepare the download", elem_id="prepare")
-            download = gr.DownloadButton("Download the zip", visible=False, variant="primary", elem_id="download")
-        with gr.Column(min_width=260):
-            repo = gr.Textbox(label="Push it to", placeholder="user/name", elem_id="repo")
-            token = gr.Textbox(
-                label="Your token, which may write",
-                info="Used for this push, and kept nowhere.",
-                type="password",
-                elem_id="token",
-                html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
-            )
-            private = gr.Checkbox(True, label="Private", elem_id="private")
-            push = gr.Button("Push", elem_id="push")
-    status = gr.HTML(apply_default_css=False, elem_id="take-status")
-
-    def make(who: Visitor) -> tuple:
-        try:
-            path = zipped_model(who)
-        except Exception as error:
-            return gr.update(visible=False), notice(explain(error))
-        return gr.update(value=str(path), visible=True), ""
-
-    def send(who: Visitor, repo_id: str, secret: str, is_private: bool) -> tuple:
-        """Also empties the field of the token."""
-        return push_model(who, repo_id, secret, is_private), ""
-
-    event = {"api_visibility": "private", "concurrency_limit": 1, "concurrency_id": "save"}
-    prepare.click(make, visitor, [download, status], **event)
-    push.click(send, [visitor, repo, token, private], [status, token], **event)
-
-
 def zipped_model(visitor: Visitor) -> Path:
     """The zip of the calibrated model, in the visitor's folder."""
-    found = _calibrated(visitor)
+    found = visitor.audit
+    if found is None or not found.report.has_temperature:
+        raise ValueError("There is no calibrated model yet: audit one and let it fit a temperature.")
     name = "".join(part if part.isalnum() or part in "-_." else "-" for part in Path(found.report.model).name)
     name = f"{name.strip('.-') or 'model'}-calibrated"
     folder = visitor.new_folder("download")
@@ -363,34 +334,6 @@ def zipped_model(visitor: Visitor) -> Path:
     made = shutil.make_archive(str(folder / name), "zip", folder, name)
     shutil.rmtree(folder / name)
     return Path(made)
-
-
-def push_model(visitor: Visitor, repo_id: str, token: str, is_private: bool) -> str:
-    """Push the calibrated model; returns what to show. The token is used and forgotten."""
-    repo_id, token = repo_id.strip(), token.strip()
-    if not token:  # without it, that of the server's owner would be used
-        return notice("Paste a token of yours that may write, from https://huggingface.co/settings/tokens.")
-    if not repo_id:
-        return notice("Name the repository to push to: user/name.")
-    try:
-        folder = visitor.new_folder("push")
-        save_model(_calibrated(visitor), folder, repo_id)
-        commit = push_folder(folder, repo_id, private=is_private, token=token)
-    except Exception as error:
-        # Our own message ends with a command for the folder on the server, which is of no use here.
-        reason = reason_of(error.__cause__) if error.__cause__ is not None else explain(error)
-        return notice(f"Pushing to {repo_id} failed: {reason.replace(token, '***')}")
-    finally:
-        shutil.rmtree(visitor.folder / "push", ignore_errors=True)
-    where = text(commit.repo_url)
-    link = f'<a href="{where}" target="_blank" rel="noopener">{where}</a>'
-    return f'<div class="notice note" role="status">Pushed: {link}</div>'
-
-
-def _calibrated(visitor: Visitor) -> Audit:
-    if visitor.audit is None or not visitor.audit.report.has_temperature:
-        raise ValueError("There is no calibrated model yet: audit one and let it fit a temperature.")
-    return visitor.audit
 
 
 # ---- Try ----
@@ -406,24 +349,19 @@ COLOURS = {AFTER: "#1f6cb0", BEFORE: "#8a97a8", ANSWERS: "#b9480f"}
 NO_ANSWER = '<div class="macs empty"><p>Give it an image: drop it, paste it, or take one with the camera.</p></div>'
 
 
-def try_tab(
-    visitor: gr.State, access: Access, model: str, image_size: int | None
-) -> tuple[gr.Textbox, gr.Number, Callable[[Any], Any]]:
-    """
-    One image through a model.
-
-    Args:
-        visitor (`gr.State`): Holds a [`Visitor`].
-        access ([`Access`]): What visitors may name.
-        model, image_size: What the fields hold at first.
-
-    Returns:
-        The fields of the model and its size, and a function that lets the answer follow an event.
-    """
+def _try_tab(
+    visitor: gr.State, access: Access, model: str, size: str
+) -> tuple[list[gr.Textbox], Callable[[Any], Any]]:
+    """One image through a model; returns the fields of model and size, and what lets the answer follow an event."""
     with gr.Row():
         with gr.Column(scale=3, min_width=290):
-            model_field = gr.Textbox(model, label="Model", placeholder=MODEL_HINT, elem_id="try-model")
-            size = size_field(image_size, "try-size")
+            with gr.Row():
+                model_field = gr.Textbox(
+                    model, label="Model", placeholder=MODEL_HINT, min_width=150, scale=2, elem_id="try-model"
+                )
+                size_field = gr.Textbox(
+                    size, label="Image size", placeholder="its own", min_width=110, elem_id="try-size"
+                )
             image = gr.Image(
                 label="Image",
                 type="filepath",
@@ -454,7 +392,7 @@ def try_tab(
                 coverage = gr.Radio(_levels(COVERAGES), value=0.9, label=label, visible=False, elem_id="coverage")
                 label = "It shall answer only where it is right in"
                 accuracy = gr.Radio(_levels(ACCURACIES), value=0.95, label=label, visible=False, elem_id="accuracy")
-    fields = [model_field, size, image, corruption, severity, coverage, accuracy]
+    named, chosen = [model_field, size_field], [image, corruption, severity, coverage, accuracy]
 
     def show(who: Visitor, *values: Any) -> tuple:
         try:
@@ -467,12 +405,14 @@ def try_tab(
     limits = {"trigger_mode": "always_last", "concurrency_limit": ANSWERS_AT_ONCE, "concurrency_id": "try"}
 
     def answer_after(trigger: Any) -> Any:
-        return trigger(show, [visitor, *fields], [page, curve, coverage, accuracy], **limits, **PRIVATE)
+        return trigger(show, [visitor, *named, *chosen], [page, curve, coverage, accuracy], **limits, **PRIVATE)
 
-    typed = (event for field in (model_field, size) for event in (field.submit, field.blur))
-    for trigger in (*typed, *(field.change for field in fields[2:])):
-        answer_after(trigger)
-    return model_field, size, answer_after
+    for field in named:
+        answer_after(field.submit)
+        answer_after(field.blur)
+    for field in chosen:
+        answer_after(field.change)
+    return named, answer_after
 
 
 def _levels(shares: Sequence[float]) -> list[tuple[str, float]]:
@@ -483,7 +423,7 @@ def try_page(
     visitor: Visitor,
     access: Access,
     name: str,
-    size: int | None,
+    typed_size: str,
     image: str | None,
     corruption: str,
     severity: float,
@@ -493,12 +433,12 @@ def try_page(
     """What is known about the model's calibration, what it says of the image, and how that changes by severity."""
     if image is None:
         return Calibration(), NO_ANSWER, None
-    name = access.check_model(name)
+    name, size = access.check(name, "model"), parsed_size(typed_size)
     audited = visitor.audit
     if audited is not None and (audited.request.model, audited.request.image_size) != (name, size):
         audited = None
     model = classifier(name, audited.report.model_revision if audited is not None else None, size)
-    known = stored_calibration(model.config, model.temperature)
+    known = stored_calibration(model.model.config, model.temperature)
     if audited is not None and audited.report.has_temperature:
         known = audited_calibration(audited.report, model.temperature)
     chosen = None if corruption == NONE else corruption
@@ -516,14 +456,8 @@ NO_COMPARISON = (
 )
 
 
-def compare_tab(visitor: gr.State, access: Access) -> gr.Dropdown:
-    """
-    Runs side by side; returns the choice of runs.
-
-    Args:
-        visitor (`gr.State`): Holds a [`Visitor`].
-        access ([`Access`]): What visitors may name.
-    """
+def _compare_tab(visitor: gr.State, access: Access) -> gr.Dropdown:
+    """Runs side by side; returns the choice of runs."""
     runs = gr.Dropdown(
         run_choices(Visitor(), access),
         value=[],
@@ -565,7 +499,7 @@ THEME = gr.themes.Base(
 
 
 # An app's folder: what Gradio stores there can be fetched by whoever knows its name, what visitors have cannot.
-UPLOADS, VISITORS_FOLDER = "uploads", "visitors"
+UPLOADS, VISITED = "uploads", "visitors"
 EVERYWHERE = ("0.0.0.0", "::", "")  # all addresses of this machine
 
 
@@ -656,7 +590,7 @@ def serve(
     """
     root = Path(tempfile.mkdtemp(prefix="macs-hf-app-"))  # readable by this user alone
     atexit.register(shutil.rmtree, root, ignore_errors=True)
-    for name in (UPLOADS, VISITORS_FOLDER):
+    for name in (UPLOADS, VISITED):
         (root / name).mkdir()
     os.environ["GRADIO_TEMP_DIR"] = str(root / UPLOADS)
     datasets.disable_progress_bars()  # the page shows how far the work is

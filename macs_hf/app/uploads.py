@@ -4,6 +4,7 @@ import re
 import stat
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -14,10 +15,15 @@ from PIL import Image
 
 from ..data.sources import split_off
 from ..data.transforms import to_rgb
-from .jobs import MAX_ARCHIVE_BYTES, MAX_ARCHIVE_IMAGES, MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS
 
 
+MAX_IMAGE_BYTES = 30_000_000
+MAX_IMAGE_PIXELS = 50_000_000
+MAX_ARCHIVE_IMAGES = 50_000
+MAX_ARCHIVE_BYTES = 2_000_000_000  # unpacked
 IMAGES = {".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+# The decoders of these; others of Pillow's start programs, such as Ghostscript.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 # Names of folders that are splits, above those of the classes.
 SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 SPLITS |= dict.fromkeys(("val", "valid", "validation", "dev"), "validation")
@@ -182,7 +188,7 @@ def _plain_name(name: str) -> str:
 
 def _opened(path: Path, what: str) -> Image.Image:
     """The image, of which only the header was read."""
-    image = _guarded(Image.open, path, what)
+    image = _guarded(partial(Image.open, formats=FORMATS), path, what)
     width, height = image.size
     if width * height > MAX_IMAGE_PIXELS:
         image.close()

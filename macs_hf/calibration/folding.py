@@ -41,7 +41,8 @@ def fold_temperature(model: nn.Module, temperature: float, pixel_values: Tensor 
 
     Args:
         model (`nn.Module`):
-            An image classifier of transformers or timm. PEFT models must be merged first.
+            An image classifier of transformers or timm. With an adapter of PEFT, the head has to be one of its
+            `modules_to_save`, since nothing else of the model is saved with it.
         temperature (`float`):
             Positive; above 1 it lowers the confidence. 1.0 leaves the weights as they are, bit for bit.
         pixel_values (`torch.Tensor` of shape `(batch, channels, height, width)`, *optional*):
@@ -97,8 +98,6 @@ def folded_temperature(model: nn.Module) -> float:
 
 
 def _divide_logits(model: nn.Module, temperature: float, pixel_values: Tensor | None) -> None:
-    if getattr(model, "peft_config", None):
-        raise ValueError("an adapter cannot carry the temperature of its base model: call `merge_and_unload()` first.")
     with torch.no_grad(), _evaluating(model):
         images = _noise_images(model) if pixel_values is None else pixel_values
         weight = next(p for p in model.parameters() if p.is_floating_point())
@@ -114,6 +113,7 @@ def _divide_logits(model: nn.Module, temperature: float, pixel_values: Tensor | 
         for count in range(1, min(len(candidates), _MAX_HEADS) + 1):
             head = dict(candidates[-count:])
             _check_scalable(model, head)
+            _check_saved_with_adapter(model, head)
             if _divide_head(model, head, temperature, images, logits):
                 logger.info("temperature %.6g folded into %s", temperature, ", ".join(head))
                 return
@@ -168,6 +168,15 @@ def _check_scalable(model: nn.Module, head: dict[str, nn.Module]) -> None:
             if _memory(parameter) in outside:
                 other = outside[_memory(parameter)] or type(model).__name__
                 raise ValueError(f"the head `{name}` shares weights with `{other}`, which would change too: untie it.")
+
+
+def _check_saved_with_adapter(model: nn.Module, head: dict[str, nn.Module]) -> None:
+    outside = [name for name in head if ".modules_to_save." not in name]
+    if getattr(model, "peft_config", None) and outside:
+        raise ValueError(
+            f"the head `{outside[0]}` is not saved with the adapter, so its temperature would be lost. Name it in "
+            "modules_to_save of the adapter's config, or call `merge_and_unload()` first."
+        )
 
 
 def _layers_by_last_call(model: nn.Module, images: Tensor) -> tuple[dict[str, nn.Module], Tensor]:

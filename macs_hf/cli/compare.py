@@ -1,9 +1,11 @@
 """`macs-hf compare A B`: runs on the same test images, image by image; several seeds a side with `--versus`."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..exceptions import ArgumentError
 from ..report.text import printable
 from .errors import plain_errors
 from .main import refuse_empty
@@ -27,8 +29,24 @@ def main(argv: list[str]) -> int:
             if len({Path(folder).resolve() for folder in side}) < len(side):
                 raise ValueError(f"A run is named twice on one side ({' '.join(side)}): its seeds must differ.")
         runs = _runs([*a, *b])
-        print(printable(comparison_table(runs[: len(a)], runs[len(a) :])))
+        sides = runs[: len(a)], runs[len(a) :]
+        print(printable(comparison_table(*sides)))
+        if options.picture is not None:
+            _draw(sides, options.picture)
     return 0
+
+
+def _draw(sides: "tuple[list[Run], list[Run]]", path: Path) -> None:
+    from ..rendering.pictures import plot_under_corruption, png
+
+    shared = len(os.path.commonprefix([side[0].name for side in sides]).rpartition("-")[0])  # noqa: RUF071  (names, not paths)
+    names = [side[0].name[shared:].strip("-") for side in sides]
+    tables = {name: [run.report.corruptions for run in side] for name, side in zip(names, sides, strict=True)}
+    tables = dict(reversed(tables.items()))
+    if any(table is None or table.clean is None for side in tables.values() for table in side):
+        raise ArgumentError("picture", "needs runs that were measured under corruption.", str(path))
+    path.write_bytes(png(plot_under_corruption(tables)))
+    print(f"\n{path} shows both under corruption.")
 
 
 def _runs(folders: list[str]) -> "list[Run]":
@@ -58,4 +76,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--versus", metavar="B", nargs="+", help="the runs to compare with, if each side has several seeds"
     )
+    parser.add_argument("--picture", metavar="FILE", type=Path, help="draw both under corruption, as PNG")
     return parser

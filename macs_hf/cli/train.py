@@ -33,7 +33,13 @@ from ..report.rows import SampleRows
 from ..report.run_folder import GALLERY, atomic_folder, locked_folder, path_fingerprint, public_name, public_words
 from ..training.arguments import MaCSTrainingArguments, check_ends_calibrated, recorded_arguments, recorded_processes
 from ..training.callbacks import Screen, TerminalCallback
-from ..training.checkpoints import checkpoint_line, claim_output_dir, identity_of, last_complete_checkpoint
+from ..training.checkpoints import (
+    OBJECTIVE,
+    checkpoint_line,
+    claim_output_dir,
+    identity_of,
+    last_complete_checkpoint,
+)
 from ..training.trainer import MaCSTrainer
 from .errors import check_launch, checked_output_dir, ends_on_signals, folder_name, plain_errors
 from .main import keep_freed_memory
@@ -66,7 +72,13 @@ AFTER_TRAINING = (
     *("corruptions", "corruption_samples", "corruption_design", "license", "skip_bad_images"),
     *("max_eval_samples", "max_calibration_samples", "cache_bytes"),
     *("group_column", "ood_dataset", "ood_split", "gallery", "publish_gallery", "quiet", "verbose"),
-    "force_temperature",
+    *("force_temperature", "allow_inexact_resume"),
+)
+# What has to be the same with --allow_inexact_resume.
+SAME_RUN = (
+    *OBJECTIVE,
+    *("dataset", "dataset_config", "dataset_place", "train_split", "image_column", "label_column"),
+    *("model", "model_revision", "model_place", "image_size"),
 )
 
 
@@ -165,8 +177,11 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen
     }
     held_out_images = {name: getattr(script, name) for name in ("max_eval_samples", "max_calibration_samples")}
     identity = identity_of(args, training, facts | places | held_out_images)
+    same = SAME_RUN if script.allow_inexact_resume else None
     with args.main_process_first(desc="looking into the output folder"):
-        checkpoint = claim_output_dir(args.output_dir, identity.run | identity.length, args.resume_from_checkpoint)
+        checkpoint = claim_output_dir(
+            args.output_dir, identity.run | identity.length, args.resume_from_checkpoint, same
+        )
         check_disk(args, model)
     trainer = MaCSTrainer(
         model=model,
@@ -176,6 +191,7 @@ def prepare(script: ScriptArguments, args: MaCSTrainingArguments, screen: Screen
         processing_class=processor,
         run_facts=facts,
     )
+    trainer.resumes_only_same = same
     if not script.verbose:
         TerminalCallback(screen).add_to(trainer)
     return Prepared(source, trainer, test, checkpoint, unknowns)
@@ -195,7 +211,8 @@ def train(prepared: Prepared, script: ScriptArguments, args: MaCSTrainingArgumen
 def _has_last_step(trainer: MaCSTrainer) -> bool:
     """Whether a checkpoint holds what training ended with: the same command then measures it, whatever happens now."""
     checkpoint = last_complete_checkpoint(trainer.args.output_dir)
-    return checkpoint is not None and checkpoint.name.endswith(f"-{trainer.state.global_step}")
+    exact = checkpoint is not None and not trainer.args.save_only_model
+    return exact and checkpoint.name.endswith(f"-{trainer.state.global_step}")
 
 
 def program_of(args: MaCSTrainingArguments) -> list[str]:

@@ -292,6 +292,13 @@ class ScriptArguments:
         default=False, metadata={"help": "Show mistakes.png in the card, and push it with the model."}
     )
     license: str | None = field(default=None, metadata={"help": "Licence of the model; if not given, of its base."})
+    allow_inexact_resume: bool = field(
+        default=False,
+        metadata={
+            "help": "Continue also with another recipe, number of processes or of images, with a warning that names "
+            "what is not exact; never with another dataset, model or objective."
+        },
+    )
     quiet: bool = field(default=False, metadata={"help": "Print warnings and errors only."})
     verbose: bool = field(
         default=False, metadata={"help": "Print what other libraries print too, as lines without a bar."}

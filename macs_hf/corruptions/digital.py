@@ -5,8 +5,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
-from torchvision.io import decode_jpeg, encode_jpeg
 
+from ..pixels import jpeg_round_trips
 from ..randomness import look_up, uniform
 from .filters import gaussian_blur, to_uint8
 
@@ -112,8 +112,7 @@ def _boxes(size: int, small: int, device: torch.device) -> tuple[Tensor, Tensor,
 
 def jpeg_compression(images: Tensor, quality: int) -> Tensor:
     """Encodes and decodes each image on the CPU, with colour at half the resolution."""
-    decoded = [decode_jpeg(encode_jpeg(image, quality)) for image in images.cpu()]
-    return torch.stack(decoded).to(images.device)
+    return jpeg_round_trips(images, [quality] * len(images))
 
 
 def saturate(images: Tensor, parameter: tuple[float, float]) -> Tensor:

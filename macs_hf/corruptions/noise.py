@@ -53,9 +53,9 @@ def draw_counts(keys: Tensor, images: Tensor, photons: float) -> tuple[Tensor]:
 
 def shot_noise(images: Tensor, photons: float, counts: Tensor) -> Tensor:
     # Many counts fall on a whole level, where a rounding error decides: hence doubles, in the published order, by
-    # table.
-    levels = (torch.arange(int(counts.max()) + 1, dtype=torch.float64) / photons).clamp(0, 1) * 255
-    return look_up(levels.to(torch.uint8).to(images.device), counts.int())
+    # table. More counts than photons are white.
+    levels = (torch.arange(int(photons) + 2, dtype=torch.float64) / photons).clamp(0, 1) * 255
+    return look_up(levels.to(torch.uint8).to(images.device), counts.int().clamp(max=int(photons) + 1))
 
 
 @lru_cache(maxsize=8)

@@ -9,10 +9,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn.functional import pad
-from torchvision.io import ImageReadMode, decode_image
 
 from ..randomness import half_words, image_keys, look_up, normal, uniform
 from .filters import gaussian_blur, motion_blur, reflect_101, separable, to_uint8, zoom_matrix
@@ -125,7 +126,8 @@ def _textures(folder: str | None, scale: float, height: int, width: int, device:
 @lru_cache(maxsize=2)
 def _full_size(folder: str | None) -> list[Tensor]:
     if folder is not None:
-        return [decode_image(str(Path(folder) / name), mode=ImageReadMode.RGB) for name in FILES]
+        photographs = [np.array(Image.open(Path(folder) / name).convert("RGB")) for name in FILES]
+        return [torch.from_numpy(photograph).movedim(-1, 0) for photograph in photographs]
     return [_random_field(texture, statistics) for texture, statistics in enumerate(STATISTICS)]
 
 
@@ -423,7 +425,7 @@ def edge_distance(edges: Tensor) -> Tensor:
     across = torch.minimum(place - nearest_left, nearest_right - place).clamp(max=FARTHEST)
     distance = across.clone()
     for down in range(1, FARTHEST):
-        if down >= distance.max():
+        if distance.device.type == "cpu" and down >= distance.max():  # an accelerator would have to be waited for
             break
         length = torch.maximum(across + (KNIGHT - 2) * down, across * (KNIGHT - 2) + down)
         length = torch.maximum(length, across * (KNIGHT - DIAGONAL) + (2 * DIAGONAL - KNIGHT) * down)

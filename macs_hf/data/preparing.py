@@ -37,6 +37,7 @@ def load_data(
     source: DatasetSource | str,
     wanted: Sequence[str] = ROLES,
     *,
+    unseen: bool = False,
     streaming: bool = False,
     skip_bad_images: bool = False,
     max_eval_samples: int | None = None,
@@ -48,6 +49,8 @@ def load_data(
     Args:
         source ([`DatasetSource`] or `str`): Which dataset: one of the benchmark's names, a Hub id or a local folder.
         wanted (`Sequence[str]`, *optional*, defaults to all three): Those of `train`, `validation` and `test` needed.
+        unseen (`bool`, *optional*, defaults to `False`): Whether the model knows none of the images. Of a folder
+            without splits all are then test images, or half of them if validation is wanted too.
         streaming (`bool`, *optional*, defaults to `False`): Read the training images when they are needed.
         skip_bad_images (`bool`, *optional*, defaults to `False`): Leave out images that cannot be read.
         max_eval_samples (`int`, *optional*): At most this many validation, and so many test images.
@@ -57,7 +60,7 @@ def load_data(
     if streaming:
         most = max_eval_samples or STREAMED_EVAL_SAMPLES
         return stream_splits(source, most, skip_bad_images, max_calibration_samples)
-    splits = load_splits(source, wanted)
+    splits = load_splits(source, wanted, unseen)
     for role in wanted:
         split = getattr(splits, role)
         if skip_bad_images:

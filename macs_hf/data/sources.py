@@ -1,22 +1,24 @@
 """From the name of a dataset, a Hub id or a folder to seeded splits with one image and one label column."""
 
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, compress
+from itertools import chain, combinations, compress, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDatasetDict, Value
+from datasets.data_files import SPLIT_KEYWORDS
 from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
 from huggingface_hub import constants
 from pyarrow import compute
 from transformers.utils import logging
 
 from ..exceptions import ArgumentError, check_labels
-from ..hub import hub_needed, is_local
+from ..hub import check_place, hub_needed, is_local
 from ..report.sections import renamed_line
 
 
@@ -68,6 +70,7 @@ def source_of(
         raise ArgumentError(
             "dataset", f"is empty: give a name ({', '.join(DATASETS)}), a Hub id or a folder.", dataset
         )
+    check_place("dataset", dataset, DATASETS)
     source = DatasetSource(dataset)
     if dataset in DATASETS and is_local(dataset):
         logger.warning(
@@ -84,10 +87,11 @@ def source_of(
 
 
 ROLES = ("train", "validation", "test")
+HALVES = (" (half to fit)", " (half to test)")  # of a set without splits, stratified and seeded
 
 
 class SplitPlan(NamedTuple):
-    """What each role is made from: a split of the dataset, or a share of train."""
+    """What each role is made from: a split of the dataset, a slice of one, or a share of train."""
 
     named: dict[str, str]  # by role; `train` is here too if another role is split off it
     split_off: tuple[str, ...]  # roles, in the order in which they are split off
@@ -98,43 +102,53 @@ class SplitPlan(NamedTuple):
         return f"{self.named['train']} (a tenth, split off)" if role in self.split_off else self.named[role]
 
 
-def plan_splits(source: DatasetSource, names: Sequence[str], wanted: Sequence[str] = ROLES) -> SplitPlan:
+def plan_splits(
+    source: DatasetSource, sizes: Mapping[str, int], wanted: Sequence[str] = ROLES, unseen: bool = False
+) -> SplitPlan:
     """
     Plan the splits so that neither a temperature nor the choice of a model ever sees test.
 
     Args:
         source ([`DatasetSource`]): Names the splits that the user chose.
-        names (`Sequence[str]`): The splits that the dataset has.
+        sizes (`Mapping[str, int]`): The splits that the dataset has, and how many rows are in each.
         wanted (`Sequence[str]`, *optional*, defaults to all three): The roles that are needed; test always is.
+        unseen (`bool`, *optional*, defaults to `False`): See [`load_splits`].
 
     Raises:
-        `ValueError`: If a split that was named is missing, or one split would have two roles.
+        `ValueError`: If a split that was named is missing, or rows would have two roles.
     """
     wanted, train = {*wanted, "test"}, source.train_split
     chosen = {"test": source.test_split, "validation": source.validation_split}
-    if chosen["test"] == "test" and "test" not in names and train in names:
+    warnings = []
+    if chosen["test"] == "test" and "test" not in sizes and parts_of(train, sizes):
         chosen["test"] = None
-    if chosen["validation"] is None and "validation" in names and "validation" not in (train, source.test_split):
+    if chosen["validation"] is None and "validation" in sizes and "validation" not in (train, source.test_split):
         chosen["validation"] = "validation"
     chosen = {role: split for role, split in chosen.items() if role in wanted}
+    if unseen and "train" not in wanted and [*sizes] == [train] and not any(chosen.values()):
+        halved = "validation" in wanted
+        chosen = dict(zip(("validation", "test"), (train + half for half in HALVES), strict=True)) if halved else {}
+        chosen = chosen or {"test": train}
+        how = "half of its images are for the temperature, the others are test images" if halved else "all are tested"
+        warnings.append(f"Dataset {source.path!r} has no splits: {how}. None of them may have trained the model.")
     split_off = tuple(role for role, split in chosen.items() if split is None)
     named = {"train": train} if "train" in wanted or split_off else {}
     named |= {role: chosen[role] for role in ("validation", "test") if chosen.get(role)}
     for role, split in named.items():
-        if split not in names:
+        if not parts_of(split, sizes):
             # A train split that only `validation` needs is not what has to be named.
             role = role if role != "train" or "train" in wanted else split_off[0]
             raise ArgumentError(
                 f"{role}_split",
-                f"Dataset {source.path!r} has no split {split!r} for {role}, only {sorted(names)}. Name one with",
+                f"Dataset {source.path!r} has no split {split!r} for {role}, only {sorted(sizes)}. Name one, or a "
+                "slice such as 'train[:50%]', with",
             )
-    if len(set(named.values())) < len(named):
+    if any(_overlap(one, other, sizes) for one, other in combinations(named.values(), 2)):
         assigned = ", ".join(f"{role}_split={name!r}" for role, name in named.items())
         raise ValueError(
             f"Dataset {source.path!r}: {assigned} must differ, or the model is tested on what it has seen. Choose "
-            "other splits, or leave validation_split out to have it split off train."
+            "other splits or slices of them; without validation_split, it is split off train."
         )
-    warnings = []
     if "test" in split_off:
         warnings.append(f"Dataset {source.path!r} has no split 'test': a tenth of {train!r} is used as the test set.")
     # Training keeps these rows apart; a model that comes from elsewhere may have been trained on them.
@@ -145,6 +159,35 @@ def plan_splits(source: DatasetSource, names: Sequence[str], wanted: Sequence[st
             "will look better calibrated there than it is: name another split to calibrate on, which it has not seen."
         )
     return SplitPlan(named, split_off, warnings)
+
+
+class Part(NamedTuple):
+    """Rows of a split; all of them if one of its halves is meant."""
+
+    split: str
+    start: int
+    end: int
+    half: str = ""
+
+
+def parts_of(name: str, sizes: Mapping[str, int]) -> list[Part]:
+    """What a split's name means: the split, slices as in `datasets` (`train[:50%]+extra`), or a half; else nothing."""
+    half = next((half for half in HALVES if name.endswith(half)), "")
+    split = name.removesuffix(half)
+    if split in sizes:
+        return [Part(split, 0, sizes[split], half)]
+    try:
+        found = datasets.ReadInstruction.from_spec(name).to_absolute(dict(sizes))
+    except (ValueError, AssertionError):
+        return []
+    return [Part(part.splitname, part.from_, part.to) for part in found]
+
+
+def _overlap(name: str, other: str, sizes: Mapping[str, int]) -> bool:
+    return name == other or any(
+        a.split == b.split and max(a.start, b.start) < min(a.end, b.end) and not (a.half and b.half)
+        for a, b in product(parts_of(name, sizes), parts_of(other, sizes))
+    )
 
 
 # ---- Splits ----
@@ -168,9 +211,10 @@ class ImageSplits(NamedTuple):
     horizontal_flip: bool = True  # whether mirroring keeps the meaning
     group_column: str | None = None  # what test images are grouped by
     test_index: np.ndarray | None = None  # where they are in their split, if some of it were left out
+    test_name: str = "test"
 
 
-def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES) -> ImageSplits:
+def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES, unseen: bool = False) -> ImageSplits:
     """
     Load a dataset and divide it into train, validation and test, so that neither a temperature nor the choice of a
     model ever sees test. A validation or test split that is missing is split off train, stratified and seeded.
@@ -179,30 +223,40 @@ def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES) -> ImageSp
         source ([`DatasetSource`]): Which dataset, and which of its splits serve for what.
         wanted (`Sequence[str]`, *optional*, defaults to all three): Those of `train`, `validation` and `test` that are
             needed; the others are `None`, and need not exist.
+        unseen (`bool`, *optional*, defaults to `False`): Whether the model knows none of the images. Of a folder
+            without splits all are then test images, or half of them if validation is wanted too.
     """
     raw = load_raw(source)
-    plan = plan_splits(source, list(raw), wanted)
+    sizes = {name: len(split) for name, split in raw.items()}
+    plan = plan_splits(source, sizes, wanted, unseen and is_local(source.path))
     for warning in plan.warnings:
         logger.warning(warning)
-    features = raw[next(iter(plan.named.values()))].features
+    parts = {role: parts_of(name, sizes) for role, name in plan.named.items()}
+    features = raw[next(iter(parts.values()))[0].split].features
     image_column, label_column = find_columns(features, source)
     # Splits that are not needed (SVHN has 531,131 `extra` images) are left alone.
-    needed = set(plan.named.values())
+    needed = [part.split for found in parts.values() for part in found]
+    first = [
+        part.split
+        for name in (source.train_split, source.validation_split or "validation")
+        for part in parts_of(name, sizes)
+    ]
     if not isinstance(features[label_column], ClassLabel):
         # Classes without names are numbered in order, over the splits that a training run would number.
-        needed |= {source.train_split, source.validation_split or "validation"} & set(raw)
+        needed += first
     # The first split decides the numbers of the classes.
-    order = dict.fromkeys([source.train_split, source.validation_split or "validation", *plan.named.values()])
-    raw = DatasetDict({name: raw[name] for name in order if name in needed})
+    raw = DatasetDict({name: raw[name] for name in dict.fromkeys(first + needed) if name in needed})
     check_columns(raw, image_column, label_column, source)
     if source.group_column is not None:
-        tested = plan.named.get("test", source.train_split)
+        tested = parts.get("test", parts.get("train"))[0].split
         check_group_column(raw[tested].features, source, tested)
     raw, label_names = with_class_labels(raw, label_column, source)
     for name, split in raw.items():
         check_label_column(split, label_column, len(label_names), f"split {name!r} of {source.path!r}")
 
-    splits = {role: raw[name] for role, name in plan.named.items()}
+    splits = {role: _joined(raw, found, label_column) for role, found in parts.items()}
+    if empty := [plan.named[role] for role, split in splits.items() if not len(split)]:
+        raise ValueError(f"Split {empty[0]!r} of dataset {source.path!r} is empty.")
     if plan.split_off and len(splits["train"]) <= len(plan.split_off):
         raise ArgumentError(
             "validation_split",
@@ -224,7 +278,16 @@ def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES) -> ImageSp
         plan.origin("validation") if "validation" in wanted else "validation",
         source.horizontal_flip,
         source.group_column,
+        test_name=plan.named.get("test", source.test_split),
     )
+
+
+def _joined(raw: DatasetDict, parts: Sequence[Part], label_column: str) -> Dataset:
+    rows = []
+    for split, start, end, half in parts:
+        whole = raw[split] if (start, end) == (0, len(raw[split])) else raw[split].select(range(start, end))
+        rows.append(split_off(whole, label_column, 0.5)[HALVES.index(half)] if half else whole)
+    return rows[0] if len(rows) == 1 else datasets.concatenate_datasets(rows)
 
 
 def _check_classes(train: Dataset, test: Dataset, label_column: str, label_names: list[str], where: str) -> None:
@@ -295,7 +358,10 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
         else:
             with hub_needed(f"Dataset {source.path!r}", source.path, "dataset"):
                 builder = datasets.load_dataset_builder(source.path, source.config)
-                OwnFiles(source).check(*map(str, chain.from_iterable((builder.config.data_files or {}).values())))
+                files = {split: [*map(str, found)] for split, found in (builder.config.data_files or {}).items()}
+                OwnFiles(source).check(*chain.from_iterable(files.values()))
+                if is_local(source.path) and isinstance(builder, ImageFolder):
+                    check_class_folders(source.path, files)
                 if streaming:
                     return builder.as_streaming_dataset()
                 builder.download_and_prepare()
@@ -316,6 +382,47 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
         if not isinstance(cause, ValueError | RuntimeError | OSError):
             reason = f"it is damaged, or a split of it is empty ({type(cause).__name__}: {reason})"
         raise ValueError(f"Dataset {source.path!r} cannot be loaded: {reason}") from error
+
+
+def check_class_folders(folder: str, files: Mapping[str, Sequence[str]]) -> None:
+    """Refuse class folders that `datasets` takes for splits, or does not see, because of their names."""
+    read = {
+        split: {os.path.relpath(os.path.dirname(file), folder) for file in found} for split, found in files.items()
+    }
+    for split, place in ((split, place) for split, places in read.items() for place in sorted(places)):
+        above, *below = place.split(os.sep)
+        if below and (meant := {name for name in files if _names_split(above, str(name))}) and split not in meant:
+            raise ValueError(
+                f"The images in {place!r} of {folder!r} would become part of split {str(split)!r}, because of a word "
+                "in the name of a folder. Rename that folder."
+            )
+    if any(os.path.basename(file).startswith("metadata.") for found in files.values() for file in found):
+        return  # which says what is read
+    everywhere = set().union(*read.values())
+    for place in sorted(_image_folders(folder) - everywhere):
+        beside = [other for other in everywhere if os.path.dirname(other) == os.path.dirname(place)]
+        if beside:
+            raise ValueError(
+                f"The images in {place!r} of {folder!r} would be left out, while those in {min(beside)!r} beside it "
+                "are read: a class folder has a name with a line break, or with the name of a split in it, such as "
+                "'train'. Rename that folder; or sort all class folders into train and test."
+            )
+
+
+def _names_split(folder: str, split: str) -> bool:
+    """Whether `datasets` takes a folder for a split."""
+    words = "|".join(SPLIT_KEYWORDS.get(split, [split]))
+    return re.fullmatch(rf"(.*[-._ 0-9])?({words})([-._ 0-9].*)?", folder, re.DOTALL) is not None
+
+
+def _image_folders(folder: str) -> set[str]:
+    """The folders below `folder` with images directly in them, but for those that are hidden."""
+    found = set()
+    for where, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "__"))]
+        if any(os.path.splitext(file)[1].lower() in ImageFolder.EXTENSIONS for file in files):
+            found.add(os.path.relpath(where, folder))
+    return found
 
 
 # ---- Files that a dataset names ----
@@ -453,13 +560,9 @@ def named_label_column(features: Features, source: DatasetSource) -> str | None:
 
 def _only_class(folder: str) -> str | None:
     """The name of the class folders in `folder`, if all have the same; `datasets` makes no labels of one class."""
-    holders = {
-        Path(where)
-        for where, _, files in os.walk(folder)
-        if any(os.path.splitext(file)[1].lower() in ImageFolder.EXTENSIONS for file in files)
-    }
-    names = {holder.name for holder in holders}
-    return names.pop() if len(names) == 1 and Path(folder) not in holders else None
+    places = _image_folders(folder)
+    names = {os.path.basename(place) for place in places}
+    return names.pop() if len(names) == 1 and "." not in places else None
 
 
 def check_columns(raw: DatasetDict, image_column: str, label_column: str, source: DatasetSource) -> None:
@@ -491,12 +594,7 @@ def with_class_labels(raw: DatasetDict, label_column: str, source: DatasetSource
             numbers = {number: feature.str2int(label) for number, label in enumerate(own.names)}
             raw[name] = renumbered(split, label_column, numbers, feature.names)
     if not isinstance(feature, ClassLabel):
-        if _kind(feature) not in ("integer", "text", "bool"):
-            raise ArgumentError(
-                "label_column",
-                f"Column {label_column!r} of dataset {source.path!r} holds {feature}, not one class per image. Name "
-                "another with",
-            )
+        check_one_class(feature, label_column, source)
         values = sorted(set().union(*(split.unique(label_column) for split in raw.values())))
         if -1 in values:
             where = listed(repr(name) for name, split in raw.items() if -1 in split.unique(label_column))
@@ -515,6 +613,16 @@ def with_class_labels(raw: DatasetDict, label_column: str, source: DatasetSource
             f"{label_column!r}; a classifier needs at least two."
         )
     return raw, feature.names
+
+
+def check_one_class(feature: Any, label_column: str, source: DatasetSource) -> None:
+    """Refuse a column with several classes for an image, or with measured values."""
+    if _kind(feature) not in ("integer", "text", "bool"):
+        raise ArgumentError(
+            "label_column",
+            f"Column {label_column!r} of dataset {source.path!r} holds {feature}, not one class per image, which is "
+            "needed. Name another with",
+        )
 
 
 def _kind(feature: Any) -> str:
@@ -575,12 +683,14 @@ def check_label_column(dataset: Dataset, label_column: str, num_classes: int, wh
 
 
 def align_labels(dataset: Dataset, label_column: str, label_names: list[str], config: Any) -> Dataset:
-    """The dataset with the class numbers of a model that knows the same classes, perhaps in another order."""
+    """The dataset with the class numbers of a model that knows its classes, perhaps more, and in another order."""
     classes = [str((config.id2label or {}).get(index, f"LABEL_{index}")) for index in range(config.num_labels)]
     model_names, names = _comparable(classes, label_names)
     if names == model_names:
         return dataset
-    if sorted(names) == sorted(model_names):
+    if set(names) <= set(model_names):
+        if left := len(model_names) - len(names):
+            logger.warning(f"{left} of the model's {len(model_names)} classes are not among the dataset's.")
         numbers = {number: model_names.index(name) for number, name in enumerate(names)}
         return renumbered(dataset, label_column, numbers, classes)
     first = [", ".join(" ".join(name.split()) for name in side[:3]) for side in (model_names, label_names)]

@@ -26,6 +26,7 @@ from .sources import (
     OwnFiles,
     check_group_column,
     check_label_column,
+    check_one_class,
     find_columns,
     load_raw,
     plan_splits,
@@ -85,11 +86,15 @@ def stream_splits(
     raw = load_raw(source, streaming=True)
     if isinstance(raw, DatasetDict):  # embedded, or saved on this disk
         raw = IterableDatasetDict({name: split.to_iterable_dataset(num_shards=8) for name, split in raw.items()})
-    plan = plan_splits(source, list(raw))
+    plan = plan_splits(source, dict.fromkeys(raw, 1))
+    for role, name in plan.named.items():
+        if name not in raw:
+            raise ArgumentError(f"{role}_split", "is a slice, which a stream does not have. Do not stream.", name)
     stream = raw[source.train_split]
     features = stream.features or stream._resolve_features().features
     image, label = find_columns(features, source)
     if not isinstance(features[label], ClassLabel):
+        check_one_class(features[label], label, source)
         raise ValueError(
             f"Column {label!r} of dataset {source.path!r} holds {getattr(features[label], 'dtype', features[label])}, "
             "whose classes could only be known at the end of the stream. Do not stream, or cast the column to "

@@ -732,13 +732,14 @@ def load_model_and_data(
         use_cpu (`bool`, *optional*, defaults to `False`): Do not use accelerators.
     """
     wanted = ("validation", "test") if calibrate else ("test",)
-    splits = load_data(source, wanted, skip_bad_images=skip_bad_images, max_eval_samples=max_samples)
+    capped = {"skip_bad_images": skip_bad_images, "max_eval_samples": max_samples}
+    splits = load_data(source, wanted, unseen=not _was_trained_on(model, source), **capped)
     classifier, processor = load_pretrained(model, revision, image_size)
     check_single_label(classifier)
     folded_temperature(classifier)  # what its config says of it must be a number
     images = aligned_images(splits, wanted, classifier.config, processor, cache_bytes)
     chosen = {"image_column": source.image_column, "label_column": source.label_column}
-    chosen |= {"train_split": source.train_split, "skip_bad_images": skip_bad_images, "max_eval_samples": max_samples}
+    chosen |= {"train_split": source.train_split, **capped}
     return ModelAndData(
         loaded_model(classifier, processor, batch_size=batch_size, use_cpu=use_cpu, progress=progress),
         images["test"],
@@ -748,10 +749,19 @@ def load_model_and_data(
             "model_revision": getattr(classifier.config, "_commit_hash", None) or revision,
             "dataset": public_name(source.path),
             "dataset_config": source.config,
-            "split": source.test_split,
+            "split": splits.test_name,
             "data_arguments": {name: value for name, value in chosen.items() if value},
         },
     )
+
+
+def _was_trained_on(model: str, source: DatasetSource) -> bool:
+    """Whether a local model's own report says that it was trained on the dataset, which was divided then."""
+    path = Path(model, REPORT_FILE)
+    if not path.is_file():
+        return False
+    report = EvaluationReport.load(path)
+    return bool(report.training_arguments) and report.dataset == public_name(source.path)
 
 
 def loaded_model(

@@ -77,7 +77,19 @@ def comparison_table(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> str:
         lines.append(f"{metric:<21}{of_a:>9}{of_b:>9}{value:>9} {interval:>18}  {verdicts[result.verdict]}")
     told = [text for name, text in EXPLAINED.items() if any(metric.startswith(name) for metric in found)]
     notes = (textwrap.fill(text, 79, subsequent_indent="  ") for text in told)
-    return "\n".join([*lines, "", *notes])
+    names = (side[0].name + (f" and {len(side) - 1} more" if side[1:] else "") for side in sides.values())
+    return "\n".join([*lines, "", *notes, "", f"In short, {' against '.join(names)}:", *_in_short(found)])
+
+
+def _in_short(found: ComparisonTable) -> list[str]:
+    """What a person wants to know, in four lines."""
+    lines = []
+    for metric in (name for name in ("accuracy", "mean15", "ece", "nll") if name in found):
+        scale, unit, digits = METRICS[metric].style
+        of_a, of_b = (f"{scale * value:.{digits}f}{unit}" for value in (found[metric].a, found[metric].b))
+        verdict = {"undecided": "may be chance"}.get(found[metric].verdict, found[metric].verdict)
+        lines.append(f"  {METRICS[metric].title:<31}{of_a:>9} against {of_b:>9}  {verdict}")
+    return lines
 
 
 def _check_same_images(a: Run, b: Run) -> None:
@@ -150,8 +162,10 @@ def compare_corruptions(
 
     ```python
     >>> from dataclasses import replace
+    >>> from macs_hf.report.report import Cell
     >>> from macs_hf.report.rows import CorruptionRows
-    >>> table = CorruptionTable("cifar", "generated", 4, {"fog": dict.fromkeys(range(1, 6))}, seed=0)
+    >>> cells = {"fog": dict.fromkeys(range(1, 6), Cell(4, 0.9, 0.5, 0.1))}
+    >>> table = CorruptionTable("cifar", "generated", 4, cells, seed=0)
     >>> hits = np.array([[5], [5], [4], [5]], dtype=np.uint8)
     >>> rows = CorruptionRows(np.arange(4), ("fog",), hits)
     >>> good, poor = replace(table, rows=rows), replace(table, rows=replace(rows, hits=hits - 1))

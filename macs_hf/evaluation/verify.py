@@ -19,7 +19,7 @@ from ..data.preparing import aligned_images, load_data
 from ..data.sources import DATASETS, DatasetSource
 from ..data.transforms import input_size
 from ..exceptions import ArgumentError
-from ..hub import hub_needed, is_local
+from ..hub import check_place, hub_needed, is_local
 from ..metrics import measure, wilson
 from ..models.loading import load_pretrained
 from ..report.report import EvaluationReport, Guarantees, Interval, Share, changed_files, load_run
@@ -111,6 +111,7 @@ def _file(model: str, name: str, revision: str | None) -> Path | None:
     """A file of a model, downloaded if it is on the Hub; `None` if there is none."""
     if is_local(model):
         return Path(model, name) if Path(model, name).is_file() else None
+    check_place("model", model)
     with hub_needed(f"Model {model!r}", model, "model", revision):
         try:
             return Path(hf_hub_download(model, name, revision=revision))

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from ..lazy_imports import lazy_getattr
 from ..report.rows import SampleRows
-from .comparison import ComparisonTable, compare
+from .comparison import Comparison, ComparisonTable, compare, difference_of_runs, paired_difference
 from .corruption_accuracy import corruption_scores
-from .differences import Comparison, difference_of_runs, paired_difference
 from .ece import (
     ReliabilityBins,
     calibration_error,

@@ -27,7 +27,7 @@ from transformers import (
 from transformers.utils import logging
 
 from ..exceptions import ArgumentError
-from ..hub import hub_needed, is_local
+from ..hub import check_place, hub_needed, is_local
 from ..pixels import PixelStats, preparation
 from ..report.report import TEMPERATURE_FIELD, forget_calibration
 from .timm_layout import changes_for_size, timm_pretrained_cfg
@@ -133,6 +133,7 @@ def _load(
 ) -> tuple[PreTrainedModel, Any, dict[str, Any]]:
     if not name.strip():
         raise ArgumentError("model", "is empty: give a backbone, a timm name, a Hub id or a folder.", name)
+    check_place("model", name, [*FROM_SCRATCH, *BACKBONES, *timm.list_models(), *timm.list_pretrained()])
     path = model_id(name)
     if is_local(path) and not Path(path, "config.json").is_file():
         raise FileNotFoundError(f"{path!r} is not the folder of a saved model: it has no config.json.")

@@ -45,9 +45,13 @@ def logit_margin(logits: Tensor, labels: Tensor) -> Tensor:
     ```
     """
     _check_logits(logits)
+    return _gaps(logits, _class_numbers(labels, logits))
+
+
+def _gaps(logits: Tensor, labels: Tensor) -> Tensor:
     if logits.shape[-1] < 2:
         raise ValueError(f"A logit margin needs at least two classes, but logits have shape {tuple(logits.shape)}.")
-    index = _class_numbers(labels, logits).unsqueeze(-1)
+    index = labels.unsqueeze(-1)
     runner_up = logits.scatter(-1, index, -torch.inf).amax(-1)
     return logits.gather(-1, index).squeeze(-1) - runner_up
 
@@ -74,11 +78,10 @@ def focal_loss(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
     """Mean of -(1 - p)^gamma log p, p the probability of the label ([Lin et al.](https://huggingface.co/papers/1708.02002))."""
     if not 0 <= gamma < math.inf:
         raise ValueError(f"gamma={gamma} must be a finite number >= 0; 0 is plain cross-entropy.")
-    return _focal_losses(logits, labels, gamma).mean()
+    return _focal_losses(logits, checked_labels(labels, logits.shape[-1]), gamma).mean()
 
 
 def _focal_losses(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
-    labels = checked_labels(labels, logits.shape[-1])
     log_p = F.log_softmax(_full_precision(logits), dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
     # 1 - p without cancellation; kept off zero, where the power has no finite slope for gamma < 1.
     miss = (-torch.expm1(log_p)).clamp_min(torch.finfo(log_p.dtype).tiny)
@@ -162,7 +165,7 @@ def macs_loss(
             cross_entropy = (1 - share) * cross_entropy + share * perturbed
     loss = cross_entropy
     if not soft_labels:
-        gaps = logit_margin(logits if objective.lambda_margin > 0 else logits.detach(), labels)
+        gaps = _gaps(logits if objective.lambda_margin > 0 else logits.detach(), labels)
         gap = gaps.detach().mean()
         if objective.lambda_margin > 0:
             hinges = F.relu(objective.margin - gaps).square()
@@ -199,15 +202,15 @@ def checked_labels(labels: Tensor, classes: int) -> Tensor:
             worst = int((sums - 1).abs().argmax())
             if labels.min() < 0 or not abs(float(sums[worst]) - 1) <= 1e-2:
                 raise ValueError(
-                    f"Soft labels must be probabilities, but row {worst} sums to {float(sums[worst]):.4g} and the "
-                    f"smallest entry is {float(labels.min()):.4g}. One class per image is needed: several classes of "
-                    "one image (multi-label) have no margin."
+                    f"Soft labels must be probabilities of one class per image, but row {worst} sums to "
+                    f"{float(sums[worst]):.4g} and the smallest entry is {float(labels.min()):.4g}. Images of several "
+                    "classes (multi-label) cannot be trained on here: pass one class number per image."
                 )
         return labels
     if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(
             f"`labels` of shape {tuple(labels.shape)} and type {labels.dtype} are neither class numbers, integers of "
-            "shape (batch,), nor class probabilities, floats of shape (batch, classes)."
+            "shape (batch,), nor class probabilities, floats of shape (batch, classes). One class per image is needed."
         )
     labels = labels.long()
     if on_cpu:
@@ -220,7 +223,7 @@ def _class_numbers(labels: Tensor, logits: Tensor) -> Tensor:
     if labels.shape != logits.shape[:-1]:
         raise ValueError(
             f"`labels` of shape {tuple(labels.shape)} do not fit logits of shape {tuple(logits.shape)}: there must be "
-            "one class number for each row."
+            "one class number for each row, the one class of its image."
         )
     return checked_labels(labels.flatten(), logits.shape[-1]).view(labels.shape)
 
@@ -236,7 +239,7 @@ def _classification_loss(logits: Tensor, labels: Tensor, objective: Objective, c
     logits = _full_precision(logits)
     if class_weights is None:
         if objective.focal_gamma > 0:
-            return focal_loss(logits, labels, objective.focal_gamma)
+            return _focal_losses(logits, labels, objective.focal_gamma).mean()
         return F.cross_entropy(logits, labels, label_smoothing=objective.label_smoothing_factor)
     # The mean of weight times loss. torch's `weight` divides by the weights in the batch instead, so that batches of
     # 8 would not give what 4 batches of 2 give together.

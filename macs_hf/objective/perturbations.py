@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..pixels import PixelStats
+from ..pixels import PixelStats, jpeg_round_trips
 from .objective import Objective
 
 
@@ -46,11 +46,7 @@ def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
 
 def jpeg(pixels: Tensor, quality: Tensor) -> Tensor:
     """JPEG round trip of pixels in [0, 1], a quality in 1..100 per sample. Runs on the CPU, image by image."""
-    from torchvision.transforms.v2 import functional as TF  # takes a second to import, and only JPEG needs it
-
-    encoded = (pixels * 255).round().to(torch.uint8).cpu()
-    decoded = torch.stack([TF.jpeg(image, int(q)) for image, q in zip(encoded, quality.tolist(), strict=True)])
-    return decoded.to(pixels.device, pixels.dtype) / 255
+    return jpeg_round_trips((pixels * 255).round().to(torch.uint8), quality.tolist()).to(pixels.dtype) / 255
 
 
 def rotate_translate(images: Tensor, degrees: Tensor, shift: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ from ..report.run_folder import (
     WEIGHTS_INDEX,
     weight_files,
 )
-from ..report.sections import interval_text, measured, short_name
+from ..report.sections import headline, interval_text, measured, short_name
 from .access import check_push_access, forget_access, refuse_offline, writing_user
 from .card import (
     CARD_FILE,
@@ -148,12 +148,8 @@ def checked_report(folder: str | Path, *, allow_chance_level: bool = False) -> E
 
 def chance_sentence(report: EvaluationReport) -> str:
     """That the model does no better than always naming one class, and the likely reasons."""
-    accuracy, chance = report.published.metrics["accuracy"], 100 * report.chance_level
-    return (
-        f"The accuracy, {100 * accuracy.value:.2f} % [{100 * accuracy.low:.2f}, {100 * accuracy.high:.2f}], is not "
-        f"above chance: always naming the most frequent class is right for {chance:.2f} %. Likely reasons: the images "
-        "had another size than in training (image_size), the classes are in another order, or these are other data."
-    )
+    found = headline(report)
+    return f"{found.title}. {found.ability} {found.confidence}"
 
 
 def push_folder(
@@ -275,11 +271,11 @@ def push_checkpoint(
     hold a token.
     """
     checkpoint = Path(checkpoint)
-    # Linked, since the trainer may delete an old checkpoint while it is still being pushed.
-    staged = Path(tempfile.mkdtemp(prefix=STAGED, dir=checkpoint.parent))
     there = [path.name for path in checkpoint.iterdir() if path.is_file() and not path.is_symlink()]
     model = [name for name in _model_files(checkpoint) if name in there]
     names = model + [name for name in there if name in CHECKPOINT_FILES or RNG_STATE.fullmatch(name)]
+    # Linked, since the trainer may delete an old checkpoint while it is still being pushed.
+    staged = Path(tempfile.mkdtemp(prefix=STAGED, dir=checkpoint.parent))
     for name in names:
         try:
             os.link(checkpoint / name, staged / name)

@@ -10,6 +10,7 @@ from .pictures import (
     plot_reliability,
     plot_risk_coverage,
     plot_severity_curves,
+    plot_under_corruption,
     report_pictures,
 )
 
@@ -24,5 +25,6 @@ __all__ = [
     "plot_reliability",
     "plot_risk_coverage",
     "plot_severity_curves",
+    "plot_under_corruption",
     "report_pictures",
 ]

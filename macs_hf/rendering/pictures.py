@@ -1,6 +1,7 @@
 """The pictures of a report. Matplotlib's `Figure` alone, so no display and no global state."""
 
 import io
+import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -338,6 +339,50 @@ def plot_severity_curves(table: CorruptionTable, *, title: str = "") -> Picture:
         tidy(axes, percent="y")
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=SMALL, handlelength=3.2)
     return figure
+
+
+def plot_under_corruption(sides: Mapping[str, Sequence[CorruptionTable]]) -> Picture:
+    """
+    Two ways to train by severity of corruption: accuracy, and confidence against accuracy. Readable on a phone.
+
+    Args:
+        sides (`Mapping[str, Sequence[CorruptionTable]]`): The names of both, and their tables, one for each seed.
+            Severity 0 is the clean images; the others are means over the standard 15 corruptions.
+    """
+    figure = Picture(figsize=(6.4, 3.9), dpi=2 * DPI, layout="constrained", facecolor="white")
+    left, right = figure.subplots(1, 2)
+    curves = []
+    for (name, tables), colour, marker in zip(sides.items(), (COLOURS[1], COLOURS[0]), "so", strict=True):
+        accuracy = [100 * fmean(_accuracy_at(table, severity) for table in tables) for severity in (0, *SEVERITIES)]
+        gaps = ["clean", *(f"severity_{severity}" for severity in SEVERITIES)]
+        gap = [100 * fmean(table.confidence_gap[name].value for table in tables) for name in gaps]
+        confidence = [found + more for found, more in zip(accuracy, gap, strict=True)]
+        style = {"color": colour, "marker": marker, "markersize": 6, "linewidth": 2.4, "label": name}
+        left.plot((0, *SEVERITIES), accuracy, **style)
+        right.plot(accuracy, confidence, **style)
+        curves += [*accuracy, *confidence]
+    low, high = 10 * math.floor((min(curves) - 2) / 10), min(100, 10 * math.ceil(max(curves) / 10))
+    right.plot((low, high), (low, high), color=INK, linewidth=1.2, linestyle=DASHES, zorder=1)
+    left.set_title("Accuracy under corruption, %", fontsize=12, color=INK)
+    left.set_xlabel("severity", fontsize=11, color=INK)
+    left.set_xticks((0, *SEVERITIES), ("clean", *map(str, SEVERITIES)))
+    left.set_ylim(low, high)
+    handles, names = left.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False, fontsize=11)
+    right.set_title("Confidence against accuracy, %", fontsize=12, color=INK)
+    right.set_xlabel("accuracy, %", fontsize=11, color=INK)
+    right.set(xlim=(low, high), ylim=(low, high))
+    place, drop = low + 0.4 * (high - low), 0.08 * (high - low)
+    right.text(place, place - drop, "calibrated", rotation=45, rotation_mode="anchor", fontsize=10, color=INK)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color=RULE, linewidth=0.8)
+        axes.tick_params(labelsize=10.5, colors=TICK, length=3)
+    return figure
+
+
+def _accuracy_at(table: CorruptionTable, severity: int) -> float:
+    return fmean(table.cells[name][severity].accuracy for name in STANDARD_15) if severity else table.clean.accuracy
 
 
 def _draw(axes: Axes, points: Mapping[int, float], label: str, style: dict[str, object]) -> None:

@@ -41,6 +41,7 @@ from .rows import (
     STANDARD_15,
     CorruptionRows,
     SampleRows,
+    means,
     read_rows,
     write_rows,
 )
@@ -142,43 +143,27 @@ class Cell:
 
 @dataclass(frozen=True, config=STRICT)
 class CorruptionTable:
-    """
-    The scores of one classifier under corruption.
+    """The scores of one classifier under corruption, by corruption and severity."""
 
-    Args:
-        params (`str`): The parameter set, `"cifar"` or `"imagenet"`: part of every key of `summary`.
-        source (`str`): `"generated"`, or the published data that were read.
-        n (`int`): Number of images; a cell has its own number.
-        cells (`dict[str, dict[int, Cell]]`): Scores by corruption and severity.
-        clean (`Cell`, *optional*): Scores on the images without corruption.
-        when (`str`): `"after_resize"` (at the network's input size) or `"before_resize"` (on the original image).
-        seed (`int`, *optional*): Seed of generated corruptions, of the subset of images, and of the spread design.
-        frost (`str`, *optional*): Where generated frost took its textures from.
-        temperature (`float`, *optional*): The temperature of the scaled scores.
-        standard_error (`dict[str, float]`, *optional*): Of the mean accuracies that are complete: `mean15`, `mean19`,
-            the families, and `severity_1` to `severity_5` over the standard 15. Over images, as the design has it.
-        size (`tuple[int, int]`, *optional*): Height and width of the images as the network got them.
-        design (`str`): `"crossed"`, every image under every corruption, or `"spread"`, every image under one, drawn by
-            `seed`.
-        confidence_gap (`dict[str, Interval]`, *optional*): Mean confidence minus accuracy, above 0 where the model is
-            overconfident, with the temperature if there is one: `clean`, and the keys of `standard_error`.
-        rows ([`CorruptionRows`], *optional*): Results image by image, with which two tables can be compared; they are
-            columns of the file of samples, not part of `to_dict`.
-    """
-
-    params: str
-    source: str
-    n: NonNegativeInt
+    params: str  # the parameter set, "cifar" or "imagenet": part of every key of `summary`
+    source: str  # "generated", or the published data that were read
+    n: NonNegativeInt  # number of images; a cell has its own
     cells: dict[str, dict[int, Cell]]
-    clean: Cell | None = None
-    when: str = "after_resize"
-    seed: int | None = None
-    frost: str | None = None
-    temperature: NonNegative | None = None
+    clean: Cell | None = None  # of the images without corruption
+    when: str = "after_resize"  # at the network's input size, or "before_resize": on the original image
+    seed: int | None = None  # of generated corruptions, of the subset of images, and of the spread design
+    frost: str | None = None  # where generated frost took its textures from
+    temperature: NonNegative | None = None  # of the scaled scores
+    # Of the mean accuracies that are complete: mean15, mean19, the families, and severity_1 to severity_5 over the
+    # standard 15. Over images, as the design has it.
     standard_error: dict[str, NonNegative] | None = None
-    size: tuple[int, int] | None = None
+    size: tuple[int, int] | None = None  # height and width of the images as the network got them
+    # Every image under every corruption, or (spread) every image under one, drawn by `seed`.
     design: Literal["crossed", "spread"] = "crossed"
+    # Mean confidence minus accuracy, above 0 where the model is overconfident, with the temperature if there is one:
+    # "clean", and the keys of `standard_error`.
     confidence_gap: dict[str, Interval] | None = None
+    # Image by image, to compare two tables: columns of the file of samples, and no part of `to_dict`.
     rows: Annotated[InstanceOf[CorruptionRows] | None, Field(exclude=True)] = field(
         default=None, compare=False, repr=False
     )
@@ -755,16 +740,14 @@ class EvaluationReport:
         The accuracy of always naming the most frequent class of the test images; `None` if the report does not have
         their classes, or they are all of one.
         """
+        counts: Sequence[int] = ()
         if self.classes is not None:
             counts = [group.n for group in self.classes.groups]
-        elif self.guarantees is not None and sum(self.guarantees.class_counts) == self.n:
-            counts = [count for count in self.guarantees.class_counts if count]
         elif self.confusion is not None:
-            counts = self.confusion.to_array().sum(axis=1)
-            counts = counts[counts > 0].tolist()
-        else:
-            return None
-        return max(counts) / self.n if len(counts) > 1 else None
+            counts = self.confusion.to_array().sum(axis=1).tolist()
+        elif self.guarantees is not None:
+            counts = self.guarantees.class_counts
+        return max(counts) / self.n if sum(count > 0 for count in counts) > 1 else None
 
     @property
     def above_chance(self) -> bool | None:
@@ -797,18 +780,12 @@ class EvaluationReport:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """
-    Args:
-        name (`str`): The name of the folder.
-        report ([`EvaluationReport`]): With the per-image rows of its corruption table.
-        rows ([`SampleRows`]): Of the model as it is published.
-        rows_before ([`SampleRows`], *optional*): Of the model before its temperature, if it was given one.
-    """
+    """A report and its rows, as a run's folder has them."""
 
-    name: str
-    report: EvaluationReport
-    rows: SampleRows
-    rows_before: SampleRows | None = None
+    name: str  # of the folder
+    report: EvaluationReport  # with the per-image rows of its corruption table
+    rows: SampleRows  # of the model as it is published
+    rows_before: SampleRows | None = None  # before its temperature, if it was given one
 
 
 def save_run(
@@ -858,10 +835,8 @@ def _is_about_saved_model(report: EvaluationReport, folder: Path) -> bool:
 
 def load_run(folder: str | PathLike[str]) -> Run:
     """
-    What [`save_run`] wrote, checked: the rows are those that the report was written with, and give its numbers.
-
-    Args:
-        folder (`str` or `Path`): A run's folder, or the `evaluation.json` in it.
+    What [`save_run`] wrote into a folder (or beside an `evaluation.json`), checked: the rows are those that the report
+    was written with, and give its numbers.
     """
     folder = Path(folder).parent if Path(folder).name == REPORT_FILE else Path(folder)
     if not (folder / REPORT_FILE).is_file():
@@ -888,10 +863,6 @@ def changed_files(report: EvaluationReport, folder: str | PathLike[str], names: 
     return [name for name in names if name in stated and sha256(Path(folder, name)) != stated[name]]
 
 
-# What scores of 16 bits are rounded by at most, as a share of their mean: see `write_rows`.
-COMPACT = {"confidence": 2.0**-7, "nll": 2.0**-5, "brier": 2.0**-5, "margin": 2.0**-5}
-
-
 def _check_belongs(
     rows: SampleRows, before: SampleRows | None, corrupted: CorruptionRows | None, report: EvaluationReport
 ) -> None:
@@ -899,8 +870,12 @@ def _check_belongs(
     if len(rows) != report.n:
         raise ValueError(f"it has {len(rows)} rows, but the report is about n = {report.n} samples")
     for title, part in {"before": before or rows, "after": rows}.items():
-        if (measured := getattr(report, title)) is not None:
-            _check_metrics(part, measured, title, _precision(rows))
+        if (measured := getattr(report, title)) is None:
+            continue
+        for name, (found, slack) in means(part, measured.bins.upper, stored=rows).items():
+            stated = measured.metrics[name].value if name in measured.metrics else found
+            if abs(found - stated) > slack:
+                raise ValueError(f"its {name} is {found:.6f}, that of the report ({title}) {stated:.6f}")
     if report.confusion is not None:
         pairs = np.unique(np.stack([rows.label, rows.prediction]), axis=1, return_counts=True)
         stated = (report.confusion.label, report.confusion.prediction, report.confusion.count)
@@ -914,32 +889,6 @@ def _check_belongs(
             found, stated = hits[hits != NOT_MEASURED].sum(), sum(cell.n * cell.accuracy for cell in cells.values())
             if abs(found - stated) > 0.5:
                 raise ValueError(f"under {name} it has {found} right answers, the report {stated:.1f}")
-
-
-def _check_metrics(rows: SampleRows, measured: Measurement, title: str, precision: dict[str, float]) -> None:
-    """What is a mean over the rows, and the calibration error of the report's bins."""
-    columns = {name: getattr(rows, name).astype(np.float64) for name in COMPACT}
-    edges = np.array(measured.bins.upper)
-    index = np.minimum(np.searchsorted(edges, columns["confidence"]), len(edges) - 1)
-    gap = np.bincount(index, weights=columns["confidence"] - rows.correct, minlength=len(edges))
-    found = {"accuracy": (rows.correct.mean(), 0.5 / len(rows))}
-    for metric, column in {"ece": "confidence", "nll": "nll", "brier": "brier", "logit_margin": "margin"}.items():
-        value = np.abs(gap).sum() / len(rows) if metric == "ece" else columns[column].mean()
-        found[metric] = value, precision[column] * np.abs(columns[column]).mean() + ROUNDING
-    for metric, (value, slack) in found.items():
-        stated = measured.metrics[metric].value if metric in measured.metrics else value
-        if abs(value - stated) > slack:
-            raise ValueError(f"its {metric} is {value:.6f}, that of the report ({title}) {stated:.6f}")
-
-
-def _precision(rows: SampleRows) -> dict[str, float]:
-    """By what share of it the mean of a column may differ from that of the scores that were measured."""
-    found = {}
-    for name, compact in COMPACT.items():
-        column = getattr(rows, name)
-        with np.errstate(over="ignore"):
-            found[name] = compact if (column == column.astype(np.float16)).all() else 1e-5
-    return found
 
 
 # ---- The model's config ----

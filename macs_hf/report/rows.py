@@ -412,6 +412,35 @@ def read_rows(
     return rows, before, CorruptionRows.from_columns({name: _masked(table[name]) for name in corrupted})
 
 
+# By what share of its mean a score of 16 bits is rounded at most: see `_halved`.
+COMPACT = {"confidence": 2.0**-7, "nll": 2.0**-5, "brier": 2.0**-5, "margin": 2.0**-5}
+
+
+def means(rows: SampleRows, edges: Sequence[float], *, stored: SampleRows) -> dict[str, tuple[float, float]]:
+    """
+    The metrics that a report computes from rows, each with by how much that may differ from the report's, since scores
+    are rounded where they are stored.
+
+    Args:
+        rows ([`SampleRows`]): Of the model, with or without its temperature.
+        edges (sequence of `float`): The upper ends of the bins of the calibration error.
+        stored ([`SampleRows`]): The columns as they are in the file, which tell how they were stored.
+    """
+    columns = {name: getattr(rows, name).astype(np.float64) for name in COMPACT}
+    index = np.minimum(np.searchsorted(np.asarray(edges), columns["confidence"]), len(edges) - 1)
+    gaps = np.bincount(index, weights=columns["confidence"] - rows.correct, minlength=len(edges))
+    values = {"confidence": np.abs(gaps).sum() / len(rows)}
+    values |= {name: column.mean() for name, column in columns.items() if name != "confidence"}
+    found = {"accuracy": (float(rows.correct.mean()), 0.5 / len(rows))}
+    for name, value in values.items():
+        column = getattr(stored, name)
+        with np.errstate(over="ignore"):
+            is_compact = (column == column.astype(np.float16)).all()
+        slack = (COMPACT[name] if is_compact else ROUNDING) * np.abs(columns[name]).mean() + 1e-6
+        found[{"confidence": "ece", "margin": "logit_margin"}.get(name, name)] = float(value), float(slack)
+    return found
+
+
 def _rows_before(table: pyarrow.Table, rows: SampleRows, temperature: float) -> SampleRows:
     scaled = {name: _column(table, f"{BEFORE}{name}", COLUMNS[name]) for name in SCALED}
     try:

@@ -48,13 +48,12 @@ class WeightAverage(TrainerCallback):
     ) -> None:
         decay = ema_decay_of(args)
         check_ema_decay(decay)  # a hyperparameter search sets values that the arguments have not seen
-        if decay is None:
-            return
-        # These share their memory with the model; all that changes them does so in place.
-        self._weights = model.state_dict()
-        # What was loaded from a checkpoint is the average.
-        self._average = {name: weight.clone() for name, weight in self._weights.items()}
-        if self._checkpoint is not None:
+        if decay is not None:
+            # These share their memory with the model; all that changes them does so in place.
+            self._weights = model.state_dict()
+            # What was loaded from a checkpoint is the average, if there was one.
+            self._average = {name: weight.clone() for name, weight in self._weights.items()}
+        if self._checkpoint is not None and (Path(self._checkpoint) / RAW_WEIGHTS_FILE).is_file():
             restore_raw_weights(model, self._checkpoint)
 
     def on_optimizer_step(

@@ -41,6 +41,51 @@ TRACKERS = (TensorBoardCallback, TrackioCallback, WandbCallback)
 DPI = 110
 
 
+class RowsBeside:
+    """
+    Our metrics beside a user's `compute_metrics` and `preprocess_logits_for_metrics`: each of its two methods takes
+    the place of one of these, and calls it with what it was called with before. Where both have a metric of one name,
+    the user's is kept.
+
+    Args:
+        trainer ([`~transformers.Trainer`]): With the user's functions, if any.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.measured: SampleRows | None = None  # of the last evaluation
+        self._users_metrics, self._users_preprocessing = trainer.compute_metrics, trainer.preprocess_logits_for_metrics
+        self._accelerator = trainer.accelerator
+        self._rows: list[Tensor] = []
+        self._labels = 0
+
+    def observe(self, logits: Any, labels: Any) -> Any:
+        """Keep six numbers of each sample, on its device, and hand the logits on."""
+        if isinstance(labels, Tensor) and labels.ndim == 1 and not labels.is_floating_point():
+            scores = logits[0] if isinstance(logits, tuple | list) else logits  # further outputs, as hidden states
+            # All processes are here at once, and samples that fill up the last batch are left out.
+            self._rows.append(self._accelerator.gather_for_metrics(sample_rows(scores, labels)))
+        return logits if self._users_preprocessing is None else self._users_preprocessing(logits, labels)
+
+    def metrics(self, prediction: EvalPrediction, **batch: bool) -> dict[str, float]:
+        """Called once or, with `batch_eval_metrics`, for each batch, and with `compute_result=True` for the last."""
+        given = {} if self._users_metrics is None else self._users_metrics(prediction, **batch)
+        labels = prediction.label_ids
+        # A list has the labels of each batch, with `eval_do_concat_batches=False`.
+        self._labels += sum(map(len, labels)) if isinstance(labels, list) else len(labels)
+        if not batch.get("compute_result", True):
+            return given
+        given = given or {}
+        if not self._rows:
+            return given
+        # Only the last rows: an evaluation that failed may have left some.
+        rows = torch.cat(self._rows)[-self._labels :].cpu().numpy()
+        self._rows, self._labels = [], 0
+        self.measured = SampleRows.from_array(rows)
+        prefixes = ("", "eval_", "test_")  # Trainer adds the prefix to names that lack it
+        own = summarize(self.measured).items()
+        return {name: value for name, value in own if not any(f"{p}{name}" in given for p in prefixes)} | given
+
+
 class CalibrationCallback(TrainerCallback):
     """
     Logs accuracy, NLL, ECE, Brier score and the mean logit margin at each evaluation, and the reliability diagram to
@@ -72,41 +117,13 @@ class CalibrationCallback(TrainerCallback):
             raise ValueError("the trainer has a CalibrationCallback already: remove one of them.")
         self.figures = figures
         self._trainer = trainer
-        self._users_metrics, self._users_preprocessing = trainer.compute_metrics, trainer.preprocess_logits_for_metrics
-        trainer.compute_metrics, trainer.preprocess_logits_for_metrics = self._metrics, self._observe
-        self._rows: list[Tensor] = []
-        self._labels = 0
-        self._measured: SampleRows | None = None
-
-    def _observe(self, logits: Any, labels: Tensor | None) -> Any:
-        """Keep six numbers of each sample, on its device, and hand the logits on."""
-        if labels is not None:
-            scores = logits[0] if isinstance(logits, tuple | list) else logits  # further outputs, as hidden states
-            # All processes are here at once, and samples that fill up the last batch are left out.
-            self._rows.append(self._trainer.accelerator.gather_for_metrics(sample_rows(scores, labels)))
-        return logits if self._users_preprocessing is None else self._users_preprocessing(logits, labels)
-
-    def _metrics(self, prediction: EvalPrediction, **batch: bool) -> dict[str, float]:
-        """Called once or, with `batch_eval_metrics`, for each batch, and with `compute_result=True` for the last."""
-        given = {} if self._users_metrics is None else self._users_metrics(prediction, **batch)
-        labels = prediction.label_ids
-        # A list has the labels of each batch, with `eval_do_concat_batches=False`.
-        self._labels += sum(map(len, labels)) if isinstance(labels, list) else len(labels)
-        if not batch.get("compute_result", True):
-            return given
-        # Only the last rows: an evaluation that failed may have left some.
-        rows = torch.cat(self._rows)[-self._labels :].cpu().numpy()
-        self._rows, self._labels = [], 0
-        self._measured = SampleRows.from_array(rows)
-        given = given or {}
-        prefixes = ("", "eval_", "test_")  # Trainer adds the prefix to names that lack it
-        own = summarize(self._measured).items()
-        return {name: value for name, value in own if not any(f"{p}{name}" in given for p in prefixes)} | given
+        self._beside = RowsBeside(trainer)
+        trainer.compute_metrics, trainer.preprocess_logits_for_metrics = self._beside.metrics, self._beside.observe
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        rows, self._measured = self._measured, None
+        rows, self._beside.measured = self._beside.measured, None
         trackers = [part for part in self._trainer.callback_handler.callbacks if isinstance(part, TRACKERS)]
         if rows is None or not (self.figures and trackers and state.is_world_process_zero):
             return

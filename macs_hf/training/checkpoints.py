@@ -1,20 +1,21 @@
-"""Checkpoints: which run they belong to, whether they are whole, and how a run continues from one exactly."""
+"""Checkpoints: which run they belong to, whether they are whole, and how exactly a run continues from one."""
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sized
+import zipfile
+from collections.abc import Collection, Mapping, Sized
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from transformers.utils import logging
+from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
 
 from ..exceptions import ArgumentError
 from ..hub import is_local
-from ..objective.objective import objective_of
+from ..objective.objective import Objective, objective_of
 from ..publishing.push import download_checkpoint
 from ..randomness import global_rng_preserved
 from ..report.run_folder import claim_folder
@@ -36,12 +37,14 @@ RECIPE = (
 BATCHING = ("split_batches", "even_batches", "use_seedable_sampler")
 # How long it learns. More steps than before are another schedule of the same run.
 LENGTH = ("num_train_epochs", "max_steps")
+# What is minimised. A run with another objective is another run, whatever else is the same.
+OBJECTIVE = (*(each.name for each in dataclasses.fields(Objective)), "perturbation_function")
 
 
 class Identity(NamedTuple):
     """
     Args:
-        run (`dict[str, Any]`): What has to be the same when a checkpoint is resumed.
+        run (`dict[str, Any]`): What has to be the same for a resumed run to be exactly the one that was stopped.
         length (`dict[str, Any]`): The epochs and steps that were asked for, which may change.
     """
 
@@ -102,6 +105,7 @@ RECORD_FILE = "checkpoint.json"
 STATE_FILE = "trainer_state.json"
 # Not needed to resume, and never pushed: a checkpoint that comes from the Hub does not have it.
 ARGUMENTS_FILE = "training_args.bin"
+OPTIMIZER_FILE, SCHEDULER_FILE = "optimizer.pt", "scheduler.pt"
 # Of a file that is larger than all of them together, only so many blocks of so many bytes are read, spread evenly.
 BLOCKS, BLOCK_BYTES = 256, 2**16
 
@@ -118,9 +122,10 @@ def write_record(checkpoint: str | Path, identity: Identity) -> None:
     (checkpoint / RECORD_FILE).write_text(json.dumps(record, indent=2) + "\n")
 
 
-def read_identity(checkpoint: str | Path) -> Identity:
+def read_identity(checkpoint: str | Path) -> Identity | None:
+    """The run that a checkpoint belongs to; `None` if it does not say, as those of plain `Trainer`."""
     record = _read_json(Path(checkpoint) / RECORD_FILE)
-    return Identity(record["run"], record["length"])
+    return Identity(record["run"], record["length"]) if _is_record(record) else None
 
 
 def digest(path: Path) -> str:
@@ -143,7 +148,7 @@ def was_finished(checkpoint: str | Path) -> bool:
 
 
 def flaw_of(checkpoint: str | Path) -> str | None:
-    """Why training cannot continue from a checkpoint as if it had never stopped; `None` if it can."""
+    """Why training cannot continue from a checkpoint, since it is incomplete or damaged; `None` if it can."""
     checkpoint = Path(checkpoint)
     if not was_finished(checkpoint):
         return f"{STATE_FILE} is missing or damaged: it was cut off while it was saved"
@@ -151,15 +156,15 @@ def flaw_of(checkpoint: str | Path) -> str | None:
     if named.isdecimal() and int(named) != step:
         return f"{STATE_FILE} is of step {step}, and the folder of step {named}"
     if not (checkpoint / RECORD_FILE).is_file():
-        missing = [name for name in ("optimizer.pt", "scheduler.pt") if not (checkpoint / name).is_file()]
-        if missing:
-            return f"it holds a model without {' and '.join(missing)}, as save_only_model=True leaves it"
-        return f"it has no {RECORD_FILE}: it was saved by plain Trainer or by an earlier version, for an unknown run"
+        return _flaw_without_record(checkpoint)
     record = _read_json(checkpoint / RECORD_FILE)
     if not _is_record(record):
         return f"{RECORD_FILE} is damaged"
+    divided = (checkpoint / SAFE_WEIGHTS_INDEX_NAME).is_file() and not (checkpoint / SAFE_WEIGHTS_NAME).is_file()
     for name, recorded in record["files"].items():
         path = checkpoint / name
+        if divided and name in (SAFE_WEIGHTS_NAME, CONFIG_NAME):
+            continue  # the model was saved again, in several files; whether all are there is seen when it is read
         if not path.is_file():
             return f"{name} is missing"
         size = path.stat().st_size
@@ -168,6 +173,28 @@ def flaw_of(checkpoint: str | Path) -> str | None:
         if digest(path) != recorded.get("sha256"):
             return f"{name} has changed since it was saved"
     return None
+
+
+def _flaw_without_record(checkpoint: Path) -> str | None:
+    """What can be seen of the files themselves: they are shorter than they say, or one of two is gone."""
+    has_optimizer, has_schedule = _has_optimizer(checkpoint), (checkpoint / SCHEDULER_FILE).is_file()
+    if has_optimizer != has_schedule:
+        return f"{SCHEDULER_FILE if has_optimizer else OPTIMIZER_FILE} is missing"
+    for path in sorted(checkpoint.iterdir()):
+        if path.suffix == ".safetensors":
+            try:
+                with safe_open(path, framework="pt"):
+                    pass
+            except (SafetensorError, OSError):
+                return f"{path.name} is damaged"
+        elif path.suffix in (".pt", ".pth") and not zipfile.is_zipfile(path):
+            return f"{path.name} is damaged"
+    return None
+
+
+def _has_optimizer(checkpoint: Path) -> bool:
+    """Also as FSDP and DeepSpeed save it."""
+    return any(path for pattern in ("optimizer*", "global_step*") for path in checkpoint.glob(pattern))
 
 
 def _is_record(record: Any) -> bool:
@@ -291,22 +318,28 @@ def restore_weights(model: PreTrainedModel, checkpoint: str | Path) -> None:
 
 
 def claim_output_dir(
-    output_dir: str | Path, identity: dict[str, Any], resume_from_checkpoint: str | None = None
+    output_dir: str | Path,
+    identity: dict[str, Any],
+    resume_from_checkpoint: str | None = None,
+    same: Collection[str] | None = None,
 ) -> str | None:
     """
     Make `output_dir` the folder of the run that `identity` describes, and return the checkpoint to continue from: the
     one that was named, or else the newest whole one.
 
     Starting the same run again continues it; a folder with results of another run is refused, so that neither is
-    lost or mixed up.
+    lost or mixed up. With `same`, only what it names has to be the same where there is a checkpoint.
     """
-    newest = str(resume_from_checkpoint).lower() == "true"
+    continues = resume_from_checkpoint
+    if str(resume_from_checkpoint).lower() == "true" or (same is not None and checkpoints(output_dir)):
+        continues = str(output_dir)
     claim_folder(
         output_dir,
         identity,
-        continues=str(output_dir) if newest else resume_from_checkpoint,
-        changeable=LENGTH,
-        advice=", or for other epochs or steps name one of its own checkpoints with resume_from_checkpoint=...",
+        continues=continues,
+        changeable=LENGTH if same is None else [name for name in identity if name not in same],
+        advice=", or for other epochs or steps name one of its own checkpoints with resume_from_checkpoint=... To go "
+        "on with another recipe, pass allow_inexact_resume=True",
     )
     if resume_from_checkpoint is not None:
         return resume_from_checkpoint
@@ -319,25 +352,30 @@ def claim_output_dir(
 
 
 # ---- Resuming ----
-# Resuming: from which checkpoint, and whether the run continues from it exactly as if it had never stopped.
+# Resuming: from which checkpoint, and what is then not exactly as if the run had never stopped.
 
 
 SPACE = "perturbed_in"  # where the perturbation acted, in a checkpoint's record: `pixel` or `normalized`
 
 
 def checkpoint_to_resume(
-    resume_from_checkpoint: str | Path | bool | None, args: TrainingArguments, identity: Identity
+    resume_from_checkpoint: str | Path | bool | None,
+    args: TrainingArguments,
+    identity: Identity,
+    same: Collection[str] | None = OBJECTIVE,
 ) -> str | None:
     """
-    The folder to resume from; `None` to start anew.
+    The folder to resume from; `None` to start anew. One warning names all that will not be exact.
 
     Args:
         resume_from_checkpoint (`str`, `Path`, `bool`, *optional*): A checkpoint folder; a Hub id, whose
             `last-checkpoint` is then downloaded; or `True` (`"true"`) for the newest whole checkpoint in `output_dir`.
         args ([`~transformers.TrainingArguments`]), identity ([`Identity`]): Of the run that is to continue.
+        same (`Collection[str]`, *optional*): What has to be the same as in the checkpoint, as far as it says;
+            `None` for all of it, so that nothing but the length of the run may differ.
 
     Raises:
-        `ValueError`: If training would not go on as if it had never stopped.
+        `ValueError`: If the checkpoint is damaged, or of another run than `same` allows.
     """
     if resume_from_checkpoint is None or resume_from_checkpoint is False:
         return None
@@ -350,8 +388,7 @@ def checkpoint_to_resume(
         flaw = flaw_of(checkpoint)
         if flaw is not None:
             raise ValueError(refusal(checkpoint, flaw))
-    _check_run(checkpoint, args, identity)
-    _check_best_model(checkpoint, args)
+    _check_run(checkpoint, args, identity, same)
     return str(checkpoint)
 
 
@@ -368,37 +405,69 @@ def _checkpoint_folder(name: str) -> Path:
     return Path(download_checkpoint(name))
 
 
-def _check_run(checkpoint: Path, args: TrainingArguments, identity: Identity) -> None:
-    if args.ignore_data_skip:
-        raise ArgumentError(
-            "ignore_data_skip",
-            "would see the first images of the epoch again, so that nothing is resumed exactly. Leave it out.",
-            True,
-        )
-    earlier = read_identity(checkpoint)
-    earlier.run.pop(SPACE, None)  # found out from the first batch, which a resumed run does not see again
-    if earlier.run != identity.run:
-        raise ValueError(refusal(checkpoint, f"it is of another run ({differences(earlier.run, identity.run)})"))
-    # On a disk that the processes do not share, the record does not know of the files of all of them.
-    generators = "rng_state.pth" if args.world_size == 1 else f"rng_state_{args.process_index}.pth"
-    if not (checkpoint / generators).is_file():
-        raise ValueError(refusal(checkpoint, f"{generators} is missing"))
-    if earlier.length != identity.length:
+def _check_run(checkpoint: Path, args: TrainingArguments, identity: Identity, same: Collection[str] | None) -> None:
+    """Refuse another run, and say what is not exact."""
+    gaps = _gaps(checkpoint, args)
+    lost_generators = _lost_generators(checkpoint, args, identity)
+    if lost_generators is not None:
+        gaps.append(lost_generators)
+    earlier, length = read_identity(checkpoint), ""
+    if earlier is None:
+        gaps.insert(0, f"it has no {RECORD_FILE}, as of plain Trainer, so nothing says how it was trained")
+    else:
+        earlier.run.pop(SPACE, None)  # found out from the first batch, which a resumed run does not see again
+        names = {name for name in {**earlier.run, **identity.run} if earlier.run.get(name) != identity.run.get(name)}
+        # FSDP and DeepSpeed write the optimiser in a form of their own, which nothing else can read.
+        if fixed := names.intersection({*(OBJECTIVE if same is None else same), "sharding"}):
+            wrong, now = ({name: run.get(name) for name in fixed} for run in (earlier.run, identity.run))
+            raise ValueError(refusal(checkpoint, f"it is of another run ({differences(wrong, now)})"))
+        gaps += [differences(earlier.run, identity.run)] if names else []
+        length = differences(earlier.length, identity.length)
+    if gaps and same is None:
+        reason = refusal(checkpoint, "; ".join(gaps))
+        raise ArgumentError("allow_inexact_resume", f"{reason} To go on all the same, add")
+    gaps += [length] if length else []
+    # Of one process only, unless it alone misses a file.
+    if gaps and (args.process_index == 0 or lost_generators is not None):
         logger.warning(
-            f"Another schedule than {checkpoint} was saved with ({differences(earlier.length, identity.length)}): the "
-            "learning rate goes on as if the new length had been asked for from the start, and the result is that of "
-            "neither length alone."
+            f"The run goes on from {str(checkpoint)!r}, but not exactly as if it had not stopped: {'; '.join(gaps)}. "
+            + (
+                "The optimiser and the learning rate go on as they were saved."
+                if _has_optimizer(checkpoint)
+                else "The optimiser and the learning rate start anew."
+            )
         )
 
 
-def _check_best_model(checkpoint: Path, args: TrainingArguments) -> None:
-    """The best model so far may be an earlier checkpoint; `Trainer` would go on without it."""
-    best = json.loads((checkpoint / STATE_FILE).read_bytes()).get("best_model_checkpoint")
-    if not args.load_best_model_at_end or best is None:
-        return
-    flaw = flaw_of(best) if Path(best).is_dir() else "it is not there any more"
-    if flaw is not None:
-        raise ValueError(
-            f"The best model so far was saved in {best!r}, and {flaw}, so that the run could end with another one. "
-            "Put it back, or pass load_best_model_at_end=False."
+def _gaps(checkpoint: Path, args: TrainingArguments) -> list[str]:
+    """What of a checkpoint itself keeps a run from going on exactly."""
+    gaps = []
+    if not _has_optimizer(checkpoint):
+        gaps.append(
+            f"it holds a model without {OPTIMIZER_FILE} and {SCHEDULER_FILE}, as save_only_model=True leaves it"
         )
+    if args.ignore_data_skip:
+        gaps.append("ignore_data_skip=True, so the first images of the epoch are seen again")
+    best = _read_json(checkpoint / STATE_FILE).get("best_model_checkpoint")
+    if args.load_best_model_at_end and best is not None:
+        flaw = flaw_of(best) if Path(best).is_dir() else None
+        if flaw is not None:
+            raise ValueError(
+                f"The best model so far was saved in {best!r}, and {flaw}, so that the run could end with another "
+                "one. Put it back, remove it, or pass load_best_model_at_end=False."
+            )
+        if not Path(best).is_dir():
+            gaps.append(f"the best model so far was saved in {best!r}, which is not there any more")
+    return gaps
+
+
+def _lost_generators(checkpoint: Path, args: TrainingArguments, identity: Identity) -> str | None:
+    """
+    The file of this process's random generators, if it is missing though there were as many processes. On a disk that
+    the processes do not share, the record does not know of the files of all of them.
+    """
+    earlier = read_identity(checkpoint)
+    if earlier is not None and earlier.run.get("processes") != identity.run["processes"]:
+        return None
+    name = "rng_state.pth" if args.world_size == 1 else f"rng_state_{args.process_index}.pth"
+    return None if (checkpoint / name).is_file() else f"{name} is missing"

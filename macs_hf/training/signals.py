@@ -1,6 +1,10 @@
-"""Signals that end a run: it saves a checkpoint after the step it is in, and the same run continues from there."""
+"""
+Signals that end a run: it saves a checkpoint after the step it is in, and the same run continues from there. Processes
+that die: the others say where to continue.
+"""
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -190,6 +194,32 @@ def stopping_on_signals(trainer: Trainer) -> Iterator[SignalStop]:
     finally:
         trainer.remove_callback(stop)
         stop.uninstall()
+
+
+# ---- Processes that are gone ----
+
+
+# What torch's transports say when the other end of a connection is gone.
+LOST = re.compile("gloo|nccl|connection (was )?(closed|reset|refused)|broken pipe", re.IGNORECASE)
+
+
+@contextmanager
+def lost_processes_named(args: TrainingArguments) -> Iterator[None]:
+    """
+    Inside, where a process trains together with others, one that is gone ends it with a `ConnectionError` that names
+    the checkpoint to go on from, in place of what the transport says.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if args.world_size == 1 or not (isinstance(error, dist.DistError) or LOST.search(str(error))):
+            raise
+        checkpoint = last_complete_checkpoint(args.output_dir)
+        raise ConnectionError(
+            f"Process {args.process_index} of {args.world_size} has lost another one, which was killed or cannot be "
+            "reached. The same run, started again, continues from "
+            f"{checkpoint or 'the beginning, since no checkpoint was saved'}."
+        ) from None
 
 
 # ---- Workers of data loaders ----

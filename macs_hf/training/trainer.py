@@ -3,7 +3,7 @@
 import math
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -30,14 +30,26 @@ from transformers import (
 )
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.modeling_outputs import ImageClassifierOutput
-from transformers.trainer_utils import EvalLoopOutput, HubStrategy, SaveStrategy, TrainOutput
+from transformers.trainer_utils import (
+    EvalLoopOutput,
+    HubStrategy,
+    SaveStrategy,
+    TrainOutput,
+    default_compute_objective,
+)
 from transformers.utils import SAFE_WEIGHTS_NAME, logging
 from transformers.utils.hub import PushInProgress
 
 from ..calibration import TemperatureFit, calibrate_logits, fit_temperature_report, fold_temperature, store_guarantees
 from ..calibration.folding import calibration_record
 from ..data.sources import check_numbered
-from ..evaluation.evaluate import MeasuredModel, takes_pixel_values, tqdm_bar
+from ..evaluation.evaluate import (
+    MeasuredModel,
+    default_corruptions,
+    evaluate_checkpoint,
+    takes_pixel_values,
+    tqdm_bar,
+)
 from ..exceptions import check_labels
 from ..metrics import summarize
 from ..models.loading import check_single_label, found_pixel_stats, processor_of, resized_processor
@@ -51,14 +63,16 @@ from ..publishing.access import open_repo, refuse_hub_token
 from ..publishing.card import CardSettings, saved_report, write_card
 from ..publishing.push import LAST_CHECKPOINT, STAGED, push_checkpoint, push_folder
 from ..randomness import KeyedDataset, global_rng_preserved, keyed, mix_seed
+from ..rendering.html import write_report
 from ..report.report import TEMPERATURE_FIELD, EvaluationReport, add_checksums, forget_calibration
 from ..report.rows import SampleRows, sample_rows
 from ..report.run_folder import atomic_folder
 from ..sharding import divided_by_blocks, full_precision, local_parameters, sharded_modules, share_statistics
-from .arguments import class_weights, ema_decay_of
+from .arguments import class_weights, ema_decay_of, recorded_arguments, recorded_processes
 from .averaging import WeightAverage, averaging
-from .callbacks import TerminalCallback
+from .callbacks import RowsBeside, TerminalCallback
 from .checkpoints import (
+    OBJECTIVE,
     SPACE,
     Identity,
     checkpoint_to_resume,
@@ -69,7 +83,7 @@ from .checkpoints import (
     restore_weights,
     write_record,
 )
-from .signals import SignalStop, shield_workers, stopping_on_signals
+from .signals import SignalStop, lost_processes_named, shield_workers, stopping_on_signals
 
 
 logger = logging.get_logger(__name__)
@@ -102,13 +116,16 @@ class MaCSTrainer(Trainer):
             A perturbation T of your own, in place of the one that `args` name: `f(pixels, generator)` gets RGB pixels
             in [0, 1] and a `torch.Generator`, from which it has to draw all its random numbers, and returns pixels.
         run_facts (`Mapping[str, Any]`, *optional*):
-            What makes this the same run when it is resumed, beside objective, recipe and batches: say, the dataset.
+            What makes this the same run when it is resumed, beside objective, recipe and batches: say, the dataset. A
+            warning names those that differ.
     """
 
     # compute_loss returns the mean over the micro-batch, so Trainer has to divide by the accumulation steps.
     loss_is_scaled_for_ga = False
     # Whether a line at the start of training says what is minimised; a command's header says it already.
     introduces_itself = True
+    # What a checkpoint has to have in common with the run that is resumed from it; `None` for everything.
+    resumes_only_same: Collection[str] | None = OBJECTIVE
 
     def __init__(
         self,
@@ -273,7 +290,10 @@ class MaCSTrainer(Trainer):
     # ---- Training ----
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
-        """As in `Trainer`, or refused if it would not be exact; a Hub id has its `last-checkpoint` resumed from."""
+        """
+        As in `Trainer`. A warning names what is not exact about resuming, and a checkpoint of another objective is
+        refused. A Hub id has its `last-checkpoint` resumed from.
+        """
         objective = objective_of(self.args)  # also checks values that a search may have set
         self._objective, self.perturbed_in = None, None
         if self.introduces_itself and self.is_world_process_zero():
@@ -282,10 +302,14 @@ class MaCSTrainer(Trainer):
             price = f"; a step takes about {cost:.1f} times as long as with cross-entropy alone" if cost > 1 else ""
             logger.warning(f"MaCS: {describe(objective, name)}{price}.")
         self._check_label_columns()
-        checkpoint = checkpoint_to_resume(resume_from_checkpoint, self.args, self._identity())
-        if checkpoint is not None:
-            self.perturbed_in = read_identity(checkpoint).run.get(SPACE)
-        with averaging(self.callback_handler, checkpoint) as self._average, stopping_on_signals(self) as self._stop:
+        checkpoint = checkpoint_to_resume(resume_from_checkpoint, self.args, self._identity(), self.resumes_only_same)
+        if checkpoint is not None and (earlier := read_identity(checkpoint)) is not None:
+            self.perturbed_in = earlier.run.get(SPACE)
+        with (
+            lost_processes_named(self.args),
+            averaging(self.callback_handler, checkpoint) as self._average,
+            stopping_on_signals(self) as self._stop,
+        ):
             return super().train(checkpoint, *args, **kwargs)
 
     def _identity(self) -> Identity:
@@ -492,12 +516,18 @@ class MaCSTrainer(Trainer):
     # ---- Evaluation ----
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """As in `Trainer`; without metrics of yours it reports accuracy, nll, ece, brier and the mean logit margin."""
+        """As in `Trainer`, with accuracy, nll, ece, brier and logit_margin beside metrics of yours."""
         if self.is_in_train:
             self._check_finite()
-        if self.compute_metrics or self.preprocess_logits_for_metrics or self.args.batch_eval_metrics:
+        added = isinstance(getattr(self.compute_metrics, "__self__", None), RowsBeside)
+        # A search without an objective of its own adds up all metrics but the loss.
+        if added or (self.state.is_hyper_param_search and self.compute_objective is default_compute_objective):
             return super().evaluate(*args, **kwargs)
-        with temporarily(self, compute_metrics=summary_of_rows, preprocess_logits_for_metrics=rows_of):
+        metrics, preprocessing = summary_of_rows, rows_of  # no process ever holds all logits
+        if self.compute_metrics or self.preprocess_logits_for_metrics or self.args.batch_eval_metrics:
+            beside = RowsBeside(self)
+            metrics, preprocessing = beside.metrics, beside.observe
+        with temporarily(self, compute_metrics=metrics, preprocess_logits_for_metrics=preprocessing):
             return super().evaluate(*args, **kwargs)
 
     def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
@@ -542,6 +572,38 @@ class MaCSTrainer(Trainer):
     def predict_rows(self, dataset: Any, temperatures: Sequence[float] = (1.0,)) -> list[SampleRows]:
         """For each temperature, one row per sample: label, prediction, confidence, nll, brier score and margin."""
         return self.measured_model().rows(dataset, temperatures)
+
+    def evaluate_and_report(
+        self, test: Any, calibration: Any = None, *, corruptions: str | None = "auto", **metadata: Any
+    ) -> EvaluationReport:
+        """
+        Measure the model on `test`, calibrated on `calibration`, and leave in the output folder all that a person or
+        the Hub needs: the model, `evaluation.json`, `samples.parquet`, the card, `report.html` and the pictures.
+
+        Args:
+            test, calibration (`Dataset`): Neither trained the model. With `calibration` the temperature is folded into
+                the head, and thresholds are stored in the config; without, the model stays as it is.
+            corruptions (`str`, *optional*, defaults to `"auto"`): Parameter set of the corruption benchmark, 95 passes
+                over `test`; `None` for none. `auto` also means none where it is not known how pixels were normalised.
+            metadata: Other arguments of [`evaluate_checkpoint`], such as `corruption_samples=500`, `dataset="pets"`.
+
+        Returns:
+            [`EvaluationReport`]: `print(report)` shows it; `trainer.push_to_hub(report=report)` pushes it.
+        """
+        if corruptions == "auto":
+            known = self.pixel_stats is not None and self.processing_class is not None
+            corruptions = default_corruptions(self.processing_class) if known else None
+        recorded = recorded_arguments(self.args) | recorded_processes(self.args)
+        metadata = {"training_arguments": recorded, "seeds": {"seed": self.args.seed}} | metadata
+        report, rows = evaluate_checkpoint(self, test, calibration, corruptions=corruptions, **metadata)
+        if report.temperature is not None:
+            self.fold_temperature(report.temperature.value, calibration)
+            store_guarantees(calibration_record(self.model), report.guarantees)
+        self.save_model(_internal_call=True)
+        if self.is_world_process_zero():
+            write_report(report, rows, self.args.output_dir)
+        self.create_model_card(report=report)
+        return report
 
     # ---- Calibration ----
 

@@ -12,7 +12,7 @@ import torch
 from huggingface_hub import HfApi
 from loopback_hub.server import HubServer
 
-from macs_hf.app.jobs import KEPT_RUNS, UNEXPECTED, Access, Job, Visitor, images_in
+from macs_hf.app.jobs import KEPT_RUNS, UNEXPECTED, Access, Job, Visitor, run_named
 from macs_hf.exceptions import ArgumentError
 from macs_hf.report.rows import SampleRows
 
@@ -24,7 +24,8 @@ OPEN = Access(given=("runs/mine", "digits"), is_private=False)
 # ---- Jobs ----
 
 
-def test_the_result_and_how_far_it_was() -> None:
+def test_how_far_it_is_what_it_gives_and_the_warnings_of_its_own_thread() -> None:
+    logger = logging.getLogger("macs_hf.data.sources")
     seen, go = threading.Event(), threading.Event()
 
     def work(job: Job) -> str:
@@ -32,15 +33,19 @@ def test_the_result_and_how_far_it_was() -> None:
         job.step(4)
         seen.set()
         go.wait(10)
+        for _ in range(2):
+            logger.warning("its own")
         job.step(3)
         return "done"
 
     job = Job(work)
     assert seen.wait(10) and not job.wait(0.01)
     assert (job.stage, job.done, job.total) == ("Measuring", 4, 10)
+    logger.warning("somebody else's")
     go.set()
     assert job.wait(10)
-    assert (job.result, job.error, job.done) == ("done", None, 7)
+    assert (job.result, job.error, job.done, job.notes) == ("done", None, 7, ["Its own"])
+    assert not any(type(handler).__name__ == "_Notes" for handler in logging.getLogger("macs_hf").handlers)
 
 
 @pytest.mark.parametrize(
@@ -61,30 +66,6 @@ def test_errors_are_sentences(error: Exception, said: str, capsys: pytest.Captur
     assert ("KeyError" in capsys.readouterr().err) == (said == UNEXPECTED)  # the owner learns of bugs
 
 
-def test_notes_are_the_warnings_of_its_own_thread() -> None:
-    logger = logging.getLogger("macs_hf.data.sources")
-    ready, go = threading.Event(), threading.Event()
-
-    def work(job: Job) -> None:
-        ready.set()
-        go.wait(10)
-        for _ in range(2):
-            logger.warning("fitted on a tenth of train: name another with validation_split=...")
-
-    job = Job(work)
-    ready.wait(10)
-    logger.warning("somebody else's")
-    go.set()
-    assert job.wait(10)
-    assert job.notes == ["fitted on a tenth of train: name another with validation_split=..."]
-    assert not any(type(handler).__name__ == "_Notes" for handler in logging.getLogger("macs_hf").handlers)
-
-
-def test_images_of_a_call() -> None:
-    images = torch.zeros(5, 3, 4, 4)
-    assert images_in((images,), {}) == images_in((), {"pixel_values": images}) == 5
-
-
 # ---- Visitors ----
 
 
@@ -95,17 +76,11 @@ def audit(model: str) -> SimpleNamespace:
 def test_copies_share_nothing(tmp_path: Path) -> None:
     empty = Visitor(tmp_path)
     one, other = copy.deepcopy(empty), copy.deepcopy(empty)
-    one.keep(audit("m"))
+    names = [one.keep(audit("m")) for _ in range(KEPT_RUNS + 2)]
+    assert len(set(names)) == len(names) and list(one.runs) == names[2:]
     assert (other.audit, other.runs) == (None, {})
     assert one.folder != other.folder
     assert stat.S_IMODE(one.folder.stat().st_mode) == 0o700
-
-
-def test_audits_are_kept_under_names_of_their_own() -> None:
-    visitor = Visitor()
-    names = [visitor.keep(audit("m")) for _ in range(KEPT_RUNS + 2)]
-    assert len(set(names)) == len(names)
-    assert list(visitor.runs) == names[2:]
 
 
 def test_whoever_leaves_leaves_nothing(tmp_path: Path) -> None:
@@ -130,24 +105,17 @@ def test_whoever_leaves_leaves_nothing(tmp_path: Path) -> None:
 # ---- Access ----
 
 
-def test_the_owner_may_name_folders_and_ids(tmp_path: Path) -> None:
+def test_what_may_be_named(tmp_path: Path) -> None:
     for name in (str(tmp_path), "owner/model"):
-        assert Access().check_model(f" {name} ") == Access().check_dataset(name) == name
-    assert Access().check_folder(str(tmp_path)) == tmp_path
-
-
-def test_an_empty_name_is_asked_for() -> None:
+        assert Access().check(f" {name} ", "model") == Access().check(name, "dataset") == name
+    assert OPEN.check("runs/mine", "model") == "runs/mine"
+    assert OPEN.check("digits", "dataset") == "digits" and OPEN.check("cifar10", "dataset") == "cifar10"
     for access in (Access(), OPEN):
-        with pytest.raises(ValueError, match="Name a model"):
-            access.check_model("  ")
-        with pytest.raises(ValueError, match="Name a dataset"):
-            access.check_dataset("")
-
-
-def test_visitors_may_name_what_was_given_and_benchmarks() -> None:
-    assert OPEN.check_model("runs/mine") == "runs/mine"
-    assert OPEN.check_dataset("digits") == "digits"
-    assert OPEN.check_dataset("cifar10") == "cifar10"
+        for kind in ("model", "dataset"):
+            with pytest.raises(ValueError, match=f"Name a {kind}"):
+                access.check("  ", kind)
+    with pytest.raises(ValueError, match="cannot be reached"):  # offline, nothing can be looked up
+        OPEN.check("owner/model", "model")
 
 
 def test_visitors_never_reach_the_servers_disk(
@@ -156,35 +124,26 @@ def test_visitors_never_reach_the_servers_disk(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "owner" / "model").mkdir(parents=True)
     (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "cifar10").mkdir()
     refusals = set()
-    for name in (
-        str(tmp_path),
-        "owner/model",
-        ".",
-        "../..",
-        "/etc",
-        "runs/mine/..",
-        "runs/mine/../../owner",
-        "missing/x",
-    ):
-        for check in (OPEN.check_model, OPEN.check_dataset, OPEN.check_folder):
+    names = (str(tmp_path), "owner/model", ".", "../..", "/etc", "runs/mine/..", "runs/mine/../../owner", "missing/x")
+    for name in (*names, "cifar10"):
+        for check in (
+            lambda name: OPEN.check(name, "model"),
+            lambda name: OPEN.check(name, "dataset"),
+            lambda name: run_named(name, Visitor(tmp_path), OPEN),
+        ):
             with pytest.raises(ValueError, match="is no public") as caught:
                 check(name)
             refusals.add(str(caught.value).replace(repr(name), "").replace("dataset", "model"))
     assert len(refusals) == 1  # what exists and what does not get the same answer
-    assert OPEN.check_folder("runs/mine") == Path("runs/mine")
 
 
 def test_visitors_do_not_borrow_the_servers_token(hub: HubServer) -> None:
     api = HfApi()  # alice's token is in the environment
-    for kind, check in (("model", OPEN.check_model), ("dataset", OPEN.check_dataset)):
+    for kind in ("model", "dataset"):
         api.create_repo("alice/open", repo_type=kind)
         api.create_repo("alice/hidden", repo_type=kind, private=True)
-        assert check("alice/open") == "alice/open"
+        assert OPEN.check("alice/open", kind) == "alice/open"
         with pytest.raises(ValueError, match="no public"):
-            check("alice/hidden")
-
-
-def test_offline_nothing_can_be_looked_up() -> None:
-    with pytest.raises(ValueError, match="cannot be reached"):
-        OPEN.check_model("owner/model")
+            OPEN.check("alice/hidden", kind)

@@ -2,7 +2,6 @@
 
 import base64
 import io
-import logging
 import os
 import socket
 import threading
@@ -14,7 +13,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from loopback_hub.server import ALICE, ALICE_READS, BOB, HubServer
 from page_reader import HOSTILE
 from transformers import AutoModelForImageClassification
 
@@ -24,9 +22,7 @@ from .small_run import picture, save_data, save_model, save_zip
 gradio = pytest.importorskip("gradio")
 
 from macs_hf.app import page as serving  # noqa: E402
-from macs_hf.app.audit import AuditRequest, audit  # noqa: E402
-from macs_hf.app.jobs import Job, Visitor  # noqa: E402
-from macs_hf.app.page import push_model, zipped_model  # noqa: E402
+from macs_hf.report.report import load_run  # noqa: E402
 
 from .page_client import PageClient  # noqa: E402
 
@@ -39,6 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("serving")
     save_model(folder / "model", temperature=2.0, promises=True)
     save_data(folder / "data")
+    save_model(folder / "hostile", HOSTILE)
+    save_data(folder / "hostile-data", HOSTILE)
     save_zip(folder / "photos.zip", each=4)
     (folder / "secret.txt").write_text("secret")
     picture(1, 7).save(folder / "private.png")
@@ -303,90 +301,31 @@ def test_the_size_of_images_goes_from_the_command_to_audit_and_try(
     assert "48 x 48 pixels" in shown and "--image_size 48" in shown
     uploaded = visitor.uploaded("a.png", png())
     assert "48 x 48 pixels" in visitor.call("severity", "change", try_image=uploaded)["answer"]
-    assert "32 x 32 pixels" in visitor.call("severity", "change", try_image=uploaded, try_size=None)["answer"]
-    assert "error" in visitor.call("severity", "change", try_image=uploaded, try_size=100_000)
+    assert "32 x 32 pixels" in visitor.call("severity", "change", try_image=uploaded, try_size=" ")["answer"]
+    for wrong in ("100000", "0", "-5", "4e1", "x"):
+        assert "“Image size”" in visitor.call("severity", "change", try_image=uploaded, try_size=wrong)["answer"]
+        assert "“Image size”" in visitor.call("start", "click", image_size=wrong)["status"]
 
 
-def test_visitors_are_strangers(page: "gradio.Blocks", folder: Path) -> None:
+def test_visitors_are_strangers_and_take_away_what_they_audited(
+    page: "gradio.Blocks", folder: Path, tmp_path: Path
+) -> None:
     one, other = PageClient(page.local_url), PageClient(page.local_url)
-    shown = one.call("start", "click", model=str(folder / "model"), dataset=str(folder / "data"))
+    shown = one.call("start", "click", model=str(folder / "hostile"), dataset=str(folder / "hostile-data"))
     assert "verdict" in shown["report"] and shown["status"] == ""
-    name = "Audit 1: model on data"
-    compared = one.call("runs", "change", runs=[name, name])
-    assert "Compared with" in compared["comparison"]
-    refused = other.call("runs", "change", runs=[name, name])
-    assert "alert" in refused["comparison"]
-    nothing = other.call("prepare", "click")
-    assert "no calibrated model yet" in nothing["take-status"]
+    name = "Audit 1: hostile on hostile-data"
+    assert "Compared with" in one.call("runs", "change", runs=[name, name])["comparison"]
+    assert "alert" in other.call("runs", "change", runs=[name, name])["comparison"]
+    assert "no calibrated model yet" in other.call("prepare", "click")["take-status"]
     made = one.call("prepare", "click")
     assert made["download"]["visible"] and made["take-status"] == ""
-    assert one.get(f"/gradio_api/file={made['download']['value']['path']}").status_code == 200
-
-
-# ---- The calibrated model ----
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> object:
-    folder = tmp_path_factory.mktemp("take")
-    request = AuditRequest(str(save_model(folder / "model", HOSTILE)), str(save_data(folder / "data", HOSTILE)))
-    job = Job(lambda job: audit(request, folder, job))
-    assert job.wait(300) and job.error is None, job.error
-    return job.result
-
-
-@pytest.fixture
-def auditor(found: object, tmp_path: Path) -> Visitor:
-    auditor = Visitor(tmp_path)
-    auditor.keep(found)
-    return auditor
-
-
-def everything_below(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-
-
-def test_the_zip_has_the_model_its_report_and_its_card(auditor: Visitor, tmp_path: Path) -> None:
-    path = zipped_model(auditor)
-    with zipfile.ZipFile(path) as archive:
-        archive.extractall(tmp_path / "out")
-    (folder,) = (tmp_path / "out").iterdir()
-    names = {file.name for file in folder.iterdir()}
+    content = one.get(f"/gradio_api/file={made['download']['value']['path']}").content
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        archive.extractall(tmp_path)
+    (taken,) = tmp_path.iterdir()
+    names = {file.name for file in taken.iterdir()}
     assert names >= {"model.safetensors", "config.json", "README.md", "evaluation.json", "samples.parquet"}
     assert not any(name.endswith((".bin", ".pt", ".pkl")) for name in names)
-    model = AutoModelForImageClassification.from_pretrained(folder)
-    assert model.config.calibration_temperature == auditor.audit.report.temperature.value
+    model = AutoModelForImageClassification.from_pretrained(taken)
+    assert model.config.calibration_temperature == load_run(taken).report.temperature.value
     assert [model.config.id2label[index] for index in range(3)] == HOSTILE
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]  # nothing else is left behind
-
-
-def test_it_is_pushed_with_the_visitors_token_which_stays_nowhere(
-    auditor: Visitor, hub: HubServer, tmp_path: Path, capfd: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    said = push_model(auditor, "bob/calibrated", BOB, True)  # the server's own token is alice's
-    assert "bob/calibrated" in said and "error" not in said
-    repo = hub.repo("bob/calibrated")
-    assert repo.private
-    assert {request.user for request in hub.requests if request.route in ("create", "commit")} == {"bob"}
-    captured = capfd.readouterr()
-    written = everything_below(tmp_path / "hub") + everything_below(auditor.folder)
-    for place in (said, captured.out, captured.err, caplog.text, str(vars(auditor))):
-        assert BOB not in place
-    assert BOB.encode() not in written
-    assert not (auditor.folder / "push").exists()
-
-
-def test_without_a_token_nothing_is_pushed_with_the_servers(auditor: Visitor, hub: HubServer) -> None:
-    for blank in ("", "  "):
-        assert "Paste a token" in push_model(auditor, "alice/calibrated", blank, True)
-    assert "user/name" in push_model(auditor, " ", ALICE, True)
-    assert not hub.requests
-
-
-@pytest.mark.parametrize(("token", "repo"), [(ALICE_READS, "alice/x"), ("hf_wrongToken", "alice/x"), (BOB, "alice/x")])
-def test_what_may_not_be_pushed_is_a_sentence(token: str, repo: str, auditor: Visitor, hub: HubServer) -> None:
-    said = push_model(auditor, repo, token, False)
-    assert 'role="alert"' in said and "alice/x" in said
-    assert token not in said and str(auditor.folder) not in said
-    assert ("model", "alice/x") not in hub.store.repos or not hub.files("alice/x")

@@ -15,7 +15,6 @@ import pytest
 import torch
 from attacks.changes import EXECUTED, Change
 from datasets import ClassLabel, Dataset, DatasetDict, Features
-from huggingface_hub import get_session
 from PIL import Image
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
@@ -92,8 +91,7 @@ def own_process() -> Iterator[None]:
     os.environ.clear()
     os.environ.update(before)
     unset_hf_deepspeed_config()
-    if isinstance(client := get_session(), HubClient):
-        client._failing_since = None
+    HubClient.trouble_since = None
 
 
 @pytest.fixture

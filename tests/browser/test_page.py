@@ -84,13 +84,13 @@ def test_try_an_image_with_the_sliders(visit: Visit, tmp_path: Path) -> None:
     assert "before calibration" in text and "after calibration" in text and "not corrupted" in text
     assert re.search(r"\d+\.\d\s%", text)
     page.locator("#coverage").get_by_text("80 %").click()
-    answer.get_by_text("With a probability of 80").wait_for()
+    answer.get_by_text("with a probability of 80").wait_for()
     page.locator("#corruption input").click()
     page.get_by_role("option", name="noise: gaussian noise").click()
     page.locator("#curve canvas, #curve svg.marks").first.wait_for()
     page.locator("#severity input[type=range]").fill("4")
     answer.get_by_text("gaussian noise, severity 4").wait_for()
-    answer.get_by_text("does not hold for corrupted images").first.wait_for()
+    answer.get_by_text("not for corrupted ones").first.wait_for()
     page.locator("#accuracy").get_by_text("95 %").click()
     answer.get_by_text("I would not answer").wait_for()
 
@@ -104,7 +104,7 @@ def test_compare_runs(visit: Visit) -> None:
     page.locator("#comparison table").wait_for()
     text = page.locator("#comparison").inner_text()
     assert "Compared with calm" in text
-    assert "worse in negative log-likelihood, calibration error" in text
+    assert "worse in: Negative log-likelihood, Calibration error" in text
 
 
 def test_cancel(visit: Visit) -> None:

@@ -196,18 +196,35 @@ def test_images_the_check_cannot_use_are_refused() -> None:
         fold_temperature(blank, TEMPERATURE, SMALL)
 
 
-def test_adapters_are_refused_until_merged(images: Tensor) -> None:
+def test_the_head_of_an_adapter_carries_the_temperature_into_its_file(images: Tensor, tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
     lora = peft.LoraConfig(
         target_modules=["q_proj", "v_proj"], modules_to_save=["classifier"], init_lora_weights=False
     )
     model = peft.get_peft_model(build("vit"), lora).eval()
-    with pytest.raises(ValueError, match="merge_and_unload"):
-        fold_temperature(model, TEMPERATURE)
     before = logits_of(model, images)
+    fold_temperature(model, TEMPERATURE)
+    model.save_pretrained(tmp_path / "adapter")
+    reloaded = peft.PeftModel.from_pretrained(build("vit"), tmp_path / "adapter").eval()
+    for calibrated in (model, reloaded, reloaded.merge_and_unload()):
+        torch.testing.assert_close(logits_of(calibrated, images) * TEMPERATURE, before, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("targets", [["q_proj", "v_proj"], "all-linear"])
+def test_a_head_that_an_adapter_does_not_save_is_refused_until_merged(
+    targets: str | list[str], images: Tensor, tmp_path: Path
+) -> None:
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(build("vit"), peft.LoraConfig(target_modules=targets, init_lora_weights=False)).eval()
+    before = logits_of(model, images)
+    with pytest.raises(ValueError, match="modules_to_save"):
+        fold_temperature(model, TEMPERATURE)
+    torch.testing.assert_close(logits_of(model, images), before, rtol=0, atol=0)
     merged = model.merge_and_unload()
     fold_temperature(merged, TEMPERATURE)
-    torch.testing.assert_close(logits_of(merged, images) * TEMPERATURE, before, rtol=1e-4, atol=1e-5)
+    merged.save_pretrained(tmp_path)
+    reloaded = AutoModelForImageClassification.from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(logits_of(reloaded, images) * TEMPERATURE, before, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -140,7 +140,7 @@ def test_checkpoints_of_the_model_alone_are_refused(run: Run, capsys: pytest.Cap
 def test_a_checkpoint_of_another_command_is_refused(run: Run, finished: Path, capsys: pytest.CaptureFixture) -> None:
     words = ("--output_dir", "other", "--resume_from_checkpoint", "run/checkpoint-3")
     line = refused(run, capsys, *words, "--method", "ce")
-    assert "method: 'recommended', now 'ce'" in line and "lambda_consistency: 0.5, now 0.0" in line
+    assert "lambda_consistency: 0.5, now 0.0" in line
     longer = run(*words, "--num_train_epochs", "3")
     assert longer.state.global_step == 9
     assert "num_train_epochs: 2.0, now 3" in capsys.readouterr().err

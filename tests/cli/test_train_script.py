@@ -142,6 +142,26 @@ def test_another_run_in_the_same_folder_is_refused(
     assert "method: 'recommended', now 'focal'" in line and "focal_gamma: 0.0, now 2.0" in line
 
 
+@pytest.mark.slow
+def test_another_recipe_goes_on_if_asked_but_never_another_dataset_model_or_objective(
+    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    data, other = (str(image_folder(tmp_path / name)) for name in ("colours", "others"))
+    command = ["--dataset", data, "--output_dir", "out", "--max_steps", "3", "--save_strategy", "steps"]
+    run(*command, "--save_steps", "2")
+    smaller = [*command, "--per_device_train_batch_size", "16", "--save_steps", "2"]
+    before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+    assert "per_device_train_batch_size: 32, now 16" in refused(run, capsys, *smaller)
+    for change in (["--dataset", other], ["--model", "small"], ["--method", "focal"], ["--image_size", "48"]):
+        refused(run, capsys, *smaller, "--allow_inexact_resume", *change)
+    elsewhere = [*smaller, "--output_dir", "new", "--resume_from_checkpoint", "out/checkpoint-3"]
+    assert "--allow_inexact_resume" in refused(run, capsys, *elsewhere)
+    assert before == {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+    trainer = run(*smaller, "--allow_inexact_resume", "--max_steps", "4")
+    assert trainer.state.global_step == 4 and trainer.state.log_history[-1]["step"] == 4
+    assert run(*smaller, "--max_steps", "4").state.global_step == 4  # it is that run from now on
+
+
 @pytest.mark.parametrize(("share", "size"), [("0.25", 9), ("1.0", 36)])
 def test_a_share_of_the_data(share: str, size: int, run: Callable[..., MaCSTrainer], tmp_path: Path) -> None:
     trainer = run("--dataset", str(image_folder(tmp_path / "colours")), "--data_fraction", share)

@@ -1,5 +1,6 @@
 """From a name to three splits without common rows: which split serves as what, columns, classes, refusals."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,12 @@ import datasets
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value
+from transformers import PretrainedConfig
 
 from macs_hf.data.sources import (
     ROLES,
     DatasetSource,
+    align_labels,
     class_balanced_subset,
     find_columns,
     labels_of,
@@ -98,7 +101,7 @@ CALIBRATE, EVALUATE = ("validation", "test"), ("test",)
     ],
 )
 def test_plans(names: list[str], chosen: dict[str, str], wanted: tuple, named: str, split_off: str) -> None:
-    plan = plan_splits(DatasetSource("d", **chosen), names, wanted)
+    plan = plan_splits(DatasetSource("d", **chosen), dict.fromkeys(names, 100), wanted)
     expected = {role: name for role, name in zip(ROLES, named.split(), strict=True) if name != "-"}
     assert (plan.named, plan.split_off) == (expected, tuple(split_off.split()))
 
@@ -118,7 +121,7 @@ def test_plans(names: list[str], chosen: dict[str, str], wanted: tuple, named: s
 )
 def test_plans_that_cannot_be(names: list[str], chosen: dict[str, str], wanted: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        plan_splits(DatasetSource("d", **chosen), names, wanted)
+        plan_splits(DatasetSource("d", **chosen), dict.fromkeys(names, 100), wanted)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +139,73 @@ def test_plans_that_cannot_be(names: list[str], chosen: dict[str, str], wanted: 
 def test_warnings_are_about_what_is_wanted(
     names: list[str], chosen: dict[str, Any], wanted: tuple, words: list[str]
 ) -> None:
-    warnings = plan_splits(DatasetSource("d", **chosen), names, wanted).warnings
+    warnings = plan_splits(DatasetSource("d", **chosen), dict.fromkeys(names, 100), wanted).warnings
     assert len(warnings) == len(words)
     assert all(part in warning for part, warning in zip(words, warnings, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "wanted", "parts"),
+    [
+        ({"test_split": "train[:50%]"}, EVALUATE, {"test": range(10)}),
+        ({"test_split": "train[-3:]+extra[1:3]"}, EVALUATE, {"test": [17, 18, 19, 101, 102]}),
+        ({"test_split": "test", "validation_split": "train[15:]"}, CALIBRATE, {"validation": range(15, 20)}),
+        ({"train_split": "train[:80%]", "validation_split": "train[80%:]"}, ROLES, {"train": range(16)}),
+    ],
+)
+def test_slices(chosen: dict[str, str], wanted: tuple, parts: dict[str, Any], tmp_path: Path) -> None:
+    rows = {"train": table([0, 1] * 10), "test": table([0, 1] * 2, start=200), "extra": table([0, 1] * 2, start=100)}
+    splits = load_splits(replace(saved(tmp_path, **rows), **chosen), wanted)
+    assert splits.test_name == chosen.get("test_split", "test")
+    for role, numbers in parts.items():
+        assert images_of(getattr(splits, role)) == [np.asarray(picture(n)).tobytes() for n in numbers]
+
+
+def test_slices_of_what_needs_no_folder() -> None:
+    assert len(load_splits(source_of("few_digits", test_split="test[:25%]"), EVALUATE).test) == 274
+
+
+@pytest.mark.parametrize(
+    ("chosen", "wanted", "named"),
+    [
+        ({"test_split": "train[:50%]"}, ROLES, "train_split='train', test_split='train"),
+        ({"test_split": "train[:50%]"}, CALIBRATE, "test_split='train"),  # a tenth of train would be split off
+        ({"test_split": "train[:10]", "validation_split": "train[9:]"}, CALIBRATE, "validation_split='train"),
+        ({"test_split": "train[:5]+train[3:8]", "validation_split": "train[8:]+train[7:8]"}, CALIBRATE, "differ"),
+        ({"test_split": "train[5:5]"}, EVALUATE, "'train\\[5:5\\]'"),
+        ({"test_split": "train[:50%"}, EVALUATE, "test_split"),
+        ({"test_split": "tarin[:50%]"}, EVALUATE, "test_split"),
+        ({"test_split": "train[a:b]"}, EVALUATE, "test_split"),
+    ],
+)
+def test_slices_that_cannot_be(chosen: dict[str, str], wanted: tuple, named: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=named):
+        load_splits(replace(saved(tmp_path, train=table([0, 1] * 10)), **chosen), wanted)
+
+
+def test_slices_do_not_stream(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="test_split='train"):
+        stream_splits(replace(saved(tmp_path, train=table([0, 1] * 10)), test_split="train[:5]"), 10)
+
+
+def test_a_folder_without_splits_that_the_model_has_not_seen(
+    tmp_path: Path, warnings: pytest.LogCaptureFixture
+) -> None:
+    source = saved(tmp_path, train=table([0, 0, 0, 1] * 20))
+    splits = load_splits(source, EVALUATE, unseen=True)
+    assert (len(splits.test), splits.test_name) == (80, "train") and "all" in warnings.text
+    splits = load_splits(source, CALIBRATE, unseen=True)
+    halves = [set(images_of(part)) for part in (splits.validation, splits.test)]
+    assert [len(half) for half in halves] == [40, 40] and not halves[0] & halves[1]
+    assert np.bincount(labels_of(splits.test, "label")).tolist() == [30, 10]
+    # A report names its half, so that it can be measured again.
+    again = load_splits(replace(source, test_split=splits.test_name), EVALUATE)
+    assert images_of(again.test) == images_of(splits.test) and again.test_name == splits.test_name
+    assert sizes(load_splits(source, ROLES, unseen=True)) == sizes(load_splits(source)) == (64, 8, 8)
+    named = load_splits(
+        replace(source, validation_split="train[:10]", test_split="train[10:]"), CALIBRATE, unseen=True
+    )
+    assert (len(named.validation), len(named.test)) == (10, 70)
 
 
 def test_given_splits_are_kept_and_extra_ones_ignored(tmp_path: Path) -> None:
@@ -264,6 +331,36 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     assert splits.test["label"] == [0, 0, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("places", "named"),
+    [
+        (["train/cat", "train/train", "test/cat", "test/train"], r"'test/train' .*'train'"),
+        (["train/cat", "train/steam train", "test/cat", "test/steam train"], r"'test/steam train' .*'train'"),
+        (["val/cat", "val/test", "train/cat", "train/test"], r"'(val|train)/test' .*'test'"),
+        (["car", "train"], "'car'"),
+        (["car", "steam train", "bike"], "'bike'"),
+        (["cat", "d\nog", "dog"], r"'d\\nog'"),
+        (["train/cat", "train/dog", "train/d\nog", "test/cat", "test/dog"], r"'train/d\\nog'"),
+    ],
+)
+def test_class_folders_that_would_move_or_disappear(places: list[str], named: str, tmp_path: Path) -> None:
+    for place in places:
+        (tmp_path / place).mkdir(parents=True)
+        picture(len(place)).save(tmp_path / place / "1.png")
+    for load in (load_splits, lambda source: stream_splits(source, 10)):
+        with pytest.raises(ValueError, match=named):
+            load(source_of(str(tmp_path)))
+
+
+def test_folders_beside_the_splits_are_left_alone(tmp_path: Path) -> None:
+    for place in ("training/cat", "training/trainer", "val/cat", "val/trainer", "extra/cat", "figures", ".old/cat"):
+        (tmp_path / place).mkdir(parents=True)
+        for number in range(4):
+            picture(number).save(tmp_path / place / f"{number}.png")
+    splits = load_splits(source_of(str(tmp_path)), ("validation", "test"))
+    assert (len(splits.validation), splits.label_names) == (8, ["cat", "trainer"])
+
+
 IMAGE, LABEL = datasets.Image(), ClassLabel(names=["a", "b"])
 
 
@@ -337,6 +434,19 @@ def test_names_of_a_model_and_a_dataset() -> None:
     renamed = renamed_classes([f"LABEL_{number}" for number in range(5)], ["cat", "dog", "LABEL_2", "cow", "hen"])
     assert renamed == (("LABEL_0", "cat"), ("LABEL_1", "dog"), ("LABEL_3", "cow"), ("LABEL_4", "hen"))
     assert ": LABEL_0 is cat, LABEL_1 is dog, LABEL_3 is cow and 1 more. " in renamed_line(renamed)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"), [(["Dog", "cat"], [2, 0]), (["cat", "ant", "dog"], [0, 1, 2]), (["cat", "cow"], None)]
+)
+def test_a_part_of_the_classes_is_matched_by_name(names: list[str], expected: list[int] | None) -> None:
+    config = PretrainedConfig(id2label=dict(enumerate(["cat", "ant", "dog"])))
+    data = table(list(range(len(names))), ClassLabel(names=names))
+    if expected is None:
+        with pytest.raises(ValueError, match="3 classes, the dataset 2"):
+            align_labels(data, "label", names, config)
+    else:
+        assert list(align_labels(data, "label", names, config)["label"]) == expected
 
 
 # ---- What is refused ----

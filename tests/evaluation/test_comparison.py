@@ -1,8 +1,10 @@
 """`macs-hf compare`: two runs on the same images, image by image."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib.image
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,8 @@ from macs_hf.cli.main import main
 from macs_hf.corruptions import CORRUPTIONS, SEVERITIES
 from macs_hf.evaluation.run_comparison import compare_runs
 from macs_hf.metrics import compare, measure
-from macs_hf.report.report import Cell, CorruptionTable, EvaluationReport, Temperature, load_run, save_run
+from macs_hf.rendering import plot_under_corruption
+from macs_hf.report.report import Cell, CorruptionTable, EvaluationReport, Interval, Temperature, load_run, save_run
 from macs_hf.report.rows import CorruptionRows, SampleRows
 
 
@@ -52,6 +55,9 @@ def test_the_command_says_which_is_better(tmp_path: Path, capsys: pytest.Capture
     ]
     assert next(line for line in lines if line.startswith("nll")).endswith("b is better")
     assert not any(line.startswith("mean") for line in lines)  # one of the two was not measured under corruption
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", str(poor), str(good), "--picture", str(tmp_path / "both.png")])
+    assert ended.value.code == 2 and not (tmp_path / "both.png").exists()
 
 
 def test_runs_that_agree_on_every_image_are_equal(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -59,11 +65,29 @@ def test_runs_that_agree_on_every_image_are_equal(tmp_path: Path, capsys: pytest
     assert main(["compare", *map(str, runs)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(",")[0] for line in lines[1:3]] == ["a = first/run", "b = second/run"]  # told apart
-    table, notes = lines[6:].copy(), []
-    while table[-1]:
-        notes.insert(0, table.pop())
-    assert {line.split()[-1] for line in table[:-1]} == {"equal"} and len(table) > 10
+    table, notes, short = ([*part] for part in split_at(lines[6:], ""))
+    assert {line.split()[-1] for line in table} == {"equal"} and len(table) > 10
+    assert len(short) == 5 and all(line.endswith("equal") for line in short[1:])
     assert any(line.startswith("mean15, mean19: accuracy under the standard 15") for line in notes)
+
+
+def split_at(lines: list[str], between: str) -> list[list[str]]:
+    return [list(part) for found, part in itertools.groupby(lines, lambda line: line == between) if not found]
+
+
+def test_the_picture_has_both_under_corruption(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    gaps = dict.fromkeys(["clean", *(f"severity_{s}" for s in SEVERITIES)], Interval(0.1, 0.0, 0.2))
+    sides = {}
+    for name, hits in (("a-good", 4), ("a-poor", 3)):
+        table = load_run(saved(tmp_path / name, 2.0, hits)).report.corruptions
+        table = replace(table, clean=Cell(50, 0.85, 1.0, 0.1), confidence_gap=gaps)
+        sides[saved(tmp_path / name, 2.0, hits, corruptions=table)] = table
+    assert main(["compare", *map(str, sides), "--picture", str(tmp_path / "both.png")]) == 0
+    assert str(tmp_path / "both.png") in capsys.readouterr().out
+    assert matplotlib.image.imread(tmp_path / "both.png").std() > 0.05
+    left, right = plot_under_corruption({name.name: [table] for name, table in sides.items()}).axes
+    assert [line.get_ydata().tolist() for line in left.lines] == [[85, *[80] * 5], [85, *[60] * 5]]
+    assert [line.get_ydata().tolist() for line in right.lines[:2]] == [[95, *[90] * 5], [95, *[70] * 5]]
 
 
 def test_seeds_of_two_sides(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

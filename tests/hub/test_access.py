@@ -14,6 +14,7 @@ from huggingface_hub import constants
 
 from macs_hf import hub
 from macs_hf.data.sources import load_splits, source_of
+from macs_hf.exceptions import ArgumentError
 from macs_hf.models.loading import load_classifier
 
 
@@ -118,6 +119,46 @@ def test_local_folders_ask_nobody(tmp_path: Path, online: None, monkeypatch: pyt
     loaded, _ = load_classifier(str(tmp_path), ["a", "b"])
     assert loaded.config.id2label == {0: "a", 1: "b"}
     assert len(load_splits(source_of("digits")).test) == 450
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("few_digit", "few_digits"),
+        ("./plan", "./plain"),
+        ("runs/plan", "runs/plain"),
+        ("plan", "plain"),
+        ("runs/nothing", None),
+        ("/nowhere/at/all", None),
+        ("there/x", None),
+        ("convnext_tinyy", "convnext_tiny"),
+        ("tinny", "tiny"),
+        ("resnet50.a1_in1", "resnet50.a1_in1k"),
+    ],
+)
+def test_typing_errors_ask_nobody(
+    name: str, meant: str | None, tmp_path: Path, online: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "get_session", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    for folder in ("plain", "runs/plain", "there"):
+        (tmp_path / folder).mkdir(parents=True)
+    is_dataset, is_model = name == "few_digit", meant in ("convnext_tiny", "tiny", "resnet50.a1_in1k")
+    loaders = [] if is_model else [source_of]
+    loaders += [] if is_dataset else [lambda name: load_classifier(name, ["a", "b"])]
+    for load in loaders:
+        with pytest.raises(ArgumentError) as caught:
+            load(name)
+        assert caught.value.value == name and (meant is None or f"{meant!r}?" in str(caught.value))
+
+
+def test_other_names_are_looked_for_on_the_hub(
+    closed_port: int, online: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{closed_port}")
+    for name in ("mnist", "beans", "alice/photos"):
+        with pytest.raises(hub.HubUnreachableError):
+            load_splits(source_of(name))
 
 
 @pytest.mark.slow

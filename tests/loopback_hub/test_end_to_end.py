@@ -13,7 +13,7 @@ import pytest
 from loopback_hub.client import run_client
 from loopback_hub.connection import Account
 from loopback_hub.server import ALICE, ALICE_READS, HubServer
-from loopback_hub.shapes import load_lookalikes, push_data_and_models, push_lookalikes, use_pushed_models
+from loopback_hub.shapes import push_data_and_models, use_pushed_models
 
 from macs_hf.report import EvaluationReport
 from macs_hf.report.rows import STANDARD_15
@@ -22,7 +22,7 @@ from macs_hf.report.rows import STANDARD_15
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-OWNERS = ("lab", "uoft-cs", "ufldl-stanford", "timm", "ethz", "dpdl-benchmark")
+OWNERS = ("lab",)
 SHORT = "--max_steps 3 --per_device_train_batch_size 16 --learning_rate 0.01 --corruptions none --disable_tqdm true "
 SHORT += "--use_cpu --logging_steps 1 --eval_strategy no --save_strategy no --report_to none"
 LAUNCH = ["-m", "accelerate.commands.launch", "--num_processes", "2", "--main_process_port", "0", "--config_file"]
@@ -165,22 +165,3 @@ def test_two_processes_train_from_a_stream(hub: HubServer) -> None:
     report = json.loads((hub.root / "runs" / "stream" / "evaluation.json").read_text())
     assert report["n"] == 40 and report["temperature"]["n"] == 105
     assert any(request.status == 206 for request in hub.requests)  # parts of files were read
-
-
-def test_benchmark_datasets_by_name(hub: HubServer) -> None:
-    run_client(hub, push_lookalikes)
-    names = ["cifar10", "cifar100", "svhn", "oxford_pets", "food101", "flowers102", "alice/integers"]
-    found = run_client(hub, load_lookalikes, args=[names])
-    assert {name: value["shapes"] for name, value in found.items()} == {name: [[3, 32, 32]] for name in names}
-    assert {name: (*value["columns"], value["classes"], value["rows"]) for name, value in found.items()} == {
-        "cifar10": ("img", "label", 10, [36, 4, 10]),
-        "cifar100": ("img", "fine_label", 100, [198, 22, 10]),
-        "svhn": ("image", "label", 10, [36, 4, 10]),
-        "oxford_pets": ("image", "label", 37, [72, 8, 5]),
-        "food101": ("image", "label", 101, [5, 1, 5]),  # `validation` is its test set
-        "flowers102": ("image", "label", 102, [9, 6, 5]),
-        "alice/integers": ("image", "label", 7, [37, 5, 14]),
-    }
-    assert all(value["head"] == value["classes"] for value in found.values())
-    assert found["cifar100"]["first and last"] == ["class 0", "class 99"]
-    assert found["alice/integers"]["first and last"] == ["0", "6"]

@@ -35,30 +35,13 @@ def put_object(hub: HubServer, content: bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "first", "last"),
-    [
-        (None, 200, 0, 9),
-        ("bytes=0-3", 206, 0, 3),
-        ("bytes=4-", 206, 4, 9),
-        ("bytes=-3", 206, 7, 9),
-        ("bytes=-99", 206, 0, 9),
-        ("bytes=8-99", 206, 8, 9),
-        ("bytes=10-", 416, None, None),
-        ("bytes=5-2", 416, None, None),
-    ],
+    ("asked", "status", "expected"),
+    [(None, 200, b"0123456789"), ("bytes=4-", 206, b"456789"), ("bytes=-3", 206, b"789"), ("bytes=10-", 416, None)],
 )
-def test_ranges(hub: HubServer, asked: str | None, status: int, first: int | None, last: int | None) -> None:
-    content = b"0123456789"
-    link = put_object(hub, content)
-    for path in (link, "/alice/raw/resolve/main/data.txt"):
-        got, headers, body = ask(hub, "GET", path, **({"Range": asked} if asked else {}))
-        assert got == status
-        if status == 416:
-            assert headers["Content-Range"] == "bytes */10"
-        else:
-            assert body == content[first : last + 1]
-            assert headers.get("Content-Range") == (f"bytes {first}-{last}/10" if status == 206 else None)
-    assert ask(hub, "HEAD", link)[1]["Content-Length"] == "10"
+def test_ranges(hub: HubServer, asked: str | None, status: int, expected: bytes | None) -> None:
+    for path in (put_object(hub, b"0123456789"), "/alice/raw/resolve/main/data.txt"):
+        got, _, body = ask(hub, "GET", path, **({"Range": asked} if asked else {}))
+        assert got == status and expected in (None, body)
 
 
 def test_uploads_are_checked_and_connections_stay_in_step(hub: HubServer) -> None:
@@ -97,15 +80,9 @@ def test_commit_of_an_upload_which_never_arrived(hub: HubServer) -> None:
 def test_inject(hub: HubServer) -> None:
     with pytest.raises(ValueError, match="unknown route 'comit'"):
         hub.inject("comit", status=500)
-    with pytest.raises(ValueError, match="either a status or cut"):
-        hub.inject("commit")
     hub.inject("whoami", status=500, skip=1, times=2)
     hub.inject("whoami", status=502)
     assert [ask(hub, "GET", "/api/whoami-v2")[0] for _ in range(5)] == [401, 500, 500, 502, 401]
-    for cut in ("body", "answer"):
-        hub.inject("whoami", cut=cut)
-        with pytest.raises(ConnectionError):
-            ask(hub, "GET", "/api/whoami-v2")
-    hub.inject("whoami", status=500, times=9)
-    hub.clear_faults()
-    assert ask(hub, "GET", "/api/whoami-v2")[0] == 401
+    hub.inject("whoami", cut="answer")
+    with pytest.raises(ConnectionError):
+        ask(hub, "GET", "/api/whoami-v2")

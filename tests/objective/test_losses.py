@@ -215,6 +215,8 @@ def test_labels_of_any_integer_type(dtype: torch.dtype) -> None:
         (torch.tensor([0.0, 1.5]), "float32"),
         (torch.tensor([True, False]), "bool"),
         (torch.full((2, 3), 4 / 3), "row 0"),
+        (torch.tensor([[1.0, 1.0, 0.0]] * 2), "one class .*per image"),  # several classes at once
+        (torch.tensor([[1, 1, 0]] * 2), "One class per image"),
         (torch.tensor([[1.5, -0.5, 0.0]] * 2), "-0.5"),
         (torch.ones(2, 2) / 2, "3 classes"),
     ],

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 import tiny
-import torch
 from huggingface_hub import HfApi
 from loopback_hub.server import BOB, HubServer
 
 from macs_hf.evaluation import write_report
 from macs_hf.hub import reason_of, require_repo
-from macs_hf.models.loading import load_classifier
 from macs_hf.models.timm_layout import save_in_timm_layout
 from macs_hf.publishing.card import CardSettings, model_card, saved_report, write_card
 from macs_hf.publishing.push import files_to_push
@@ -159,17 +157,6 @@ def test_what_cannot_be_read(
     require_repo("Model 'x'", "alice/open") if token != "hf_unknownToken" else None
     with pytest.raises(error, match=f"^Model 'x' .*{message}"):
         require_repo("Model 'x'", repo_id, revision=revision)
-
-
-def test_weights_in_a_pickle_are_not_loaded(tmp_path: Path) -> None:
-    model, processor = load_classifier("tiny", ["a", "b"])
-    model.save_pretrained(tmp_path)
-    processor.save_pretrained(tmp_path)
-    load_classifier(str(tmp_path), ["a", "b"])
-    (tmp_path / "model.safetensors").unlink()
-    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(OSError, match=r"model.safetensors"):
-        load_classifier(str(tmp_path), ["a", "b"])
 
 
 def test_reason_is_found_behind_other_exceptions() -> None:

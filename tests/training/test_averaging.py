@@ -189,16 +189,6 @@ def test_precision_compilation_and_checkpointing(options: dict[str, Any], tmp_pa
     assert run.evaluate()["eval_loss"] == pytest.approx(logged(run, "eval_loss")[-2], abs=1e-3)
 
 
-def test_checkpoints_with_and_without_an_average_are_not_mixed_up(tmp_path: Path) -> None:
-    start(tmp_path / "averaged", "vit", max_steps=1).train()
-    with pytest.raises(ValueError, match=r"it is of another run \(ema_decay: 0.7, now None\)"):
-        start(tmp_path / "averaged", "vit", ema_decay=None).train(resume_from_checkpoint=True)
-    start(tmp_path / "plain", "vit", max_steps=1, ema_decay=None).train()
-    assert not (tmp_path / "plain" / "checkpoint-1" / "raw_weights.pt").exists()
-    with pytest.raises(ValueError, match=r"it is of another run \(ema_decay: None, now 0.7\)"):
-        start(tmp_path / "plain", "vit").train(resume_from_checkpoint=True)
-
-
 def test_a_search_may_choose_the_decay(tmp_path: Path) -> None:
     runs = []
     for decay in (None, 0.5):

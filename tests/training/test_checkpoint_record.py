@@ -73,14 +73,6 @@ CUT_OFF = "trainer_state.json is missing or damaged: it was cut off while it was
         (fill("checkpoint.json", ""), "checkpoint.json is damaged"),
         (fill("checkpoint.json", "{}"), "checkpoint.json is damaged"),
         (fill("checkpoint.json", '{"run": {}, "length": {}, "files": {"a": {}}}'), "checkpoint.json is damaged"),
-        (
-            remove("checkpoint.json"),
-            "it has no checkpoint.json: it was saved by plain Trainer or by an earlier version",
-        ),
-        (
-            remove("checkpoint.json", "optimizer.pt", "scheduler.pt", "rng_state.pth"),
-            "it holds a model without optimizer.pt and scheduler.pt, as save_only_model=True leaves it",
-        ),
     ],
 )
 def test_every_kind_of_damage_has_its_sentence(damage: Callable[[Path], None], flaw: str, checkpoint: Path) -> None:

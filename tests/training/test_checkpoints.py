@@ -148,6 +148,20 @@ def test_another_run_is_refused_with_what_differs(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run.json").read_text()) == RUN
 
 
+def test_another_recipe_may_take_over_the_folder_of_a_run_that_has_checkpoints(tmp_path: Path) -> None:
+    """If asked to: then only what is named has to be the same."""
+    claim_output_dir(tmp_path, RUN)
+    (tmp_path / "model.safetensors").write_bytes(b"precious")
+    with pytest.raises(FileExistsError, match="seed: 0, now 1"):
+        claim_output_dir(tmp_path, RUN | {"seed": 1}, same=["model", "dataset"])
+    path = checkpoint(tmp_path, 10)
+    for fixed in ("model", "dataset"):
+        with pytest.raises(FileExistsError, match=f"{fixed}: "):
+            claim_output_dir(tmp_path, RUN | {"seed": 1, fixed: "other"}, same=["model", "dataset"])
+    assert claim_output_dir(tmp_path, RUN | {"seed": 1}, same=["model", "dataset"]) == str(path)
+    assert json.loads((tmp_path / "run.json").read_text())["seed"] == 1
+
+
 def test_a_setting_that_this_version_does_not_know_is_named_too(tmp_path: Path) -> None:
     claim_output_dir(tmp_path, RUN | {"old_setting": 3})
     checkpoint(tmp_path, 10)

@@ -9,9 +9,10 @@ from accelerate import Accelerator
 from tiny import Images, arguments, build, trainer
 from torch import Tensor
 from torch.utils.data import Dataset
-from transformers import EvalPrediction
+from transformers import AutoModelForImageClassification, EvalPrediction, ViTImageProcessor
 
 from macs_hf import MaCSTrainer
+from macs_hf.report.report import load_run
 from macs_hf.training.trainer import all_finite, temporarily
 
 
@@ -38,8 +39,11 @@ def with_metrics(folder: Path) -> MaCSTrainer:
 def test_metrics_of_the_user_survive_all_that_the_trainer_measures(tmp_path: Path) -> None:
     run, plain = with_metrics(tmp_path), trainer(tmp_path, build("vit"))
     test, validation = Images(40, seed=1), Images(128, seed=2)
-    hits = run.evaluate()["eval_hits"]
-    assert hits == pytest.approx(plain.evaluate(test)["eval_accuracy"])
+    metrics, ours = run.evaluate(), plain.evaluate(test)
+    hits = metrics["eval_hits"]
+    assert hits == pytest.approx(ours["eval_accuracy"])
+    for name in ("accuracy", "nll", "ece", "brier", "logit_margin"):  # added to those of the user
+        assert metrics[f"eval_{name}"] == ours[f"eval_{name}"]
 
     rows, at_two = run.predict_rows(test, temperatures=(1.0, 2.0))
     expected, expected_at_two = plain.predict_rows(test, temperatures=(1.0, 2.0))
@@ -51,6 +55,44 @@ def test_metrics_of_the_user_survive_all_that_the_trainer_measures(tmp_path: Pat
     run.calibrate(validation)
     assert run.compute_metrics is accuracy_of_classes and run.preprocess_logits_for_metrics is classes
     assert run.evaluate()["eval_hits"] == hits  # a temperature does not change the classes
+
+
+def test_a_search_adds_up_the_users_metrics_only(tmp_path: Path) -> None:
+    """Without an objective, a search maximises the sum of all metrics but the loss, as transformers defines it."""
+    run = MaCSTrainer(
+        model_init=lambda trial: build("vit"),
+        args=arguments(tmp_path, max_steps=1, eval_strategy="steps", eval_steps=1),
+        train_dataset=Images(),
+        eval_dataset=Images(8, seed=1),
+        compute_metrics=lambda prediction: {"score": 3.0},
+    )
+    space = {"hp_space": lambda trial: {"lambda_margin": trial.suggest_float("lambda_margin", 0.2, 0.4)}}
+    best = run.hyperparameter_search(**space, n_trials=1, direction="maximize", backend="optuna")
+    assert best.objective == 3.0
+
+
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_one_call_leaves_a_measured_model_with_report_card_and_pictures(calibrated: bool, tmp_path: Path) -> None:
+    processor = ViTImageProcessor(size={"height": 32, "width": 32})
+    run = MaCSTrainer(build("vit"), arguments(tmp_path), train_dataset=Images(), processing_class=processor)
+    test, held_out = Images(60, seed=1), Images(450, seed=2) if calibrated else None
+    before = run.predict_logits(test)[0]
+    corruptions = "auto" if calibrated else None
+    report = run.evaluate_and_report(test, held_out, corruptions=corruptions, corruption_samples=2, dataset="pets")
+    stored = load_run(tmp_path)
+    assert stored.report == report and len(stored.rows) == report.n == 60 and report.dataset == "pets"
+    assert (report.corruptions is not None) == calibrated
+    assert report.training_arguments["method"] == "macs"
+    assert "pets" in (tmp_path / "README.md").read_text()
+    assert (tmp_path / "report.html").is_file() and list(tmp_path.glob("*.png"))
+    # The saved model is the one that the report is about.
+    model = AutoModelForImageClassification.from_pretrained(tmp_path).eval()
+    temperature = getattr(model.config, "calibration_temperature", 1.0)
+    assert (abs(temperature - 1) > 0.01) == calibrated
+    assert not calibrated or (temperature == report.temperature.value and model.config.prediction_set_thresholds)
+    with torch.no_grad():
+        after = model(test.images).logits.numpy()
+    np.testing.assert_allclose(after, before / temperature, rtol=1e-4, atol=1e-5)
 
 
 def test_persistent_workers_evaluate_the_dataset_that_is_given(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which checkpoint a run continues from, and that it is refused unless it goes on exactly."""
+"""Which checkpoint a run continues from, exactly or with a warning that names what is not; what is refused."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tiny import Images, StopAt, arguments, build, same_weights
-from transformers import AutoModelForImageClassification, Trainer, TrainingArguments
+from transformers import AutoModelForImageClassification, Trainer
 
 from macs_hf import METHODS, MaCSTrainer
 from macs_hf.training.checkpoints import checkpoint_to_resume, identity_of
@@ -52,11 +52,23 @@ def fill(name: str, content: str) -> Callable[[Path], Any]:
     return lambda checkpoint: (checkpoint / name).write_text(content)
 
 
+def no_record(checkpoint: Path) -> None:
+    (checkpoint / "checkpoint.json").unlink()
+
+
+def no_schedule(checkpoint: Path) -> None:
+    (checkpoint / "scheduler.pt").unlink()
+
+
 DAMAGES = {
     "no-optimizer": lambda checkpoint: (checkpoint / "optimizer.pt").unlink(),
-    "no-scheduler": lambda checkpoint: (checkpoint / "scheduler.pt").unlink(),
+    "no-scheduler": no_schedule,
     "no-generators": lambda checkpoint: (checkpoint / "rng_state.pth").unlink(),
-    "no-record": lambda checkpoint: (checkpoint / "checkpoint.json").unlink(),
+    "no-record-and-cut": lambda checkpoint: [part(checkpoint) for part in (no_record, cut("optimizer.pt"))],
+    "no-record-and-cut-weights": lambda checkpoint: [
+        part(checkpoint) for part in (no_record, cut("model.safetensors"))
+    ],
+    "no-record-and-no-schedule": lambda checkpoint: [part(checkpoint) for part in (no_record, no_schedule)],
     "cut-optimizer": cut("optimizer.pt"),
     "empty-optimizer": fill("optimizer.pt", ""),
     "cut-generators": cut("rng_state.pth"),
@@ -96,67 +108,14 @@ def test_without_another_checkpoint_the_sentence_says_how_to_use_the_weights(fol
     assert anew.state.global_step == 1
 
 
-def test_checkpoints_of_the_model_alone_are_refused(tmp_path: Path) -> None:
-    start(tmp_path, save_only_model=True, max_steps=1).train()
-    for checkpoint in (True, str(tmp_path / "checkpoint-1")):
-        with pytest.raises(ValueError, match=r"without optimizer.pt and scheduler.pt, as save_only_model=True leaves"):
-            start(tmp_path).train(resume_from_checkpoint=checkpoint)
-
-
-def test_checkpoints_of_plain_trainer_are_refused(tmp_path: Path) -> None:
-    args = TrainingArguments(
-        **{"output_dir": str(tmp_path), "max_steps": 1, "save_strategy": "steps", "save_steps": 1},
-        **{"use_cpu": True, "report_to": "none", "disable_tqdm": True},
-    )
-    Trainer(model=build("vit"), args=args, train_dataset=Images()).train()
-    with pytest.raises(
-        ValueError, match=r"no checkpoint.json: it was saved by plain Trainer or by an earlier version"
-    ):
-        start(tmp_path).train(resume_from_checkpoint=True)
-
-
-@pytest.mark.parametrize(
-    ("change", "difference"),
-    [
-        (METHODS["focal"], r"\(lambda_margin: 0.1, now 0.0, .*focal_gamma: 0.0, now 2.0\)"),
-        ({"seed": 1}, r"\(seed: 42, now 1\)"),
-        ({"data_seed": 1}, r"\(data_seed: None, now 1\)"),
-        ({"learning_rate": 1e-3}, r"\(learning_rate: 0.01, now 0.001\)"),
-        ({"per_device_train_batch_size": 4}, r"\(per_device_train_batch_size: 8, now 4\)"),
-        ({"gradient_accumulation_steps": 2}, r"\(gradient_accumulation_steps: 1, now 2\)"),
-        ({"lr_scheduler_type": "cosine"}, r"\(lr_scheduler_type: 'linear', now 'cosine'\)"),
-        ({"data": Images(24)}, r"\(training_samples: 32, now 24\)"),
-    ],
-    ids=lambda value: "-".join(value)[:24] if isinstance(value, dict) else "",
-)
-def test_a_checkpoint_of_another_run_is_refused(change: dict[str, Any], difference: str, stopped: Path) -> None:
-    for checkpoint in (True, str(stopped / "checkpoint-2")):
-        with pytest.raises(ValueError, match=rf"it is of another run {difference}"):
-            start(stopped, **change).train(resume_from_checkpoint=checkpoint)
-
-
-def test_facts_and_processes_count_too(folder: Path) -> None:
-    path = folder / "checkpoint-2" / "checkpoint.json"
-    record = json.loads(path.read_text())
-    record["run"] |= {"dataset": "pets", "processes": 2}
-    path.write_text(json.dumps(record))
-    with pytest.raises(ValueError, match=r"another run \(dataset: 'pets', now 'images', processes: 2, now 1\)"):
-        start(folder).train(resume_from_checkpoint=True)
-
-
 def test_what_does_not_change_what_is_learned_may_change(stopped: Path) -> None:
     other = {"dataloader_num_workers": 2, "logging_steps": 3, "save_steps": 2, "per_device_eval_batch_size": 4}
     assert resumed(start(stopped, **other), True) == str(stopped / "checkpoint-2")
 
 
-def test_another_length_is_another_schedule(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run = start(folder, max_steps=6)
-    run.train(resume_from_checkpoint=True)
-    assert run.state.global_step == 6
-    assert "Another schedule than" in caplog.text and "(max_steps: 4, now 6)" in caplog.text
-
-
-def test_a_best_model_that_is_gone_is_missed_before_training(tmp_path: Path) -> None:
+def test_a_best_model_that_is_damaged_or_gone_is_missed_before_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     best = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True, "max_steps": 2}
     # The highest loss counts as the best here, so that the best is not the last.
     best |= {"metric_for_best_model": "loss", "greater_is_better": True}
@@ -167,14 +126,144 @@ def test_a_best_model_that_is_gone_is_missed_before_training(tmp_path: Path) -> 
     weights.write_bytes(weights.read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"saved in '.*checkpoint-1', and model.safetensors .*load_best_model"):
         start(tmp_path, **best | {"max_steps": 3}).train(resume_from_checkpoint=True)
-    shutil.rmtree(tmp_path / "checkpoint-1")
-    with pytest.raises(ValueError, match=r"saved in '.*checkpoint-1', and it is not there any more.*load_best_model"):
-        start(tmp_path, **best | {"max_steps": 3}).train(resume_from_checkpoint=True)
     start(tmp_path, **best | {"max_steps": 3, "load_best_model_at_end": False}).train(resume_from_checkpoint=True)
+    shutil.rmtree(tmp_path / "checkpoint-1")
+    start(tmp_path, **best | {"max_steps": 4}).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    (warning,) = inexact(caplog)[-1:]
+    assert str(tmp_path / "checkpoint-1") in warning and "not there any more" in warning
 
 
-def test_images_are_not_seen_twice_when_a_run_goes_on(stopped: Path) -> None:
-    with pytest.raises(ValueError, match="ignore_data_skip=True would see the first images of the epoch again"):
-        resumed(start(stopped, ignore_data_skip=True), True)
-    with pytest.raises(ValueError, match="split_batches: False, now True"):
-        resumed(start(stopped, accelerator_config={"split_batches": True}), True)
+# ---- What Trainer goes on with ----
+
+
+def plain_run(kind: type[Trainer], folder: Path, stop_at: int | None = None, **overrides: Any) -> Trainer:
+    """Cross-entropy on a model that plain `Trainer` restores whole."""
+    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1, "method": "ce"} | overrides
+    return kind(
+        model=build("timm"),
+        args=arguments(folder, **options),
+        train_dataset=Images(),
+        callbacks=[StopAt(stop_at)] if stop_at else None,
+    )
+
+
+def inexact(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The warnings about what is not exact."""
+    return [record.getMessage() for record in caplog.records if "not exactly" in record.getMessage()]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"per_device_train_batch_size": 4}, {"gradient_accumulation_steps": 2}, {"learning_rate": 1e-3}],
+    ids=lambda change: next(iter(change), "same"),
+)
+def test_a_checkpoint_of_plain_trainer_goes_on_as_with_plain_trainer(
+    change: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain_run(Trainer, tmp_path / "plain", stop_at=2).train()
+    runs = []
+    for kind in (Trainer, MaCSTrainer):
+        run = plain_run(kind, shutil.copytree(tmp_path / "plain", tmp_path / kind.__name__), **change)
+        run.train(resume_from_checkpoint=True)
+        runs.append(run)
+    assert runs[0].state.global_step == runs[1].state.global_step == 4
+    assert same_weights(runs[0].model, runs[1].model)
+    (warning,) = inexact(caplog)
+    assert "checkpoint.json" in warning
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"seed": 1}, "seed: 42, now 1"),
+        ({"data_seed": 1}, "data_seed: None, now 1"),
+        ({"learning_rate": 1e-3}, "learning_rate: 0.01, now 0.001"),
+        ({"per_device_train_batch_size": 4}, "per_device_train_batch_size: 8, now 4"),
+        ({"gradient_accumulation_steps": 2}, "gradient_accumulation_steps: 1, now 2"),
+        ({"lr_scheduler_type": "cosine"}, "lr_scheduler_type: 'linear', now 'cosine'"),
+        ({"accelerator_config": {"split_batches": True}}, "split_batches: False, now True"),
+        ({"data": Images(24)}, "training_samples: 32, now 24"),
+        ({"ema_decay": 0.9}, "ema_decay: None, now 0.9"),
+        ({"ignore_data_skip": True}, "ignore_data_skip=True"),
+        ({"max_steps": 6}, "max_steps: 4, now 6"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_another_recipe_goes_on_with_one_warning_that_names_it(
+    change: dict[str, Any], named: str, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = start(folder, **change)
+    run.train(resume_from_checkpoint=True)
+    assert run.state.global_step == change.get("max_steps", 4)
+    (warning,) = inexact(caplog)
+    assert named in warning
+
+
+def test_all_differences_are_in_one_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Among them another number of processes, and facts of the user's own."""
+    path = folder / "checkpoint-2" / "checkpoint.json"
+    record = json.loads(path.read_text())
+    record["run"] |= {"dataset": "pets", "processes": 2}
+    path.write_text(json.dumps(record))
+    start(folder, seed=1).train(resume_from_checkpoint=True)
+    (warning,) = inexact(caplog)
+    for named in ("dataset: 'pets', now 'images'", "processes: 2, now 1", "seed: 42, now 1"):
+        assert named in warning
+
+
+def test_another_objective_is_refused_and_nothing_is_changed(folder: Path) -> None:
+    files = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    for checkpoint in (True, str(folder / "checkpoint-2")):
+        with pytest.raises(ValueError, match=r"lambda_margin: 0.1, now 0.0"):
+            start(folder, **METHODS["focal"]).train(resume_from_checkpoint=checkpoint)
+    assert files == {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_a_model_saved_in_shards_goes_on_exactly(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint = folder / "checkpoint-2"
+    model = AutoModelForImageClassification.from_pretrained(checkpoint)
+    (checkpoint / "model.safetensors").unlink()
+    model.save_pretrained(checkpoint, max_shard_size="10KB")
+    assert len(list(checkpoint.glob("model-*.safetensors"))) > 1
+    whole, again = start(tmp_path / "whole"), start(folder)
+    whole.train()
+    again.train(resume_from_checkpoint=str(checkpoint))
+    assert same_weights(whole.model, again.model) and inexact(caplog) == []
+
+
+def test_a_checkpoint_of_the_model_alone_starts_a_new_optimiser(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    start(tmp_path, save_only_model=True, stop_at=2).train()
+    run = start(tmp_path)
+    run.train(resume_from_checkpoint=True)
+    assert run.state.global_step == 4
+    (warning,) = inexact(caplog)
+    assert "optimizer.pt and scheduler.pt" in warning
+
+
+def test_averages_begin_and_end_with_the_weights_that_were_trained(folder: Path, tmp_path: Path) -> None:
+    averaged = tmp_path / "averaged"
+    start(averaged, ema_decay=0.7, stop_at=2).train()
+    runs = {}
+    for name, place in (("never", folder), ("before", averaged)):
+        runs[name] = start(place)
+        runs[name].train(resume_from_checkpoint=True)
+    assert same_weights(runs["never"].model, runs["before"].model)
+
+
+def test_only_the_same_run_where_that_is_asked_for(folder: Path) -> None:
+    """As the command does unless it is told otherwise; the length may change."""
+    for change in ({"seed": 1}, {"ignore_data_skip": True}):
+        run = start(folder, **change)
+        run.resumes_only_same = None
+        with pytest.raises(ValueError, match=r"seed: 42, now 1|ignore_data_skip"):
+            run.train(resume_from_checkpoint=True)
+    run = start(folder, max_steps=5)
+    run.resumes_only_same = None
+    run.train(resume_from_checkpoint=True)
+    (folder / "checkpoint-5" / "checkpoint.json").unlink()
+    with pytest.raises(ValueError, match=r"checkpoint.json"):
+        run.train(resume_from_checkpoint=True)

@@ -109,12 +109,12 @@ def test_training_in_shards_ends_in_a_calibrated_model_and_resumes_exactly(name:
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_two_processes_is_not_resumed_by_one(folder: Path) -> None:
+def test_an_optimiser_that_was_divided_is_not_resumed_in_one_piece(folder: Path) -> None:
     sharding = "FSDP" if folder.name.startswith("fsdp2") else "DeepSpeed"
     steps = {"save_strategy": "steps", "save_steps": 3, "eval_strategy": "steps", "eval_steps": 2}
     args = arguments(folder / "vit", per_device_train_batch_size=4, max_steps=6, **steps)
     run = MaCSTrainer(model=build("vit"), args=args, train_dataset=Augmented(24), eval_dataset=Images(10, seed=1))
-    with pytest.raises(ValueError, match=f"of another run .*processes: 2, now 1, sharding: '{sharding}', now None"):
+    with pytest.raises(ValueError, match=f"sharding: '{sharding}', now None"):
         run.train(resume_from_checkpoint=str(folder / "vit" / "checkpoint-3"))
 
 

@@ -4,14 +4,18 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from macs_hf.training.checkpoints import checkpoints, last_complete_checkpoint, step_of
+from macs_hf.training.signals import lost_processes_named
 
 
 TESTS = Path(__file__).parents[1]
@@ -54,8 +58,51 @@ def test_a_signal_to_one_of_two_processes_stops_both_after_the_same_step(
     assert stopped.returncode != 0 and f"exitcode  : {128 + number}" in stopped.stderr
     assert not list((tmp_path / "run").glob("rank*.json"))
     alone = work(shutil.copytree(tmp_path / "run", tmp_path / "alone"), 1, **settings)
-    assert "it is of another run (processes: 2, now 1)" in alone.stderr
+    assert result(alone, tmp_path / "alone")["step"] == 8
+    assert alone.stderr.count("not exactly as if it had not stopped: processes: 2, now 1") == 1
     assert result(work(tmp_path / "run", 2, **settings), tmp_path / "run") == whole
+
+
+@pytest.mark.parametrize(
+    ("error", "processes", "expected"),
+    [
+        (RuntimeError("[../gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:4711"), 2, True),
+        (torch.distributed.DistBackendError("NCCL error in: unhandled system error"), 2, True),
+        (RuntimeError("[../gloo/transport/tcp/pair.cc:538] Connection closed by peer"), 1, False),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied (8x16 and 32x4)"), 2, False),
+    ],
+)
+def test_what_a_transport_says_is_known_from_other_errors(
+    error: RuntimeError, processes: int, expected: bool, tmp_path: Path
+) -> None:
+    args = SimpleNamespace(world_size=processes, process_index=0, output_dir=str(tmp_path))
+    with pytest.raises(ConnectionError if expected else RuntimeError), lost_processes_named(args):
+        raise error
+
+
+@pytest.mark.slow
+def test_a_process_whose_partner_died_ends_in_a_sentence_that_names_the_newest_checkpoint(tmp_path: Path) -> None:
+    """Without a launcher, which would end it too."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    settings = {"send": [1, 4, signal.SIGKILL], "save_steps": 2, "max_steps": 60, "per_device_train_batch_size": 4}
+    command = [str(TESTS / "training" / "stopping_worker.py"), str(tmp_path), json.dumps(settings)]
+    shared = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]), "WORLD_SIZE": "2"}
+    shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    first, second = (
+        subprocess.Popen(
+            [sys.executable, *command],
+            env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    )
+    errors = first.communicate(timeout=300)[1], second.communicate(timeout=300)[1]
+    assert second.returncode == -signal.SIGKILL and first.returncode == 1, errors
+    (sentence,) = [line for line in errors[0].splitlines() if "ConnectionError: " in line]
+    assert sentence.endswith(f"continues from {tmp_path / 'checkpoint-4'}.")
+    assert "gloo" not in errors[0].lower()
 
 
 @pytest.mark.slow

@@ -259,7 +259,7 @@ def test_bfloat16_checkpoint_has_a_float32_loss(tmp_path: Path) -> None:
 
 
 def test_peft_model_trains_only_its_adapter_and_reports_metrics(tmp_path: Path) -> None:
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig, PeftModel, get_peft_model
 
     base = build("vit")
     frozen = base.vit.embeddings.cls_token.detach().clone()
@@ -278,6 +278,16 @@ def test_peft_model_trains_only_its_adapter_and_reports_metrics(tmp_path: Path) 
     resumed.train(resume_from_checkpoint=True)
     assert resumed.state.global_step == 3
     assert same_weights(run.model, resumed.model)
+
+    # Calibrated, saved and loaded again: the adapter's own copy of the head has the temperature.
+    before = run.predict(Images(8)).predictions
+    temperature = run.calibrate(Images(150, seed=3)).temperature
+    run.save_model(str(tmp_path / "adapter"))
+    loaded = PeftModel.from_pretrained(build("vit"), tmp_path / "adapter").eval()
+    with torch.no_grad():
+        after = loaded(pixel_values=Images(8).images).logits.numpy()
+    assert abs(temperature - 1) > 0.01
+    assert after * temperature == pytest.approx(before, rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.parametrize("settings", [{}, {"config": None}, {"config": SimpleNamespace(num_labels=NUM_LABELS)}])

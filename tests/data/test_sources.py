@@ -10,11 +10,11 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 from transformers import PretrainedConfig
 
+from macs_hf.data.preparing import class_balanced_subset
 from macs_hf.data.sources import (
     ROLES,
     DatasetSource,
     align_labels,
-    class_balanced_subset,
     find_columns,
     labels_of,
     load_splits,
@@ -329,36 +329,6 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     assert sizes(splits) == (21, 3, 4)
     assert splits.label_names == ["cat", "dog"]
     assert splits.test["label"] == [0, 0, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("places", "named"),
-    [
-        (["train/cat", "train/train", "test/cat", "test/train"], r"'test/train' .*'train'"),
-        (["train/cat", "train/steam train", "test/cat", "test/steam train"], r"'test/steam train' .*'train'"),
-        (["val/cat", "val/test", "train/cat", "train/test"], r"'(val|train)/test' .*'test'"),
-        (["car", "train"], "'car'"),
-        (["car", "steam train", "bike"], "'bike'"),
-        (["cat", "d\nog", "dog"], r"'d\\nog'"),
-        (["train/cat", "train/dog", "train/d\nog", "test/cat", "test/dog"], r"'train/d\\nog'"),
-    ],
-)
-def test_class_folders_that_would_move_or_disappear(places: list[str], named: str, tmp_path: Path) -> None:
-    for place in places:
-        (tmp_path / place).mkdir(parents=True)
-        picture(len(place)).save(tmp_path / place / "1.png")
-    for load in (load_splits, lambda source: stream_splits(source, 10)):
-        with pytest.raises(ValueError, match=named):
-            load(source_of(str(tmp_path)))
-
-
-def test_folders_beside_the_splits_are_left_alone(tmp_path: Path) -> None:
-    for place in ("training/cat", "training/trainer", "val/cat", "val/trainer", "extra/cat", "figures", ".old/cat"):
-        (tmp_path / place).mkdir(parents=True)
-        for number in range(4):
-            picture(number).save(tmp_path / place / f"{number}.png")
-    splits = load_splits(source_of(str(tmp_path)), ("validation", "test"))
-    assert (len(splits.validation), splits.label_names) == (8, ["cat", "trainer"])
 
 
 IMAGE, LABEL = datasets.Image(), ClassLabel(names=["a", "b"])

@@ -447,7 +447,6 @@ DESCRIBED = table([0, 1]).remove_columns("image").add_column("image", ["x", "y"]
     ("splits", "named"),
     [
         ({"train": table([0.5, 1.0] * 5, Value("float32"))}, "label_column"),
-        ({"train": table([[0, 1], [1]] * 5, datasets.List(NUMBERS))}, "label_column"),
         ({"train": table([3] * 10, NUMBERS)}, "'label'"),
         ({"train": table([0] * 10, ClassLabel(names=["cat"]))}, "'label'"),
         ({"train": table([0, 1, -1, -1] * 5)}, "Label -1 of row 2 .*'train'"),
@@ -481,6 +480,14 @@ def test_a_folder_with_one_class_folder_is_refused(places: list[str], tmp_path: 
     for load in (load_splits, lambda source: stream_splits(source, 10)):
         with pytest.raises(ValueError, match="'ant'"):
             load(DatasetSource(str(tmp_path)))
+
+
+@pytest.mark.parametrize("kind", [NUMBERS, ClassLabel(names=["a", "b"])])
+def test_several_classes_for_an_image_are_refused(kind: Any, tmp_path: Path) -> None:
+    source = saved(tmp_path, train=table([[0, 1], [1]] * 5, datasets.List(kind)))
+    for load in (load_splits, lambda source: stream_splits(source, 10)):
+        with pytest.raises(ValueError, match="one class per image.*label_column"):
+            load(source)
 
 
 def test_names_and_sizes_that_are_none() -> None:

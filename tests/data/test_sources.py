@@ -486,7 +486,7 @@ def test_a_folder_with_one_class_folder_is_refused(places: list[str], tmp_path: 
 def test_several_classes_for_an_image_are_refused(kind: Any, tmp_path: Path) -> None:
     source = saved(tmp_path, train=table([[0, 1], [1]] * 5, datasets.List(kind)))
     for load in (load_splits, lambda source: stream_splits(source, 10)):
-        with pytest.raises(ValueError, match="one class per image.*label_column"):
+        with pytest.raises(ValueError, match=r"one class per image.*label_column"):
             load(source)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
@@ -25,6 +26,11 @@ from macs_hf.data.sources import (
     split_off,
 )
 from macs_hf.data.streaming import stream_splits
+from macs_hf.evaluation.evaluate import load_model_and_data
+from macs_hf.models.loading import load_classifier
+from macs_hf.models.timm_layout import save_classifier
+from macs_hf.report.report import EvaluationReport
+from macs_hf.report.run_folder import public_name
 
 from .small_datasets import images_of, picture, saved, sizes, table
 
@@ -206,6 +212,26 @@ def test_a_folder_without_splits_that_the_model_has_not_seen(
         replace(source, validation_split="train[:10]", test_split="train[10:]"), CALIBRATE, unseen=True
     )
     assert (len(named.validation), len(named.test)) == (10, 70)
+
+
+def test_a_folder_is_measured_whole_unless_the_model_was_trained_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, model = saved(tmp_path / "data", train=table([0, 1] * 20)), tmp_path / "model"
+    save_classifier(*load_classifier("tiny", ["cat", "dog"]), model)
+
+    def measured() -> tuple[int, int, str]:
+        loaded = load_model_and_data(str(model), data, calibrate=True, use_cpu=True)
+        whole = load_model_and_data(str(model), data, use_cpu=True)
+        assert whole.metadata["split"] in ("train", "test")
+        return len(whole.test), len(loaded.test), loaded.metadata["split"]
+
+    assert measured() == (40, 20, "train (half to test)")
+    (model / "evaluation.json").write_text("{")  # no report
+    assert measured() == (40, 20, "train (half to test)")
+    report = SimpleNamespace(training_arguments={"max_steps": 1}, dataset=public_name(data.path))
+    monkeypatch.setattr(EvaluationReport, "load", lambda path: report)
+    assert measured() == (4, 4, "test")
 
 
 def test_given_splits_are_kept_and_extra_ones_ignored(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class OwnFiles:
         builder_name (`str`, *optional*): What `datasets` read it with.
     """
 
-    def __init__(self, dataset: str, builder_name: str | None = MADE_OF_FILES) -> None:
+    def __init__(self, dataset: str, builder_name: str | None = None) -> None:
         self.dataset, self.is_local = dataset, is_local(dataset)
         if self.is_local:
             folder = Path(os.path.realpath(dataset))

@@ -96,13 +96,7 @@ def hub_api(token: str | bool | None = None) -> HfApi:
 
 
 class HubUnreachableError(ConnectionError):
-    """
-    The Hub did not answer.
-
-    Args:
-        message (`str`): What was needed, why it cannot be had, and what to do.
-        reason (`str`): Why the Hub did not answer.
-    """
+    """The Hub did not answer; `reason` says why, and the message also what was needed, and what to do."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -387,7 +381,7 @@ class HubClient(httpx.Client):
         if response.status_code in OUT_OF_ORDER:
             _fail(start, f"answers with HTTP {response.status_code}", what)
         elif response.status_code == TOO_MANY:
-            self._pause(response, what)
+            self._pause(response, start, what)
         elif time.monotonic() - start > SAY_AFTER:
             HubClient.trouble_since = self.trouble_since or start
         elif not is_file:  # whether it comes is still to be seen
@@ -403,13 +397,14 @@ class HubClient(httpx.Client):
             said = _too_many(response) if response.status_code == TOO_MANY else ""
             self.refusals.append(Refusal(request.url.path, response.status_code, said))
 
-    def _pause(self, response: httpx.Response, what: str) -> None:
+    def _pause(self, response: httpx.Response, start: float, what: str) -> None:
         """Clients wait for as long as they are asked to, without a word."""
-        pause = _asked_pause(response)
-        if pause is not None and pause > SAY_AFTER:
-            line = f"{constants.ENDPOINT} answers {what}: {_too_many(response)}"
-            if pause > GIVE_UP_AFTER:
-                raise HubSilentError(line)
+        pause = _asked_pause(response) or 0.0
+        HubClient.trouble_since = self.trouble_since or start
+        line = f"{constants.ENDPOINT} answers {what}: {_too_many(response)}"
+        if pause > _time_left(time.monotonic()):
+            raise HubSilentError(line)
+        if pause > SAY_AFTER:
             logger.warning(f"{line}. Waiting.")
 
 

@@ -33,7 +33,8 @@ def _calibrate_parser() -> argparse.ArgumentParser:
         "calibrate", "Fit a temperature on held-out data, fold it into the head, save the model and measure it."
     )
     parser.add_argument(
-        "--calibration_split", help="split to fit the temperature on (default: validation, or a tenth of train)"
+        "--calibration_split",
+        help="split to fit the temperature on (default: validation, half of a folder, or a tenth of train)",
     )
     parser.add_argument(
         "--force_temperature",

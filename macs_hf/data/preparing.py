@@ -14,8 +14,8 @@ from .sources import (
     DatasetSource,
     ImageSplits,
     align_labels,
-    class_balanced_subset,
     find_image_column,
+    labels_of,
     listed,
     load_raw,
     load_splits,
@@ -90,6 +90,21 @@ def smaller_training_set(
             data_fraction,
         )
     return splits._replace(train=subset)
+
+
+def class_balanced_subset(dataset: Dataset, label_column: str, size: int, seed: int) -> Dataset:
+    """`size` rows in which the classes have the shares they have in `dataset`, as nearly as whole rows allow."""
+    labels = labels_of(dataset, label_column)
+    if not 0 < size <= len(labels):
+        raise ValueError(f"A subset of {size} rows was asked for, but the training set has {len(labels)}.")
+    order = np.random.default_rng(seed).permutation(len(labels))
+    # Within each class, rows get evenly spaced ranks in (0, 1); the smallest ranks are a stratified subset.
+    ranks = np.empty(len(labels))
+    for label in np.unique(labels):
+        rows = order[labels[order] == label]
+        ranks[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
+    chosen = order[np.argsort(ranks[order], kind="stable")[:size]]
+    return dataset.select(np.sort(chosen))
 
 
 def image_datasets(splits: ImageSplits, processor: Any) -> tuple[ImageDataset, ImageDataset, ImageDataset]:

@@ -1,25 +1,21 @@
 """From the name of a dataset, a Hub id or a folder to seeded splits with one image and one label column."""
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, compress, product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDatasetDict, Value
-from datasets.data_files import SPLIT_KEYWORDS
 from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
-from huggingface_hub import constants
-from pyarrow import compute
 from transformers.utils import logging
 
 from ..exceptions import ArgumentError, check_labels
 from ..hub import check_place, hub_needed, is_local
 from ..report.sections import renamed_line
+from .own_files import ForeignFileError, OwnFiles, check_class_folders, only_class
 
 
 logger = logging.get_logger(__name__)
@@ -322,21 +318,6 @@ def split_off(dataset: Dataset, label_column: str, share: float | int) -> tuple[
     return parts["train"], parts["test"]
 
 
-def class_balanced_subset(dataset: Dataset, label_column: str, size: int, seed: int) -> Dataset:
-    """`size` rows in which the classes have the shares they have in `dataset`, as nearly as whole rows allow."""
-    labels = labels_of(dataset, label_column)
-    if not 0 < size <= len(labels):
-        raise ValueError(f"A subset of {size} rows was asked for, but the training set has {len(labels)}.")
-    order = np.random.default_rng(seed).permutation(len(labels))
-    # Within each class, rows get evenly spaced ranks in (0, 1); the smallest ranks are a stratified subset.
-    ranks = np.empty(len(labels))
-    for label in np.unique(labels):
-        rows = order[labels[order] == label]
-        ranks[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
-    chosen = order[np.argsort(ranks[order], kind="stable")[:size]]
-    return dataset.select(np.sort(chosen))
-
-
 def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | IterableDatasetDict:
     """All splits, unchanged; data on this disk or embedded are never streamed."""
     saved = any(os.path.exists(os.path.join(source.path, name)) for name in ("dataset_dict.json", "state.json"))
@@ -354,12 +335,12 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
         if saved:
             found = datasets.load_from_disk(source.path)
             found = found if isinstance(found, DatasetDict) else DatasetDict(train=found)
-            OwnFiles(source).check(*(file["filename"] for split in found.values() for file in split.cache_files))
+            OwnFiles(source.path).check(*(file["filename"] for split in found.values() for file in split.cache_files))
         else:
             with hub_needed(f"Dataset {source.path!r}", source.path, "dataset"):
                 builder = datasets.load_dataset_builder(source.path, source.config)
                 files = {split: [*map(str, found)] for split, found in (builder.config.data_files or {}).items()}
-                OwnFiles(source).check(*chain.from_iterable(files.values()))
+                OwnFiles(source.path).check(*chain.from_iterable(files.values()))
                 if is_local(source.path) and isinstance(builder, ImageFolder):
                     check_class_folders(source.path, files)
                 if streaming:
@@ -367,12 +348,10 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
                 builder.download_and_prepare()
                 found = builder.as_dataset()
         for name, split in found.items():
-            OwnFiles(source, split.info.builder_name).check_images(split, name)
+            OwnFiles(source.path, split.info.builder_name).check_images(split, name)
         return found
-    except ForeignFileError:
-        raise
-    except OSError:
-        raise  # a missing file or the Hub, which say so themselves
+    except (OSError, ForeignFileError):
+        raise  # which say themselves what is missing, or not the dataset's
     except Exception as error:
         # A broken README, table of metadata or file, or a loading script, makes `datasets` raise nearly anything.
         cause = error
@@ -382,114 +361,6 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
         if not isinstance(cause, ValueError | RuntimeError | OSError):
             reason = f"it is damaged, or a split of it is empty ({type(cause).__name__}: {reason})"
         raise ValueError(f"Dataset {source.path!r} cannot be loaded: {reason}") from error
-
-
-def check_class_folders(folder: str, files: Mapping[str, Sequence[str]]) -> None:
-    """Refuse class folders that `datasets` takes for splits, or does not see, because of their names."""
-    read = {
-        split: {os.path.relpath(os.path.dirname(file), folder) for file in found} for split, found in files.items()
-    }
-    for split, place in ((split, place) for split, places in read.items() for place in sorted(places)):
-        above, *below = place.split(os.sep)
-        if below and (meant := {name for name in files if _names_split(above, str(name))}) and split not in meant:
-            raise ValueError(
-                f"The images in {place!r} of {folder!r} would become part of split {str(split)!r}, because of a word "
-                "in the name of a folder. Rename that folder."
-            )
-    if any(os.path.basename(file).startswith("metadata.") for found in files.values() for file in found):
-        return  # which says what is read
-    everywhere = set().union(*read.values())
-    for place in sorted(_image_folders(folder) - everywhere):
-        beside = [other for other in everywhere if os.path.dirname(other) == os.path.dirname(place)]
-        if beside:
-            raise ValueError(
-                f"The images in {place!r} of {folder!r} would be left out, while those in {min(beside)!r} beside it "
-                "are read: a class folder has a name with a line break, or with the name of a split in it, such as "
-                "'train'. Rename that folder; or sort all class folders into train and test."
-            )
-
-
-def _names_split(folder: str, split: str) -> bool:
-    """Whether `datasets` takes a folder for a split."""
-    words = "|".join(SPLIT_KEYWORDS.get(split, [split]))
-    return re.fullmatch(rf"(.*[-._ 0-9])?({words})([-._ 0-9].*)?", folder, re.DOTALL) is not None
-
-
-def _image_folders(folder: str) -> set[str]:
-    """The folders below `folder` with images directly in them, but for those that are hidden."""
-    found = set()
-    for where, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith((".", "__"))]
-        if any(os.path.splitext(file)[1].lower() in ImageFolder.EXTENSIONS for file in files):
-            found.add(os.path.relpath(where, folder))
-    return found
-
-
-# ---- Files that a dataset names ----
-# Tables, a README or links may name any file that this process can read. Only the dataset's own are opened.
-
-
-ARCHIVES = tuple(f"{kind}://" for kind in ("zip", "tar", "gzip", "bz2", "xz", "zstd", "lz4"))
-MADE_OF_FILES = "imagefolder"  # its rows name files that `datasets` found, downloaded or unpacked itself
-
-
-class OwnFiles:
-    """
-    The files that are a dataset's own: below its folder, or in its repository or that one's cache.
-
-    Args:
-        source ([`DatasetSource`]): The dataset.
-        builder_name (`str`, *optional*): What `datasets` read it with.
-    """
-
-    def __init__(self, source: DatasetSource, builder_name: str | None = MADE_OF_FILES) -> None:
-        self.source, self.is_local = source, is_local(source.path)
-        if self.is_local:
-            folder = Path(os.path.realpath(source.path))
-            is_cache = folder.parent.name == "snapshots" and folder.parents[1].name.startswith("datasets--")
-            folders = [folder.parents[1] if is_cache else folder]  # the Hub's cache has links to files beside them
-        else:
-            folders = [Path(constants.HF_HUB_CACHE, "datasets--" + source.path.replace("/", "--"))]
-        if builder_name == MADE_OF_FILES:
-            folders += [datasets.config.DOWNLOADED_DATASETS_PATH, datasets.config.EXTRACTED_DATASETS_PATH]
-        self.folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
-        self._real: dict[str, str] = {}  # folders, links followed: many files have the same
-
-    def __contains__(self, place: str) -> bool:
-        """Whether a path, an address, or a chain of them into archives (`zip://...::...`) leads to one of them."""
-        *inside, file = place.split("::")
-        if not all(hop.startswith(ARCHIVES) for hop in inside):
-            return False
-        if "://" in file:
-            repo = f"hf://datasets/{self.source.path}"
-            return not self.is_local and file.startswith((f"{repo}@", f"{repo}/")) and ".." not in file.split("/")
-        folder, name = os.path.split(os.path.abspath(file))
-        if folder not in self._real:
-            self._real[folder] = os.path.realpath(folder)
-        real = os.path.join(self._real[folder], name)
-        return (os.path.realpath(real) if os.path.islink(real) else real).startswith(self.folders)
-
-    def check(self, *files: str, row: str = "") -> None:
-        """Refuse any other file; `row` says where it is named."""
-        for file in files:
-            if file not in self:
-                raise ForeignFileError(
-                    f"Dataset {self.source.path!r} names the file {file!r}{row}, which is not its own, so it is not "
-                    "opened. Put a copy of the file, not a link, into the dataset; or choose another dataset."
-                )
-
-    def check_images(self, split: Dataset, name: str) -> None:
-        """Refuse a split with a row whose image is a file elsewhere."""
-        for column in (key for key, feature in split.features.items() if isinstance(feature, datasets.Image)):
-            stored = split.with_format("arrow", columns=[column])[:].column(column)
-            paths = compute.struct_field(stored, "path")
-            is_file = compute.and_(compute.is_null(compute.struct_field(stored, "bytes")), compute.is_valid(paths))
-            for row, path in zip(np.flatnonzero(is_file), paths.filter(is_file).to_pylist(), strict=True):
-                self.check(path, row=f" in row {row} of split {name!r}")
-
-
-class ForeignFileError(ValueError):
-    """A dataset names a file that is not its own."""
 
 
 def _digits(few: bool) -> DatasetDict:
@@ -520,7 +391,7 @@ def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:
     image = find_image_column(features, source)
     label = named_label_column(features, source)
     if label is None or label not in features:
-        if list(features) == [image] and (only := _only_class(source.path)):
+        if list(features) == [image] and (only := only_class(source.path)):
             raise ValueError(
                 f"Only one class was found in the folder {source.path!r}: {only!r}. A classifier needs at least two, "
                 f"each with a folder of its own: {only}/1.png, another/1.png, ..., or, with splits, "
@@ -556,13 +427,6 @@ def named_label_column(features: Features, source: DatasetSource) -> str | None:
         return label
     classes = [name for name, feature in features.items() if isinstance(feature, ClassLabel)]
     return classes[0] if len(classes) == 1 else None
-
-
-def _only_class(folder: str) -> str | None:
-    """The name of the class folders in `folder`, if all have the same; `datasets` makes no labels of one class."""
-    places = _image_folders(folder)
-    names = {os.path.basename(place) for place in places}
-    return names.pop() if len(names) == 1 and "." not in places else None
 
 
 def check_columns(raw: DatasetDict, image_column: str, label_column: str, source: DatasetSource) -> None:

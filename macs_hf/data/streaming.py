@@ -19,11 +19,11 @@ from transformers.utils import logging
 
 from ..exceptions import ArgumentError
 from ..randomness import cpu_rng_seeded, mix_seed
+from .own_files import OwnFiles
 from .sources import (
     SPLIT_SEED,
     DatasetSource,
     ImageSplits,
-    OwnFiles,
     check_group_column,
     check_label_column,
     check_one_class,
@@ -174,7 +174,7 @@ def _undecoded(
     stream: IterableDataset, split: str, image: str, columns: Features, source: DatasetSource
 ) -> IterableDataset:
     """Images as bytes, wherever they are, and labels as numbers; no other columns than these."""
-    own = OwnFiles(source, stream.info.builder_name)
+    own = OwnFiles(source.path, stream.info.builder_name)
 
     def read(row: dict[str, Any], position: int) -> dict[str, Any]:
         stored = row[image]

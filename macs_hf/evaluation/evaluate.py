@@ -758,9 +758,10 @@ def load_model_and_data(
 def _was_trained_on(model: str, source: DatasetSource) -> bool:
     """Whether a local model's own report says that it was trained on the dataset, which was divided then."""
     path = Path(model, REPORT_FILE)
-    if not path.is_file():
+    try:
+        report = EvaluationReport.load(path)
+    except (OSError, ValueError):  # none, or none of ours
         return False
-    report = EvaluationReport.load(path)
     return bool(report.training_arguments) and report.dataset == public_name(source.path)
 
 

@@ -116,7 +116,7 @@ def test_evaluation_batches_equal_the_processor_image_by_image(kind: str, cache_
 # ---- Draws ----
 
 
-@pytest.mark.parametrize("workers", [0, 2, 4])
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("cache_bytes", [0, 10**6])
 @pytest.mark.parametrize("processor", [SMALL, LARGE], ids=["small", "large"])
 def test_keyed_items_depend_on_seed_epoch_and_index_only(processor: Any, cache_bytes: int, workers: int) -> None:
@@ -277,8 +277,9 @@ def test_an_unreadable_image_is_named_by_index_and_split_out_of_a_batch(transfor
         for indices in ([index], [0, index, 2]):
             with pytest.raises(ValueError, match=f"Image {index} of split 'train'"):
                 data.__getitems__(indices)
-    with pytest.raises(ValueError, match="Image 1 of split 'train'"):
-        list(DataLoader(data, batch_size=4, num_workers=2))
+    if transform.__class__ is EvalTransform:  # one of them in other processes
+        with pytest.raises(ValueError, match="Image 1 of split 'train'"):
+            list(DataLoader(data, batch_size=4, num_workers=2))
 
 
 def test_an_unreadable_file_is_named_by_its_path(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files that a dataset names: only its own are opened, whether it is a folder or on the Hub, whole or as a stream."""
+"""Files that a dataset names: only its own are opened, from a folder or the Hub, also as a stream; class folders."""
 
 import json
 import shutil
@@ -16,7 +16,8 @@ from loopback_hub.server import HubServer
 from PIL import Image
 
 from macs_hf.data.images import ImageDataset
-from macs_hf.data.sources import DatasetSource, ForeignFileError, load_splits, source_of
+from macs_hf.data.own_files import ForeignFileError
+from macs_hf.data.sources import DatasetSource, load_splits, source_of
 from macs_hf.data.streaming import stream_splits
 
 from .small_datasets import encoded, picture, table
@@ -166,3 +167,36 @@ def test_a_repository_whose_readme_names_files_elsewhere(data_hub: HubServer, ph
     )
     with pytest.raises(ValueError, match=r"'alice/photos'"):
         load_splits(pushed(photos))
+
+
+# ---- Class folders ----
+
+
+@pytest.mark.parametrize(
+    ("places", "named"),
+    [
+        (["train/cat", "train/train", "test/cat", "test/train"], r"'test/train' .*'train'"),
+        (["train/cat", "train/steam train", "test/cat", "test/steam train"], r"'test/steam train' .*'train'"),
+        (["val/cat", "val/test", "train/cat", "train/test"], r"'(val|train)/test' .*'test'"),
+        (["car", "train"], "'car'"),
+        (["car", "steam train", "bike"], "'bike'"),
+        (["cat", "d\nog", "dog"], r"'d\\nog'"),
+        (["train/cat", "train/dog", "train/d\nog", "test/cat", "test/dog"], r"'train/d\\nog'"),
+    ],
+)
+def test_class_folders_that_would_move_or_disappear(places: list[str], named: str, tmp_path: Path) -> None:
+    for place in places:
+        (tmp_path / place).mkdir(parents=True)
+        picture(len(place)).save(tmp_path / place / "1.png")
+    for load in (load_splits, lambda source: stream_splits(source, 10)):
+        with pytest.raises(ValueError, match=named):
+            load(source_of(str(tmp_path)))
+
+
+def test_folders_beside_the_splits_are_left_alone(tmp_path: Path) -> None:
+    for place in ("training/cat", "training/trainer", "val/cat", "val/trainer", "extra/cat", "figures", ".old/cat"):
+        (tmp_path / place).mkdir(parents=True)
+        for number in range(4):
+            picture(number).save(tmp_path / place / f"{number}.png")
+    splits = load_splits(source_of(str(tmp_path)), ("validation", "test"))
+    assert (len(splits.validation), splits.label_names) == (8, ["cat", "trainer"])

@@ -162,6 +162,10 @@ def test_a_pause_that_the_hub_asks_for(
         assert (f"{pause} s" in caplog.text) == (pause > limits.SAY_AFTER)
         with pytest.raises(httpx.HTTPStatusError) as caught:
             response.raise_for_status()
+        assert HubClient.trouble_since is not None
+        HubClient.trouble_since -= 44  # pauses in a row have one limit
+        with pytest.raises(HubSilentError):
+            get_session().get(patient.endpoint + WHOAMI)
         assert "'injected fault'" in reason_of(caught.value) and f"{pause} s" in reason_of(caught.value)
 
 

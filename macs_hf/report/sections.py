@@ -551,7 +551,8 @@ def _abstentions(found: Guarantees, origin: str) -> Section:
 
 
 def _answers_line(part: AbstentionGuarantee) -> str:
-    line = f"Answers if it is {level(part.threshold)} sure, guaranteed {level(part.accuracy)} right"
+    when = f"if it is {level(part.threshold)} sure" if part.threshold > 0 else "always"
+    line = f"Answers {when}, guaranteed {level(part.accuracy)} right"
     if part.test_answered is None or part.test_accuracy is None:
         return f"{line}: no test image is answered."
     return f"{line}: {percent(part.test_accuracy.value)} right, {percent(part.test_answered.value)} answered."

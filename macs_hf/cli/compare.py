@@ -2,17 +2,14 @@
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..exceptions import ArgumentError
+from ..report.report import Run, load_run
+from ..report.run_folder import REPORT_FILE
 from ..report.text import printable
-from .errors import plain_errors
-from .main import refuse_empty
-
-
-if TYPE_CHECKING:
-    from ..report.report import Run
+from .errors import plain_errors, refuse_empty
 
 
 def main(argv: list[str]) -> int:
@@ -36,7 +33,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _draw(sides: "tuple[list[Run], list[Run]]", path: Path) -> None:
+def _draw(sides: tuple[list[Run], list[Run]], path: Path) -> None:
     from ..rendering.pictures import plot_under_corruption, png
 
     shared = len(os.path.commonprefix([side[0].name for side in sides]).rpartition("-")[0])  # noqa: RUF071  (names, not paths)
@@ -49,13 +46,8 @@ def _draw(sides: "tuple[list[Run], list[Run]]", path: Path) -> None:
     print(f"\n{path} shows both under corruption.")
 
 
-def _runs(folders: list[str]) -> "list[Run]":
+def _runs(folders: list[str]) -> list[Run]:
     """The runs by the names of their folders, with as much of their paths as tells them apart."""
-    from dataclasses import replace
-
-    from ..report.report import load_run
-    from ..report.run_folder import REPORT_FILE
-
     runs = [load_run(folder) for folder in folders]
     paths = [Path(folder).resolve() for folder in folders]
     paths = [path.parent if path.name == REPORT_FILE else path for path in paths]

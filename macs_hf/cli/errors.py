@@ -1,8 +1,10 @@
-"""What a user can fix ends a command in one sentence and exit code 2; anything else is a bug and keeps its traceback.
+"""How a command starts and ends: what a user can fix ends it in one sentence and exit code 2, a bug in its traceback.
 
 The library knows nothing of commands: its errors carry the name of their argument, for which a flag is written here.
 """
 
+import argparse
+import ctypes
 import logging
 import os
 import shutil
@@ -10,14 +12,15 @@ import signal
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from ..exceptions import ArgumentError, user_message
-from ..report.run_folder import public_name, redact
-from ..report.text import printable
+from ..report.run_folder import public_name, redact, refuse_secrets
+from ..report.text import printable, refuse_nul
 
 
 WIDEST = 120  # columns
@@ -156,6 +159,61 @@ def ends_on_signals(program: str, advice: Callable[[], str]) -> Iterator[None]:
     finally:
         if catches:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+# ---- The beginning of a command ----
+
+
+# Arguments without a flag.
+POSITIONAL = ("model", "folder", "repo")
+
+
+@contextmanager
+def running(name: str, options: argparse.Namespace) -> Iterator[None]:
+    """Inside, `macs-hf NAME` runs: no option holds a secret, requests to the Hub have deadlines, errors are plain."""
+    with plain_errors(f"macs-hf {name}", vars(options), positional=POSITIONAL):
+        refuse_secrets(vars(options))
+        refuse_nul(vars(options))
+        refuse_empty(vars(options))
+        from ..hub import limit_waiting
+
+        limit_waiting()
+        keep_freed_memory()
+        yield
+
+
+def refuse_empty(options: Mapping[str, Any]) -> None:
+    """A variable of the shell that is not set would silently mean another folder, or no push."""
+    for name, value in options.items():
+        for word in value if isinstance(value, list) else [value]:
+            if isinstance(word, str) and not word.strip():
+                raise ArgumentError(name, "is empty. Name something, or leave it out.", word)
+
+
+# ---- Memory ----
+# Large tensors on a CPU: memory that was freed is used again instead of being asked from the system each time.
+
+
+# Names and numbers of glibc's malloc.h.
+TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4
+MEGABYTE = 2**20
+
+
+def keep_freed_memory() -> bool:
+    """
+    Tell glibc to keep freed memory. By default it returns every large block to the system and gets it back for the
+    next tensor, page by page, which may take nearly half of a forward pass (examples/benchmarks/memory.py).
+
+    Returns:
+        `bool`: Whether anything was changed: not on other C libraries, nor where the user has set malloc up.
+    """
+    if any(name == "GLIBC_TUNABLES" or name.startswith("MALLOC_") for name in os.environ):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if mallopt is None:
+        return False
+    # No block of its own for a large tensor, nothing back to the system, and growth in large steps.
+    return all(mallopt(*option) == 1 for option in ((MMAP_MAX, 0), (TRIM_THRESHOLD, -1), (TOP_PAD, 64 * MEGABYTE)))
 
 
 # ---- Folders ----

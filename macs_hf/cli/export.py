@@ -4,8 +4,8 @@ import argparse
 import shlex
 
 from ..report.run_folder import public_words
-from .errors import ends_on_signals
-from .main import add_options, running
+from .errors import ends_on_signals, running
+from .measure import add_options
 
 
 def main(argv: list[str]) -> int:

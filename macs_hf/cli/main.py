@@ -1,18 +1,10 @@
 """`macs-hf COMMAND ...`: the commands that work on image classifiers, from training to the page in the browser."""
 
 import argparse
-import ctypes
-import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
 
 from .. import __version__
-from ..exceptions import ArgumentError
-from ..report.run_folder import refuse_secrets
-from ..report.text import refuse_nul
 from .errors import plain_errors
 
 
@@ -74,85 +66,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"macs-hf {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
     return parser
-
-
-# ---- What commands have in common ----
-# What commands that measure or push have in common: how they start, and the options that several of them have.
-
-
-# Arguments without a flag.
-POSITIONAL = ("model", "folder", "repo")
-
-
-@contextmanager
-def running(name: str, options: argparse.Namespace) -> Iterator[None]:
-    """Inside, `macs-hf NAME` runs: no option holds a secret, requests to the Hub have deadlines, errors are plain."""
-    with plain_errors(f"macs-hf {name}", vars(options), positional=POSITIONAL):
-        refuse_secrets(vars(options))
-        refuse_nul(vars(options))
-        refuse_empty(vars(options))
-        from ..hub import limit_waiting
-
-        limit_waiting()
-        keep_freed_memory()
-        yield
-
-
-def refuse_empty(options: Mapping[str, Any]) -> None:
-    """A variable of the shell that is not set would silently mean another folder, or no push."""
-    for name, value in options.items():
-        for word in value if isinstance(value, list) else [value]:
-            if isinstance(word, str) and not word.strip():
-                raise ArgumentError(name, "is empty. Name something, or leave it out.", word)
-
-
-def positive(text: str) -> int:
-    """A whole number of at least 1, as the type of an option."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-OPTIONS = {
-    "dataset_config": {"help": "configuration of a Hub dataset"},
-    "split": {"help": "split to measure on (default: test)"},
-    "image_column": {"help": "needed if there are several image columns"},
-    "label_column": {"help": "needed if there are several class labels"},
-    "model_revision": {"help": "branch, tag or commit of the model"},
-    "max_samples": {"type": positive, "help": "maximum number of images per split (default: all)"},
-    "image_size": {"type": positive, "help": "pixels, if the model was trained at another size than its config says"},
-    "skip_bad_images": {"action": "store_true", "help": "leave out images that cannot be read"},
-    "batch_size": {"type": positive, "default": 64, "help": "images in a forward pass (default: 64)"},
-    "cpu": {"action": "store_true", "help": "do not use accelerators"},
-}
-
-
-def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    for name in names:
-        parser.add_argument(f"--{name}", **OPTIONS[name])
-
-
-# ---- Memory ----
-# Large tensors on a CPU: memory that was freed is used again instead of being asked from the system each time.
-
-
-# Names and numbers of glibc's malloc.h.
-TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4
-MEGABYTE = 2**20
-
-
-def keep_freed_memory() -> bool:
-    """
-    Tell glibc to keep freed memory. By default it returns every large block to the system and gets it back for the
-    next tensor, page by page, which may take nearly half of a forward pass (examples/benchmarks/memory.py).
-
-    Returns:
-        `bool`: Whether anything was changed: not on other C libraries, nor where the user has set malloc up.
-    """
-    if any(name == "GLIBC_TUNABLES" or name.startswith("MALLOC_") for name in os.environ):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
-    if mallopt is None:
-        return False
-    # No block of its own for a large tensor, nothing back to the system, and growth in large steps.
-    return all(mallopt(*option) == 1 for option in ((MMAP_MAX, 0), (TRIM_THRESHOLD, -1), (TOP_PAD, 64 * MEGABYTE)))

@@ -5,8 +5,7 @@ import shlex
 
 from ..report.run_folder import public_words
 from ..report.text import printable
-from .errors import ends_on_signals
-from .main import add_options, positive, running
+from .errors import ends_on_signals, running
 
 
 # ---- Evaluate ----
@@ -176,3 +175,29 @@ def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
         "--verbose", action="store_true", help="print what other libraries print too, as lines without a bar"
     )
     return parser
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1, as the type of an option."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+OPTIONS = {
+    "dataset_config": {"help": "configuration of a Hub dataset"},
+    "split": {"help": "split to measure on (default: test)"},
+    "image_column": {"help": "needed if there are several image columns"},
+    "label_column": {"help": "needed if there are several class labels"},
+    "model_revision": {"help": "branch, tag or commit of the model"},
+    "max_samples": {"type": positive, "help": "maximum number of images per split (default: all)"},
+    "image_size": {"type": positive, "help": "pixels, if the model was trained at another size than its config says"},
+    "skip_bad_images": {"action": "store_true", "help": "leave out images that cannot be read"},
+    "batch_size": {"type": positive, "default": 64, "help": "images in a forward pass (default: 64)"},
+    "cpu": {"action": "store_true", "help": "do not use accelerators"},
+}
+
+
+def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
+    for name in names:
+        parser.add_argument(f"--{name}", **OPTIONS[name])

@@ -41,8 +41,7 @@ from ..training.checkpoints import (
     last_complete_checkpoint,
 )
 from ..training.trainer import MaCSTrainer
-from .errors import check_launch, checked_output_dir, ends_on_signals, folder_name, plain_errors
-from .main import keep_freed_memory
+from .errors import check_launch, checked_output_dir, ends_on_signals, folder_name, keep_freed_memory, plain_errors
 from .measuring import chosen_source, gallery, unknown_images
 from .output import (
     after_saving,

@@ -22,8 +22,7 @@ from ..exceptions import ArgumentError
 from ..objective.objective import DEFAULT_METHOD, METHODS, Objective, settings_of
 from ..report.run_folder import check_free_space, readable_size, refuse_secrets
 from ..report.text import refuse_nul
-from .errors import WIDEST, folder_name
-from .main import refuse_empty
+from .errors import WIDEST, folder_name, refuse_empty
 
 
 # ---- Checks ----

@@ -262,6 +262,8 @@ def _check_held_out(dataset: Any, train_dataset: Any) -> None:
 PACKAGES = ("macs-hf", "torch", "torchvision", "transformers", "accelerate", "datasets", "timm")
 SMALLEST_CORRUPTED = 32
 SIZE_TRIAL_IMAGES = 200
+LITTLE_LEARNED = 0.1  # of the way from chance to always right: with less, other sizes are tried
+FAR_BETTER = 0.1  # of accuracy, on top of both intervals
 SMALL_SIZES = (32, 48, 64, 96, 128)
 # Fields of the report that are measured, so that a caller cannot state them.
 MEASURED = {"n", "before", "after", "temperature", "corruptions", "margins", "versions", "guarantees", "risk_coverage"}
@@ -356,7 +358,8 @@ def evaluate_checkpoint(
         versions={package: version(package) for package in PACKAGES},
         **metadata,
     )
-    if report.above_chance is False:
+    chance = report.chance_level
+    if chance is not None and report.published.metrics["accuracy"].low < chance + LITTLE_LEARNED * (1 - chance):
         report = dataclasses.replace(report, better_size=_better_size(measured, test, published))
     return report, rows
 
@@ -372,8 +375,8 @@ def default_corruptions(processor: Any) -> str | None:
 
 def _better_size(measured: MeasuredModel, test: Dataset, found: SampleRows) -> SizeTrial | None:
     """
-    The input size at which a model that is at chance level may have been trained, tried on a part of the test images;
-    `None` if none is far better, or the trainer that trained it measures it, who knows its size.
+    The input size at which a model that is hardly above chance may have been trained, tried on a part of the test
+    images; `None` if none is far better, or the trainer that trained it measures it, who knows its size.
     """
     if measured.train_dataset is not None or measured.processor is None or not isinstance(test, ImageDataset):
         return None
@@ -390,7 +393,7 @@ def _better_size(measured: MeasuredModel, test: Dataset, found: SampleRows) -> S
     hits, size = max(trials, default=(0, 0))
     _, by_chance = wilson(int(found.correct.sum()), len(found))
     # One of several sizes that were tried: it has to be clear.
-    if not hits or wilson(hits, len(part), level=0.999)[0] <= by_chance:
+    if not hits or wilson(hits, len(part), level=0.999)[0] <= by_chance + FAR_BETTER:
         return None
     return SizeTrial(size, len(part), hits / len(part))
 

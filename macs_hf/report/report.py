@@ -628,7 +628,7 @@ class Temperature:
 
 @dataclass(frozen=True, config=STRICT)
 class SizeTrial:
-    """Where a model is not above chance: another size of its input at which it is right far more often."""
+    """Where a model is hardly above chance: another size of its input at which it is right far more often."""
 
     size: PositiveInt  # height and width, in pixels
     n: PositiveInt  # test images that were tried at this size
@@ -654,7 +654,7 @@ class EvaluationReport:
         guarantees ([`Guarantees`], *optional*): What the published model guarantees on new images, and what came true.
         risk_coverage ([`RiskCoverage`], *optional*): How well confidence ranks the answers of the published model.
         image_size (`tuple[int, int]`, *optional*): Height and width of the images that the network was given.
-        better_size ([`SizeTrial`], *optional*): Another input size, if that explains an accuracy at chance level.
+        better_size ([`SizeTrial`], *optional*): Another input size, if that explains an accuracy near chance.
         classes ([`GroupTable`], *optional*): The published model on the images of each class, worst first.
         confusion ([`ConfusionMatrix`], *optional*): How often each class was taken for each.
         groups ([`GroupTable`], *optional*): As `classes`, for the values of another column of the dataset.

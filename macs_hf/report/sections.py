@@ -28,6 +28,7 @@ from .report import (
     PredictionSetGuarantee,
     RiskCoverage,
     Share,
+    SizeTrial,
     Temperature,
 )
 from .rows import FAMILIES, MEANS, SEVERITIES, STANDARD_15
@@ -231,17 +232,20 @@ def _ability_at_chance(report: EvaluationReport) -> str:
 
 
 def _why_at_chance(report: EvaluationReport) -> str:
-    better = report.better_size
-    if better is not None:
-        return (
-            f"With images of {better.size} x {better.size} pixels it is right on {percent(better.accuracy)} of "
-            f"{better.n:,} of them: measure it with --image_size {better.size}."
-        )
+    if report.better_size is not None:
+        return _at_another_size(report.better_size)
     if report.training_arguments:
         return "Likely reasons, in this order: too few steps, too large a learning rate, labels of other images."
     return (
         "Likely reasons, in this order: it was trained with images of another size (--image_size), its classes have "
         "another order than those of the dataset, or it was trained on other data."
+    )
+
+
+def _at_another_size(better: SizeTrial) -> str:
+    return (
+        f"With images of {better.size} x {better.size} pixels it is right on {percent(better.accuracy)} of "
+        f"{better.n:,} of them: measure it with --image_size {better.size}."
     )
 
 
@@ -321,6 +325,9 @@ class Section(NamedTuple):
 def sections(report: EvaluationReport) -> list[Section]:
     """Everything that a report has, the most important first; what it lacks is left out."""
     found = [measured(report)]
+    if report.better_size is not None and report.above_chance:  # else the headline says it
+        line = _at_another_size(report.better_size)
+        found.append(Section("Input size", line, line))
     if report.renamed_classes:
         line = renamed_line(report.renamed_classes)
         found.append(Section("Class names", line, line))

@@ -87,7 +87,7 @@ def test_the_package_runs_as_a_module() -> None:
 
 PAGES = """
 import resource, torch
-from macs_hf.cli.main import keep_freed_memory
+from macs_hf.cli.errors import keep_freed_memory
 
 def new_pages():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -137,25 +137,30 @@ def test_copies_of_training_images_are_in_the_report(trained: MaCSTrainer) -> No
 
 
 class ForOneSize(torch.nn.Module):
-    """Right at one size of its input, and always the same at any other; fails below 40 pixels."""
+    """Right at one size of its input; at any other always the same, but for bright images; fails below 40 pixels."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, bright: float) -> None:
         super().__init__()
-        self.size, self.head = size, torch.nn.Linear(NUM_LABELS, NUM_LABELS, bias=False)
+        self.size, self.bright, self.head = size, bright, torch.nn.Linear(NUM_LABELS, NUM_LABELS, bias=False)
         torch.nn.init.eye_(self.head.weight)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         if images.shape[-1] < 40:
             raise RuntimeError("nothing is left of the image")
-        brightness = (
-            images.mean(dim=(1, 2, 3))[:, None] if images.shape[-1] == self.size else torch.zeros(len(images), 1)
-        )
+        brightness = images.mean(dim=(1, 2, 3))[:, None]
+        if images.shape[-1] != self.size:
+            brightness = brightness * (brightness > self.bright)
         levels = torch.linspace(brightness.min(), brightness.max(), NUM_LABELS)
         return self.head(-100 * (brightness - levels).abs())
 
 
-@pytest.mark.parametrize(("trained_at", "found"), [(48, 48), (64, 64), (100, None), (128, None)])
-def test_the_size_at_which_a_model_was_trained_is_found(trained_at: int, found: int | None) -> None:
+@pytest.mark.parametrize(
+    ("trained_at", "bright", "above_chance", "found"),
+    [(48, 1, False, 48), (64, 1, False, 64), (48, 0.45, True, 48), (100, 1, False, None), (128, 1, True, None)],
+)
+def test_the_size_at_which_a_model_was_trained_is_found(
+    trained_at: int, bright: float, above_chance: bool, found: int | None
+) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(120) % NUM_LABELS
     images = [Image.new("RGB", (32, 32), (60 * label + int(rng.integers(9)),) * 3) for label in labels]
@@ -163,8 +168,9 @@ def test_the_size_at_which_a_model_was_trained_is_found(trained_at: int, found: 
     rows = datasets.Dataset.from_dict({"image": images, "label": labels}, features=features)
     processor = ViTImageProcessor(size={"height": 128, "width": 128})
     test = ImageDataset(rows, "image", "label", EvalTransform(processor), "test")
-    report, _ = evaluate_checkpoint(MeasuredModel(ForOneSize(trained_at), processor), test, margin_samples=4)
-    assert report.above_chance == (trained_at == 128)
+    report, _ = evaluate_checkpoint(MeasuredModel(ForOneSize(trained_at, bright), processor), test, margin_samples=4)
+    assert report.above_chance == above_chance
+    assert (f"--image_size {found}" in str(report)) == (found is not None)
     assert (None if report.better_size is None else report.better_size.size) == found
 
 

@@ -83,6 +83,7 @@ def test_what_is_unknown_or_unset_is_named(tmp_path: Path, monkeypatch: pytest.M
         (lambda: cells_of(load_grid(grid_file(tmp_path, tables={"both": wrong}))), "sgd"),
         (lambda: load_grid(grid_file(tmp_path, colour="red")), "colour"),
         (lambda: load_grid(grid_file(tmp_path, keep_rows=["digits-tiny-nothing"])), "digits-tiny-nothing"),
+        (lambda: load_grid(grid_file(tmp_path, claims=[{"claim": "MaCS {}", "says": ["sings"]}])), "sings"),
         (lambda: shard_of([], "5/4"), "shard"),
     ):
         with pytest.raises(ValueError, match=named):

@@ -8,6 +8,7 @@ time).
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from harness import arguments, medians, over, publish, take_turns
@@ -50,22 +51,18 @@ def netcal_ece(data: list) -> float:
     return float(NetcalECE(15).measure(probabilities, torch.cat([labels for _, labels in data]).numpy()))
 
 
-def stream(count: int, rounds: int) -> dict:
-    data = list(batches(count))
-    found = {"ours": stream_ece, "torchmetrics": torchmetrics_ece} | ({"netcal": netcal_ece} if NetcalECE else {})
-    seconds = take_turns({name: lambda f=function: f(data) for name, function in found.items()}, rounds)
-    scores = {name: function(data) for name, function in found.items()}
-    report = {"samples": count * BATCH, "ece": scores, "seconds": medians(seconds)}
-    return report | {"times_slower_than_ours": over(seconds, "ours", 3)}
-
-
 def main() -> None:
     parser = arguments(__doc__, rounds=5)
     parser.add_argument("--batches", type=int, default=100, help=f"Batches of {BATCH} samples.")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    peers = ["torchmetrics", *(["netcal"] if NetcalECE else [])]
-    publish({"stream": stream(args.batches, args.rounds)}, args.output, *peers)
+    data = list(batches(args.batches))
+    peers = {"torchmetrics": torchmetrics_ece} | ({"netcal": netcal_ece} if NetcalECE else {})
+    found = {name: partial(function, data) for name, function in ({"ours": stream_ece} | peers).items()}
+    seconds = take_turns(found, args.rounds)
+    report = {"samples": args.batches * BATCH, "ece": {name: measure() for name, measure in found.items()}}
+    report |= {"seconds": medians(seconds), "times_slower_than_ours": over(seconds, "ours", 3)}
+    publish({"stream": report}, args.output, *peers)
 
 
 if __name__ == "__main__":

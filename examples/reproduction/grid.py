@@ -159,7 +159,7 @@ def _product(grid: Grid, table: str, block: dict[str, Any], seeds: list[int] | N
     if missing := [axis for axis in AXES if axis not in block]:
         raise ValueError(f"Table {table!r}: a block of cells lacks {missing[0]!r}: {block}.")
     ordered = {axis: block[axis] for axis in AXES} | block  # the order of the file otherwise
-    axes = {name: value if isinstance(value, list) else [value] for name, value in ordered.items()}
+    axes = {name: listed(value) for name, value in ordered.items()}
     own_seeds = axes.pop("seed", list(grid.seeds))
     chosen = own_seeds if seeds is None else [seed for seed in own_seeds if seed in seeds]
     cells = []
@@ -175,6 +175,10 @@ def _product(grid: Grid, table: str, block: dict[str, Any], seeds: list[int] | N
         flags |= {name: value for name, value in key.changes if name not in NO_FLAGS} | {"method": key.method}
         cells += [Cell(key, seed, flags | {"seed": seed}) for seed in chosen]
     return cells
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def shard_of(cells: list[Cell], shard: str | None) -> list[Cell]:

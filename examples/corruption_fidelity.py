@@ -138,15 +138,8 @@ def render(report: dict) -> str:
     rows = report["rows"] | {f"{name} (not counted)": row for name, row in report["stand_in"].items()}
     for name, row in rows.items():
         pairs = [f"{a:.1f} ({b:.1f})" for a, b in zip(row["ours"], row["reference"], strict=True)]
-        verdict = "yes" if row["within"] else "no"
-        values = (
-            name,
-            row["kind"],
-            *pairs,
-            f"{row['largest_difference']:+.2f}",
-            f"{row['mean_difference']:+.2f}",
-            verdict,
-        )
+        differences = (f"{row[key]:+.2f}" for key in ("largest_difference", "mean_difference"))
+        values = (name, row["kind"], *pairs, *differences, "yes" if row["within"] else "no")
         lines.append("| " + " | ".join(values) + " |")
     clean = report["clean"]
     lines += [

@@ -7,7 +7,7 @@ netcal (which has no batches: it gets the concatenated probabilities, and softma
 time).
 """
 
-from collections.abc import Iterator
+from functools import partial
 
 import torch
 from harness import arguments, medians, over, publish, take_turns
@@ -24,39 +24,26 @@ except ImportError:
 CLASSES, BATCH = 100, 10_000
 
 
-def batches(count: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(count):
-        logits = 3 * torch.randn(BATCH, CLASSES, generator=generator)
-        yield logits, torch.randint(0, CLASSES, (BATCH,), generator=generator)
+Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
 
-def stream_ece(data: list) -> float:
+def stream_ece(data: Batches) -> float:
     stream = metrics.CalibrationStream()
     for logits, labels in data:
         stream.update(logits, labels)
     return stream.ece()
 
 
-def torchmetrics_ece(data: list) -> float:
+def torchmetrics_ece(data: Batches) -> float:
     metric = MulticlassCalibrationError(CLASSES, n_bins=15, validate_args=False)
     for logits, labels in data:
         metric.update(logits, labels)
     return float(metric.compute())
 
 
-def netcal_ece(data: list) -> float:
+def netcal_ece(data: Batches) -> float:
     probabilities = torch.cat([logits.softmax(1) for logits, _ in data]).numpy()
     return float(NetcalECE(15).measure(probabilities, torch.cat([labels for _, labels in data]).numpy()))
-
-
-def stream(count: int, rounds: int) -> dict:
-    data = list(batches(count))
-    found = {"ours": stream_ece, "torchmetrics": torchmetrics_ece} | ({"netcal": netcal_ece} if NetcalECE else {})
-    seconds = take_turns({name: lambda f=function: f(data) for name, function in found.items()}, rounds)
-    scores = {name: function(data) for name, function in found.items()}
-    report = {"samples": count * BATCH, "ece": scores, "seconds": medians(seconds)}
-    return report | {"times_slower_than_ours": over(seconds, "ours", 3)}
 
 
 def main() -> None:
@@ -64,8 +51,17 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=100, help=f"Batches of {BATCH} samples.")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    peers = ["torchmetrics", *(["netcal"] if NetcalECE else [])]
-    publish({"stream": stream(args.batches, args.rounds)}, args.output, *peers)
+    draws = torch.Generator().manual_seed(0)
+    data = []
+    for _ in range(args.batches):
+        logits = 3 * torch.randn(BATCH, CLASSES, generator=draws)
+        data.append((logits, torch.randint(0, CLASSES, (BATCH,), generator=draws)))
+    peers = {"torchmetrics": torchmetrics_ece} | ({"netcal": netcal_ece} if NetcalECE else {})
+    found = {name: partial(function, data) for name, function in ({"ours": stream_ece} | peers).items()}
+    seconds = take_turns(found, args.rounds)
+    report = {"samples": args.batches * BATCH, "ece": {name: measure() for name, measure in found.items()}}
+    report |= {"seconds": medians(seconds), "times_slower_than_ours": over(seconds, "ours", 3)}
+    publish({"stream": report}, args.output, *peers)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,12 @@ Networks are small and untrained, images are noise; nothing is downloaded. `--cp
 """
 
 import argparse
+import itertools
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,53 +122,33 @@ def relative(left: torch.Tensor, right: torch.Tensor) -> float:
     return ((left - right).abs() / right.abs()).max().item()
 
 
-def invariances(folder: Path, **device: Any) -> list[Row]:
-    rows = []
+def invariances(folder: Path, **device: Any) -> Iterator[Row]:
     for name, build in {"ViT": vit, "ResNet": resnet}.items():
         off = arguments(folder, **METHODS["ce"], **device)
-        ours, plain = trained(build(), off), trained(build(), off, Trainer)
-        rows.append(
-            Row(
-                f"{name}: weights zero, against plain Trainer: largest weight difference",
-                largest(ours.model, plain.model),
-                1e-6,
-            )
-        )
+        away = largest(trained(build(), off).model, trained(build(), off, Trainer).model)
+        yield Row(f"{name}: weights zero, against plain Trainer: largest weight difference", away, 1e-6)
 
     unperturbed = {"lambda_consistency": 0.0, **device}
     whole = trained(vit(), arguments(folder, **unperturbed))
     parts = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
     split = trained(vit(), arguments(folder, **unperturbed | parts))
     for key in ("loss", "grad_norm"):
-        rows.append(
-            Row(
-                f"ViT: 8 images against 2 x 4 accumulated: {key}, relative",
-                relative(logged(split, key), logged(whole, key)),
-                1e-4,
-            )
-        )
+        away = relative(logged(split, key), logged(whole, key))
+        yield Row(f"ViT: 8 images against 2 x 4 accumulated: {key}, relative", away, 1e-4)
 
     macs = trained(resnet(), arguments(folder, **METHODS["macs"], **device))
-    total = (
-        logged(macs, "cross_entropy_loss") + 0.1 * logged(macs, "margin_loss") + 0.5 * logged(macs, "consistency_loss")
-    )
-    rows.append(
-        Row("ResNet: the logged parts add up to the loss, relative", relative(total, logged(macs, "loss")), 1e-4)
-    )
+    terms = {"cross_entropy_loss": 1, "margin_loss": 0.1, "consistency_loss": 0.5}
+    total = sum(weight * logged(macs, term) for term, weight in terms.items())
+    yield Row("ResNet: the logged parts add up to the loss, relative", relative(total, logged(macs, "loss")), 1e-4)
 
     saved = arguments(folder / "resumed", **METHODS["macs"], save_strategy="steps", save_steps=3, **device)
     trained(resnet(), saved, callbacks=[StopAfter(3)])
     resumed = trained(resnet(), saved, resume_from_checkpoint=str(folder / "resumed" / "checkpoint-3"))
-    rows.append(
-        Row(
-            "ResNet: stopped and resumed, against not stopped: largest weight difference",
-            largest(resumed.model, macs.model),
-            1e-6,
-        )
-    )
+    away = largest(resumed.model, macs.model)
+    yield Row("ResNet: stopped and resumed, against not stopped: largest weight difference", away, 1e-6)
 
     predicted = macs.predict_rows(Noise(45))[0]
-    rows.append(Row("rows of predictions minus samples", abs(len(predicted) - 45), 0))
+    yield Row("rows of predictions minus samples", abs(len(predicted) - 45), 0)
 
     images = Noise(8).images.to(macs.args.device)
     with torch.inference_mode():
@@ -176,28 +158,17 @@ def invariances(folder: Path, **device: Any) -> list[Row]:
         macs.model.save_pretrained(folder / "saved")
         loaded = AutoModelForImageClassification.from_pretrained(folder / "saved").to(images.device).eval()
         again = loaded(pixel_values=images).logits
-    rows.append(
-        Row(
-            "folding a temperature: largest difference from logits / T",
-            (after - before / 1.7).abs().max().item(),
-            1e-5,
-        )
-    )
-    rows.append(Row("saved and loaded: largest difference of a logit", (again - after).abs().max().item(), 1e-5))
+    away = (after - before / 1.7).abs().max().item()
+    yield Row("folding a temperature: largest difference from logits / T", away, 1e-5)
+    yield Row("saved and loaded: largest difference of a logit", (again - after).abs().max().item(), 1e-5)
 
     bf16 = trained(vit(), arguments(folder, **METHODS["macs"], bf16=True, **device))
     full = trained(vit(), arguments(folder, **METHODS["macs"], **device))
-    rows.append(
-        Row(
-            "ViT: loss in bfloat16 against float32, relative",
-            relative(logged(bf16, "loss"), logged(full, "loss")),
-            0.05,
-        )
-    )
-    return rows
+    away = relative(logged(bf16, "loss"), logged(full, "loss"))
+    yield Row("ViT: loss in bfloat16 against float32, relative", away, 0.05)
 
 
-def corruptions(device: torch.device) -> list[Row]:
+def corruptions(device: torch.device) -> Iterator[Row]:
     """Draws depend on no device, so pixels may differ by rounding only."""
     images = torch.randint(256, (16, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     away = 0.0
@@ -205,22 +176,16 @@ def corruptions(device: torch.device) -> list[Row]:
         here = corrupt(images, name, 3, frost_textures="procedural").int()
         there = corrupt(images.to(device), name, 3, frost_textures="procedural").cpu().int()
         away = max(away, ((here - there).abs() > 1).float().mean().item())
-    return [
-        Row("corruptions on the device against the CPU: share of values that differ by more than 1 of 255", away, 0.01)
-    ]
+    yield Row("corruptions on the device, share of values that differ by more than 1 of 255", away, 0.01)
 
 
-def costs(folder: Path, steps: int, **device: Any) -> list[Row]:
+def costs(folder: Path, steps: int, **device: Any) -> Iterator[Row]:
     """Time of a step and peak memory over those of cross-entropy, with batches of 128 images of 32 pixels."""
     found = {}
-    for name, changes in {
-        "ce": METHODS["ce"],
-        "macs": METHODS["macs"],
-        "macs, a quarter of the views": METHODS["macs"] | {"consistency_fraction": 0.25},
-    }.items():
-        args = arguments(
-            folder, **changes, per_device_train_batch_size=128, max_steps=steps, logging_steps=1000, **device
-        )
+    quarter = METHODS["macs"] | {"consistency_fraction": 0.25}
+    common = {"per_device_train_batch_size": 128, "max_steps": steps, "logging_steps": 1000, **device}
+    for name, changes in (("ce", METHODS["ce"]), ("macs", METHODS["macs"]), ("macs, a quarter of the views", quarter)):
+        args = arguments(folder, **changes, **common)
         set_seed(0)
         trainer = MaCSTrainer(model=resnet(), args=args, train_dataset=Noise(1280))
         trainer.remove_callback(PrinterCallback)
@@ -233,12 +198,11 @@ def costs(folder: Path, steps: int, **device: Any) -> list[Row]:
         start = clock()
         trainer.train()
         found[name] = (clock() - start, torch.cuda.max_memory_allocated() if on_gpu else 0)
-    rows = [Row("ce: milliseconds of a step, 128 images", 1000 * found["ce"][0] / steps)]
+    yield Row("ce: milliseconds of a step, 128 images", 1000 * found["ce"][0] / steps)
     for name in list(found)[1:]:
-        rows.append(Row(f"{name}: time of a step over ce", found[name][0] / found["ce"][0]))
+        yield Row(f"{name}: time of a step over ce", found[name][0] / found["ce"][0])
         if found["ce"][1]:
-            rows.append(Row(f"{name}: peak memory over ce", found[name][1] / found["ce"][1]))
-    return rows
+            yield Row(f"{name}: peak memory over ce", found[name][1] / found["ce"][1])
 
 
 def main(argv: list[str]) -> int:
@@ -257,16 +221,12 @@ def main(argv: list[str]) -> int:
     failed = 0
     with tempfile.TemporaryDirectory() as temporary:
         folder, how = Path(temporary), {"use_cpu": options.cpu}
-        for rows in (
-            lambda: invariances(folder, **how),
-            lambda: corruptions(device),
-            lambda: costs(folder, options.steps, **how),
-        ):
-            for row in rows():
-                limit = "" if row.at_most is None else f"{row.at_most:g}"
-                outcome = "" if row.at_most is None else "holds" if row.holds else "FAILS"
-                print(f"| {row.name} | {row.found:.3g} | {limit} | {outcome} |", flush=True)
-                failed += not row.holds
+        rows = (invariances(folder, **how), corruptions(device), costs(folder, options.steps, **how))
+        for row in itertools.chain(*rows):  # each is measured when it is asked for
+            limit = "" if row.at_most is None else f"{row.at_most:g}"
+            outcome = "" if row.at_most is None else "holds" if row.holds else "FAILS"
+            print(f"| {row.name} | {row.found:.3g} | {limit} | {outcome} |", flush=True)
+            failed += not row.holds
     print(f"\n{failed} failed" if failed else "\nall hold")
     return 1 if failed else 0
 

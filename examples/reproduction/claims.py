@@ -10,6 +10,7 @@ A claim about the time of a step is compared with `model_cards/benchmarks/traini
 one process; the runs of a grid share their machine, and are no measure of time.
 """
 
+import itertools
 import json
 import math
 import re
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from .grid import AXES, Grid, Setting, setting
+from .grid import Grid, Setting, listed, setting, settings_of
 from .results import METRICS, Difference, Groups, difference
 
 
@@ -42,11 +43,12 @@ class Verdict(NamedTuple):
 
 
 def verdicts(grid: Grid, groups: Groups) -> list[Verdict]:
-    """Every claim of the grid on every dataset and model it names."""
+    """Every claim of the grid on every dataset and model that it names and that the grid has for its method."""
+    rows = {row[:3] for table in grid.tables for row in settings_of(grid, table)}
     found = [
         (claim, verdict)
         for claim in map(_checked, grid.claims)
-        for verdict in (_timed(claim) if claim["metric"] == "overhead" else _measured(grid, claim, groups))
+        for verdict in (_timed(claim) if claim["metric"] == "overhead" else _measured(grid, claim, groups, rows))
     ]
     families: dict[str, list[int]] = {}
     for position, (_, verdict) in enumerate(found):
@@ -79,22 +81,24 @@ def holm(p_values: list[float]) -> list[float]:
     return corrected
 
 
-def _measured(grid: Grid, claim: dict[str, Any], groups: Groups) -> Iterator[Verdict]:
+def _measured(grid: Grid, claim: dict[str, Any], groups: Groups, rows: set[tuple[str, str, str]]) -> Iterator[Verdict]:
     seeds = claim.get("seeds", grid.seeds)
     groups = {key: [run for run in runs if run.seed in seeds] for key, runs in groups.items()}
-    for dataset in _listed(claim.get("dataset", list(grid.datasets))):
-        for model in _listed(claim.get("model", list(grid.models))):
-            if _exists(grid, claim, dataset, model):
-                a, b = _pair(claim, dataset, model)
-                pair = f"{a.label} minus {b.label}"
+    changes = claim.get("changes", {})
+    datasets, models = listed(claim.get("dataset", [*grid.datasets])), listed(claim.get("model", [*grid.models]))
+    for place in itertools.product(datasets, models):
+        if (*place, claim["method"]) not in rows:
+            continue
+        a = setting(*place, claim["method"], **changes)
+        b = setting(*place, claim.get("versus", "ce"), **claim.get("versus_changes", changes))
 
-                def at(level: float, a: Setting = a, b: Setting = b) -> Difference | None:
-                    return difference(groups, a, b, claim["metric"], level)
+        def at(level: float, a: Setting = a, b: Setting = b) -> Difference | None:
+            return difference(groups, a, b, claim["metric"], level)
 
-                found = at(1 - ALPHA)
-                if found is not None and "seeds" in claim and found.n < len(seeds):
-                    found = None
-                yield _verdict(claim, dataset, model, pair, found, at)
+        found = at(1 - ALPHA)
+        if found is not None and "seeds" in claim and found.n < len(seeds):
+            found = None
+        yield _verdict(claim, *place, f"{a.label} minus {b.label}", found, at)
 
 
 def step_times(model: str, label: str) -> tuple[float, float, float] | None:
@@ -131,7 +135,7 @@ def _verdict(
     return Verdict(claim["claim"], family, claim["metric"], dataset, model, pair, found, p_value, "undecided")
 
 
-def _p_value(limits: list[float | None], at: Callable[[float], Difference]) -> float:
+def _p_value(limits: tuple[float, float], at: Callable[[float], Difference]) -> float:
     """The smallest alpha at which the interval lies in the range, to a thousandth of its size; 1 if none does."""
     small, large = 1e-9, 0.5
     if not _inside(at(1 - large), limits):
@@ -143,7 +147,7 @@ def _p_value(limits: list[float | None], at: Callable[[float], Difference]) -> f
 
 
 def _judged(claim: dict[str, Any], verdict: Verdict) -> Verdict:
-    found, low, high = verdict.found, *_ends(claim["range"])
+    found, (low, high) = verdict.found, claim["range"]
     if found is None:
         return verdict._replace(outcome="not run")
     if found.low is None or found.n == 1:
@@ -158,34 +162,13 @@ def _judged(claim: dict[str, Any], verdict: Verdict) -> Verdict:
     return verdict._replace(outcome="undecided")
 
 
-def _inside(found: Difference, limits: list[float | None]) -> bool:
-    low, high = _ends(limits)
-    return low < found.low and found.high < high
-
-
-def _ends(limits: list[float | None]) -> tuple[float, float]:
-    low, high = limits
-    return -math.inf if low is None else float(low), math.inf if high is None else float(high)
-
-
-def _pair(claim: dict[str, Any], dataset: str, model: str) -> tuple[Setting, Setting]:
-    changes = claim.get("changes", {})
-    a = setting(dataset, model, claim["method"], **changes)
-    return a, setting(dataset, model, claim.get("versus", "ce"), **claim.get("versus_changes", changes))
-
-
-def _exists(grid: Grid, claim: dict[str, Any], dataset: str, model: str) -> bool:
-    """Whether the grid has a block for the claim's method on this dataset and model at all."""
-    wanted = dict(zip(AXES, (dataset, model, claim["method"]), strict=True))
-    blocks = (block for table in grid.tables.values() for block in table.cells)
-    return any(all(wanted[axis] in _listed(block[axis]) for axis in AXES) for block in blocks)
+def _inside(found: Difference, limits: tuple[float, float]) -> bool:
+    return limits[0] < found.low and found.high < limits[1]
 
 
 def _checked(claim: dict[str, Any]) -> dict[str, Any]:
+    """The claim, with both ends of its range as numbers."""
     if set(claim) - KNOWN or NEEDED - set(claim) or claim["metric"] not in METRICS or len(claim["range"]) != 2:
         raise ValueError(f"The claim {claim} needs {sorted(NEEDED)}, a known metric and a range of two ends.")
-    return claim
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    low, high = claim["range"]
+    return claim | {"range": (-math.inf if low is None else low, math.inf if high is None else high)}

@@ -27,7 +27,7 @@ from macs_hf.report.rows import STANDARD_15
 from .claims import step_times as step_times_of
 from .grid import BOTH_TERMS, IN_PLACE, NAMES, RECOMMENDED, SAME_IMAGES, Grid, Setting, load_grid, name_of, settings_of
 from .results import METRICS, Groups, Run, by_setting, difference, estimated, load_runs, of_table
-from .tables import estimate_text, interval_of, label_without_shared, markdown, stored_claims
+from .tables import estimate_text, interval_of, interval_text, label_without_shared, markdown, stored_claims
 
 
 ROOT = Path(__file__).parents[2]
@@ -68,9 +68,9 @@ def short(groups: Groups, row: Setting, metric: str) -> str:
     return estimate_text(estimated(groups, row, metric), digits)
 
 
-def found_difference(groups: Groups, a: Setting, b: Setting, metric: str) -> Row:
-    value, low, high, n, _ = difference(groups, a, b, metric)
-    return {"metric": metric, "difference": value, "low": low, "high": high, "n": n, "outcome": "exploratory"}
+def minus(groups: Groups, a: Setting, b: Setting, metric: str) -> str:
+    """The difference of two settings with its interval."""
+    return interval_text(metric, *difference(groups, a, b, metric)[:3])
 
 
 def step_time(label: str) -> float:
@@ -116,11 +116,12 @@ def headline() -> str:
         "mean confidence minus accuracy."
     )
     pair = rows[RECOMMENDED], rows[SAME_IMAGES]
-    found = [found_difference(runs(), *pair, metric) for metric in ("mean15", "accuracy")]
+    seeds_of_both = difference(runs(), *pair, "accuracy").n
     control = (
         f"Most of the gain comes from seeing perturbed images at all: the fair control, *{NAMES[SAME_IMAGES]}*, "
-        f"learns from the same images by cross-entropy alone, and recommended minus it is {interval_of(found[0])} "
-        f"points on corrupted and {interval_of(found[1])} on clean images over {found[0]['n']} seeds "
+        f"learns from the same images by cross-entropy alone, and recommended minus it is "
+        f"{minus(runs(), *pair, 'mean15')} points on corrupted and {minus(runs(), *pair, 'accuracy')} on clean images "
+        f"over {seeds_of_both} seeds "
         "([more controls](docs/study.md#3-what-do-the-terms-buy-over-seeing-perturbed-images))."
     )
     table = markdown(["trained with, time of a step", *HEADLINE.values()], lines)
@@ -152,9 +153,7 @@ def corruption() -> str:
         for label in ("ce", RECOMMENDED, "macs", "label_smoothing", "mixup", "augmix"):
             if label in rows and rows[label] in groups:
                 levels = [short(groups, rows[label], metric) for metric in ("accuracy", "mean15")]
-                gain = (
-                    "" if label == "ce" else interval_of(found_difference(groups, rows[label], rows["ce"], "mean15"))
-                )
+                gain = "" if label == "ce" else minus(groups, rows[label], rows["ce"], "mean15")
                 lines.append([where, name_of(label), str(len(groups[rows[label]])), *levels, gain])
     titles = ["data and network", "trained with", "seeds", "accuracy, %", "accuracy under corruption, %"]
     return markdown([*titles, "gain over cross-entropy, points"], lines)
@@ -204,13 +203,12 @@ def controls() -> str:
         rows = [settings[label]._replace(dataset="cifar10", model="efficientnet_lite0") for label in (a, b)]
         if rows[1] not in runs():
             continue
-        found = [found_difference(runs(), *rows, metric) for metric in metrics]
-        said = [registered.get((f"{a} minus {b}", metric)) for metric in metrics]
-        cells = (
-            f"{interval_of(value)}, {claim['outcome'] if claim and claim['n'] == value['n'] else value['outcome']}"
-            for value, claim in zip(found, said, strict=True)
-        )
-        lines.append([name_of(f"{a} minus {b}"), str(found[0]["n"]), *cells])
+        pair, seeds = f"{a} minus {b}", difference(runs(), *rows, metrics[0]).n
+        claimed = (registered.get((pair, metric), {"n": None}) for metric in metrics)
+        outcomes = (claim["outcome"] if claim["n"] == seeds else "exploratory" for claim in claimed)
+        found = (minus(runs(), *rows, metric) for metric in metrics)
+        cells = (f"{each}, {outcome}" for each, outcome in zip(found, outcomes, strict=True))
+        lines.append([name_of(pair), str(seeds), *cells])
     titles = ["accuracy, points", "accuracy under corruption, points", "NLL", "NLL under corruption"]
     return markdown(["difference", "seeds", *titles], lines)
 
@@ -399,19 +397,10 @@ def draw_cards() -> None:
 
 def render_pages(write: bool) -> list[str]:
     """The pages and cards that are not as their results say; `write` makes them so, and draws the cards' pictures."""
-    stale = []
     if write:
         draw_cards()
-    for path, after in stored_cards().items():
-        if path.read_text(encoding="utf-8") != after:
-            stale.append(path.relative_to(ROOT).as_posix())
-            if write:
-                path.write_text(after, encoding="utf-8")
-    for page in PAGES:
-        before = (ROOT / page).read_text(encoding="utf-8")
-        after = rendered(page, before)
-        if before != after:
-            stale.append(page)
-            if write:
-                (ROOT / page).write_text(after, encoding="utf-8")
-    return stale
+    pages = {ROOT / page: rendered(page, (ROOT / page).read_text(encoding="utf-8")) for page in PAGES}
+    stale = {path: text for path, text in (stored_cards() | pages).items() if path.read_text(encoding="utf-8") != text}
+    for path, text in stale.items() if write else ():
+        path.write_text(text, encoding="utf-8")
+    return [path.relative_to(ROOT).as_posix() for path in stale]

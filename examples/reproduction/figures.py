@@ -63,11 +63,8 @@ def plot_methods(rows: list[Setting], groups: Groups, spec: dict[str, Any]) -> F
     does: better, worse, or undecided. With `step_times`, a model of the benchmark that measures them side by side, a
     last panel has the time of a training step over that of plain Trainer.
     """
-    lines = [
-        *reversed([row for row in rows[1:] if _is_ours(row)]),
-        *reversed([r for r in rows[1:] if not _is_ours(r)]),
-    ]
-    lines.append(rows[0])
+    others = sorted(rows[1:], key=_is_ours)
+    lines = [*others[::-1], rows[0]]
     timed = spec.get("step_times", "")
     costs = {row.label: found for row in rows if (found := step_times(timed, row.label))}
     count = len(spec["metrics"]) + bool(costs)
@@ -109,8 +106,10 @@ def _draw_method(axes: Axes, place: int, row: Setting, first: Setting, groups: G
     values = list(measured(groups, row, metric).values())
     if not values:
         return None
-    found = difference(groups, row, first, metric) if row != first else None
-    verdict = _verdict(found, METRICS[metric].lower_is_better) if row != first else "reference"
+    verdict = "reference"
+    if row != first:
+        found = difference(groups, row, first, metric)
+        verdict = "one seed" if found is None or found.n < 2 else found.verdict.replace("equal", "undecided")
     style = VERDICTS[verdict]
     if verdict in ("better", "worse", "undecided"):
         ends = fmean(values) - found.value + found.low, fmean(values) - found.value + found.high
@@ -119,15 +118,6 @@ def _draw_method(axes: Axes, place: int, row: Setting, first: Setting, groups: G
         axes.plot(values, [place] * len(values), "|", color=style["color"], alpha=0.45, markersize=6, zorder=2)
     axes.plot(fmean(values), place, **MARK | style, zorder=4)
     return verdict
-
-
-def _verdict(found: Any, lower_is_better: bool | None) -> str:
-    """What the interval of a difference says; with one seed there is none."""
-    if found is None or found.low is None or found.n < 2:
-        return "one seed"
-    if lower_is_better is None or found.low <= 0 <= found.high:
-        return "undecided"
-    return "better" if (found.value < 0) == lower_is_better else "worse"
 
 
 def _explain(figure: Figure, first: str, drawn: set[str | None]) -> None:

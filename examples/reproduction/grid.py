@@ -90,7 +90,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Grid:
-    """A grid file, read and checked; `changes` is for anchors that claims refer to."""
+    """A grid file, read and checked; `changes` and `phrases` are what claims refer to."""
 
     name: str
     datasets: dict[str, dict[str, Any]]
@@ -103,11 +103,14 @@ class Grid:
     claims: Sequence[dict[str, Any]] = ()
     keep_rows: Sequence[str] | None = None
     changes: Sequence[dict[str, Any]] = ()
+    phrases: Sequence[dict[str, Any]] = ()
 
 
 def load_grid(path: str | Path) -> Grid:
     """Read a grid file; what is unknown or missing in it is named."""
     data = yaml.safe_load(Path(path).read_text())
+    phrases = {phrase: entry for entry in data.get("phrases", ()) for phrase in entry["said"]}
+    data["claims"] = [claim for entry in data.get("claims", ()) for claim in _claims_of(entry, phrases)]
     try:
         grid = Grid(**data | {"tables": {name: Table(**table) for name, table in data["tables"].items()}})
     except TypeError as error:
@@ -116,6 +119,16 @@ def load_grid(path: str | Path) -> Grid:
     if unknown := sorted(set(grid.keep_rows or ()) - names):
         raise ValueError(f"{path}: keep_rows has {unknown[0]!r}, which no table has.")
     return grid
+
+
+def _claims_of(entry: dict[str, Any], phrases: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """One claim for each of the phrases that it says: they stand for the {} in its text."""
+    if "says" not in entry:
+        return [entry]
+    if unknown := [phrase for phrase in entry["says"] if phrase not in phrases]:
+        raise ValueError(f"{entry['claim']!r} says {unknown[0]!r}, which is not one of the grid's phrases.")
+    claims = (entry | phrases[phrase] | {"claim": entry["claim"].format(phrase)} for phrase in entry["says"])
+    return [{name: value for name, value in claim.items() if name not in ("says", "said")} for claim in claims]
 
 
 def cells_of(grid: Grid, names: list[str] | None = None, seeds: list[int] | None = None) -> list[Cell]:
@@ -146,7 +159,7 @@ def _product(grid: Grid, table: str, block: dict[str, Any], seeds: list[int] | N
     if missing := [axis for axis in AXES if axis not in block]:
         raise ValueError(f"Table {table!r}: a block of cells lacks {missing[0]!r}: {block}.")
     ordered = {axis: block[axis] for axis in AXES} | block  # the order of the file otherwise
-    axes = {name: value if isinstance(value, list) else [value] for name, value in ordered.items()}
+    axes = {name: listed(value) for name, value in ordered.items()}
     own_seeds = axes.pop("seed", list(grid.seeds))
     chosen = own_seeds if seeds is None else [seed for seed in own_seeds if seed in seeds]
     cells = []
@@ -162,6 +175,10 @@ def _product(grid: Grid, table: str, block: dict[str, Any], seeds: list[int] | N
         flags |= {name: value for name, value in key.changes if name not in NO_FLAGS} | {"method": key.method}
         cells += [Cell(key, seed, flags | {"seed": seed}) for seed in chosen]
     return cells
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def shard_of(cells: list[Cell], shard: str | None) -> list[Cell]:

@@ -11,7 +11,7 @@ that no single image has, such as a temperature, and runs whose rows were not ke
 import json
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -387,14 +387,12 @@ def measured(groups: Groups, key: Setting, metric: str) -> dict[int, float]:
     return {seed: spec.scale * value for seed, value in found.items() if value is not None}
 
 
-def estimate(values: Sequence[float]) -> Estimate:
-    return Estimate(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
-
-
 def estimated(groups: Groups, key: Setting, metric: str) -> Estimate | None:
     """A metric of a setting over its seeds, in the units of the tables; `None` if it was not measured."""
     values = list(measured(groups, key, metric).values())
-    return estimate(values) if values else None
+    if not values:
+        return None
+    return Estimate(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
 
 def difference(groups: Groups, a: Setting, b: Setting, metric: str, level: float = 0.95) -> Difference | None:

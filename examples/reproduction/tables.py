@@ -28,7 +28,7 @@ NO_PAPER = Paper({}, {})
 
 
 def load_paper(path: Path) -> Paper:
-    """A row names a setting and gives `metric: value` or `metric: [value, standard deviation]`."""
+    """A row names a setting and gives `metric: value` or `metric: [value, standard deviation]`, or these by method."""
     numbers, notes = {}, {}
     for name, table in yaml.safe_load(path.read_text())["tables"].items():
         if "note" in table:
@@ -36,10 +36,12 @@ def load_paper(path: Path) -> Paper:
         for row in table["rows"]:
             row = table.get("common", {}) | row
             # `margin` is a metric and an argument; in the paper's rows it is the metric.
-            key = setting(**{key: value for key, value in row.items() if key not in METRICS})
+            where = {key: value for key, value in row.items() if key not in METRICS}
             for metric in row.keys() & METRICS.keys():
-                found = row[metric]
-                numbers[name, key, metric] = tuple(found) if isinstance(found, list) else (found, None)
+                by_method = row[metric] if isinstance(row[metric], dict) else {where["method"]: row[metric]}
+                for method, found in by_method.items():
+                    key = setting(**where | {"method": method})
+                    numbers[name, key, metric] = tuple(found) if isinstance(found, list) else (found, None)
     return Paper(numbers, notes)
 
 

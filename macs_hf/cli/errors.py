@@ -202,7 +202,7 @@ MEGABYTE = 2**20
 def keep_freed_memory() -> bool:
     """
     Tell glibc to keep freed memory. By default it returns every large block to the system and gets it back for the
-    next tensor, page by page, which may take nearly half of a forward pass (examples/benchmarks/memory.py).
+    next tensor, page by page, which may take nearly half of a forward pass (model_cards/benchmarks/memory.json).
 
     Returns:
         `bool`: Whether anything was changed: not on other C libraries, nor where the user has set malloc up.

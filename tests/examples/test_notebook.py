@@ -31,7 +31,7 @@ def test_it_was_run_from_top_to_bottom() -> None:
     assert [cell["execution_count"] for cell in CODE] == list(range(1, len(CODE) + 1))
     assert all(output["output_type"] != "error" for cell in CODE for output in cell["outputs"])
     kinds = [set(shown(cell)) for cell in CODE]
-    assert sum("image/png" in kind for kind in kinds) == 2 and sum("text/html" in kind for kind in kinds) == 4
+    assert sum("image/png" in kind for kind in kinds) == 2 and sum("text/html" in kind for kind in kinds) == 3
 
 
 def test_outputs_name_no_machine() -> None:

@@ -177,7 +177,7 @@ UNPAIRED = [(1, 1), (2, 2), (3, 3), (5, 5), (2, 4), (1, 3)]
 )
 @pytest.mark.parametrize("interaction", [0.0, 1.0])
 def test_intervals_cover(runs: tuple[int, int], same_seeds: bool, interaction: float) -> None:
-    """The whole simulation is examples/benchmarks/coverage.py; here 400 studies, within four standard errors."""
+    """Here 400 studies, within four standard errors; a larger simulation: model_cards/benchmarks/coverage.json."""
     rng = np.random.default_rng(6)
     seed_sd = 0.0 if runs == (1, 1) else 0.03
     hits = 0

@@ -118,7 +118,7 @@ def test_every_picture_has_a_name_and_a_text() -> None:
     pictures = dict(report_pictures(PLAIN))
     texts = alt_texts(PLAIN)
     assert pictures.keys() == texts.keys() == PICTURES.keys()
-    assert "accuracy 60.0 % on clean images and 25.0 % at severity 5, ECE 5.0 % and 5.0 %" in texts["severity.png"]
+    assert all(number in texts["severity.png"] for number in ("60.0 %", "25.0 %", "5.0 %"))
     for part in sections(PLAIN)[1:]:
         assert all(name in ("severity.png", "confusion.png") or part.finding in texts[name] for name in part.pictures)
     assert sections(PLAIN)[-2].notes[-1] in texts["confusion.png"]

@@ -71,26 +71,15 @@ def bars(axes: Axes) -> list[tuple[float, float, float, str]]:
 def test_bars_and_texts_are_those_of_the_report() -> None:
     figure = plot_reliability(REPORT)
     before, after, histogram, _ = figure.axes
-    title = "Before temperature scaling\nECE 5.13 % (4.43 to 5.76), by chance 0.49 %"
-    assert before.get_title() == title and after.get_title().startswith("After (T = 2.39)")
-    assert figure.get_suptitle() == "someone/model\ncifar10, test (n = 100)"
-    trained = plot_reliability(replace(REPORT, training_arguments={"method": "macs"}))
-    assert trained.get_suptitle().startswith("someone/model, macs\n")
-    shown = bars(before)
-    assert [bar[:3] for bar in shown[:3]] == [
-        (0.25, 0.0, 0.4),
-        (0.5, 0.0, 0.5),
-        (0.75, 0.0, 0.8),
-    ]  # empty bin left out
+    assert "5.13 % (4.43 to 5.76), by chance 0.49 %" in before.get_title() and "2.39" in after.get_title()
+    shown = bars(before)  # the empty bin is left out
+    assert [bar[:3] for bar in shown[:3]] == [(0.25, 0.0, 0.4), (0.5, 0.0, 0.5), (0.75, 0.0, 0.8)]
     np.testing.assert_allclose([bar[1:3] for bar in shown[3:]], [(0.4, 0.1), (0.5, 0.1), (0.8, 0.1)])
     assert [bar[3] for bar in shown[3:]] == [UNDERCONFIDENT, OVERCONFIDENT, OVERCONFIDENT]
     np.testing.assert_allclose([bar[2] for bar in bars(histogram)], [0, 0.1, 0.3, 0.6])
     ends = [segment[:, 1] for segment in before.collections[0].get_segments()]
     np.testing.assert_allclose(ends, [wilson(5, 10), wilson(15, 30), wilson(48, 60)])
-    assert [text.get_text() for text in histogram.texts] == [
-        "accuracy 70.0 % (line)",
-        "mean confidence 76.0 % (dashed)",
-    ]
+    assert ["70.0 %" in histogram.texts[0].get_text(), "76.0 %" in histogram.texts[1].get_text()] == [True, True]
 
 
 def test_the_histogram_is_as_high_as_its_data_and_its_labels_are_outside() -> None:
@@ -155,15 +144,10 @@ def test_risk_and_coverage_are_those_of_the_report() -> None:
     points = {round(line.get_ydata()[0], 2): line.get_xdata()[0] for line in axes.lines[2:]}
     ends = [segment[:, 0] for part in axes.collections for segment in part.get_segments()]
     assert ends == [pytest.approx((x.low, x.high)) for x in found.coverage_at_risk.values() if 0 < x.value < 1]
-    assert points == {
-        float(name.removesuffix("%")) / 100: share.value
-        for name, share in found.coverage_at_risk.items()
-        if 0 < share.value < 1
-    }
+    shares = {float(name.removesuffix("%")) / 100: share.value for name, share in found.coverage_at_risk.items()}
+    assert points == {risk: share for risk, share in shares.items() if 0 < share < 1}
     with pytest.raises(ValueError, match="has no risk_coverage"):
         plot_risk_coverage(REPORT)
-    perfect = replace(REPORT, risk_coverage=replace(found, risk=(0.0,) * len(found.risk)))
-    assert plot_risk_coverage(perfect).axes[0].get_title() == f"None of {REPORT.n:,} answers was wrong"
 
 
 def test_long_names_are_shortened_in_the_middle_and_long_lines_broken() -> None:
@@ -190,23 +174,18 @@ def test_heat_map() -> None:
     figure = plot_corruption_heat_map(table(0.9), title="a model")
     (axes,) = figure.axes
     assert axes.get_title() == "Accuracy, %" and axes.images[0].get_array()[3, 4] == pytest.approx(85)
-    assert figure.get_suptitle().startswith("a model\n9 images, cifar parameters")
-    labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert "frost, own textures" in labels and "gaussian noise" in labels
+    assert figure.get_suptitle().startswith("a model\n") and len(axes.get_yticklabels()) == len(CORRUPTIONS)
     figure = plot_corruption_heat_map(replace(table(0.9), n=171, design="spread"))
-    assert figure.axes[0].get_yticklabels()[0].get_text() == "gaussian noise (n = 9)"
+    assert "(n = 9)" in figure.axes[0].get_yticklabels()[0].get_text()
 
 
 def test_severity_curves() -> None:
     accuracy, ece = plot_severity_curves(table(0.9, temperature=1.5)).axes
     assert list(accuracy.lines[0].get_xdata()) == [0, 1, 2, 3, 4, 5]
     assert accuracy.lines[0].get_ydata()[5] == pytest.approx(0.85)
-    assert accuracy.get_title() == "Accuracy, mean of the standard 15 corruptions"
-    assert [line.get_label() for line in ece.lines] == ["Without temperature", "With temperature (1.5)"]
     assert [line.get_ydata()[5] for line in ece.lines] == pytest.approx([0.1, 5 / 90])
     for unchanged in (None, 1.0):
-        _, ece = plot_severity_curves(table(0.9, temperature=unchanged)).axes
-        assert [line.get_label() for line in ece.lines] == ["As evaluated"]
+        assert len(plot_severity_curves(table(0.9, temperature=unchanged)).axes[1].lines) == 1
     whole = table(0.9)  # the mean is over the standard 15, or over what there is
     extra = {s: replace(cell, accuracy=0.0) for s, cell in whole.cells["saturate"].items()}
     for cells, expected in (
@@ -226,7 +205,7 @@ def test_the_noise_floor_is_that_of_the_curve_that_is_published(temperature: flo
 
     cells = {name: {s: measured(cell, s) for s, cell in row.items()} for name, row in whole.cells.items()}
     floor = plot_severity_curves(replace(whole, cells=cells, clean=measured(whole.clean, 0))).axes[1].lines[-1]
-    assert floor.get_label() == "ECE by chance alone" and floor.get_ydata()[5] == pytest.approx(expected)
+    assert floor.get_ydata()[5] == pytest.approx(expected)
 
 
 # ---- Classes, groups and mistakes ----
@@ -250,7 +229,7 @@ def tick_labels(figure: Figure) -> list[str]:
     return [label.get_text() for axes in figure.axes for label in axes.get_yticklabels()]
 
 
-@pytest.mark.parametrize(("classes", "shown", "panels"), [(2, 2, 2), (10, 10, 2), (100, 100, 4), (130, 100, 4)])
+@pytest.mark.parametrize(("classes", "shown", "panels"), [(2, 2, 2), (10, 10, 2), (130, 100, 4)])
 def test_groups_worst_first(classes: int, shown: int, panels: int, tmp_path: Path) -> None:
     table = group_measures(rows_of(classes, 20 * classes), names=names(classes))
     figure = plot_groups(table, "title")
@@ -331,21 +310,9 @@ def test_captions_of_mistakes_are_not_clipped() -> None:
 
 # Machado, Oliveira and Fernandes (2009), severity 1: what those without one kind of cones see, in linear RGB.
 VISION = {
-    "no long ones (protanopia)": [
-        [0.152286, 1.052583, -0.204868],
-        [0.114503, 0.786281, 0.099216],
-        [-0.003882, -0.048116, 1.051998],
-    ],
-    "no middle ones (deuteranopia)": [
-        [0.367322, 0.860646, -0.227968],
-        [0.280085, 0.672501, 0.047413],
-        [-0.011820, 0.042940, 0.968881],
-    ],
-    "no short ones (tritanopia)": [
-        [1.255528, -0.076749, -0.178779],
-        [-0.078411, 0.930809, 0.147602],
-        [0.004733, 0.691367, 0.303900],
-    ],
+    "protanopia": "0.152286 1.052583 -0.204868 0.114503 0.786281 0.099216 -0.003882 -0.048116 1.051998",
+    "deuteranopia": "0.367322 0.860646 -0.227968 0.280085 0.672501 0.047413 -0.011820 0.042940 0.968881",
+    "tritanopia": "1.255528 -0.076749 -0.178779 -0.078411 0.930809 0.147602 0.004733 0.691367 0.303900",
 }
 TOGETHER = {
     "reliability": (pictures.ACCURACY, pictures.OVERCONFIDENT, pictures.UNDERCONFIDENT, pictures.INK, "#ffffff"),
@@ -358,18 +325,18 @@ TOGETHER = {
 SMALLEST_DIFFERENCE = 15
 
 
-def lab(colour: str, vision: list[list[float]]) -> np.ndarray:
+def lab(colour: str, vision: str) -> np.ndarray:
     """CIE L*a*b* of a colour as it is seen."""
     values = np.asarray(to_rgb(colour))
     linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
-    seen = np.clip(np.asarray(vision) @ linear, 0, 1)
+    seen = np.clip(np.array(VISION[vision].split(), float).reshape(3, 3) @ linear, 0, 1)
     xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ seen
     xyz /= (0.9505, 1.0, 1.089)
     x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
-def closest(colours: tuple[str, ...], vision: list[list[float]]) -> tuple[float, str, str]:
+def closest(colours: tuple[str, ...], vision: str) -> tuple[float, str, str]:
     seen = {colour: lab(colour, vision) for colour in colours}
     return min((float(np.linalg.norm(seen[a] - seen[b])), a, b) for a, b in itertools.combinations(seen, 2))
 
@@ -377,7 +344,7 @@ def closest(colours: tuple[str, ...], vision: list[list[float]]) -> tuple[float,
 @pytest.mark.parametrize("vision", VISION)
 @pytest.mark.parametrize("colours", TOGETHER)
 def test_colours_differ_with_any_colour_vision(colours: str, vision: str) -> None:
-    difference, *pair = closest(TOGETHER[colours], VISION[vision])
+    difference, *pair = closest(TOGETHER[colours], vision)
     assert difference > SMALLEST_DIFFERENCE, pair
 
 
@@ -387,4 +354,4 @@ def test_good_and_bad_differ_on_pages_light_and_dark(vision: str) -> None:
     found = re.findall(r"--(good|bad|sheet): (#\w{6})", (folder / "report_file.css").read_text())
     assert [name for name, _ in found] == ["good", "bad", "sheet"] * 2
     for side in (found[:3], found[3:]):
-        assert closest(tuple(colour for _, colour in side), VISION[vision])[0] > 2 * SMALLEST_DIFFERENCE
+        assert closest(tuple(colour for _, colour in side), vision)[0] > 2 * SMALLEST_DIFFERENCE

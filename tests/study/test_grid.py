@@ -73,6 +73,18 @@ def test_no_two_rows_of_a_table_have_one_name(path: Path) -> None:
     assert doctest.testmod(grid_module).failed == 0
 
 
+def test_an_entry_is_a_claim_for_each_phrase_that_it_says(tmp_path: Path) -> None:
+    phrases = [
+        {"metric": "accuracy", "range": [0, None], "said": ["is right"]},
+        {"metric": "ece", "range": [None, -1], "said": ["is sure", "knows"]},
+    ]
+    entries = [{"family": "f", "claim": "MaCS {}", "says": ["knows", "is right"], "method": "macs"}, *TINY["claims"]]
+    first, second, third = load_grid(grid_file(tmp_path, phrases=phrases, claims=entries)).claims
+    assert first == {"family": "f", "claim": "MaCS knows", "metric": "ece", "range": [None, -1], "method": "macs"}
+    assert second == first | {"claim": "MaCS is right", "metric": "accuracy", "range": [0, None]}
+    assert [third] == TINY["claims"]
+
+
 def test_what_is_unknown_or_unset_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MACS_HF_ASSETS", raising=False)
     wrong = TINY["tables"]["both"] | {"cells": [{"dataset": "digits", "model": "tiny", "method": "sgd"}]}
@@ -83,6 +95,7 @@ def test_what_is_unknown_or_unset_is_named(tmp_path: Path, monkeypatch: pytest.M
         (lambda: cells_of(load_grid(grid_file(tmp_path, tables={"both": wrong}))), "sgd"),
         (lambda: load_grid(grid_file(tmp_path, colour="red")), "colour"),
         (lambda: load_grid(grid_file(tmp_path, keep_rows=["digits-tiny-nothing"])), "digits-tiny-nothing"),
+        (lambda: load_grid(grid_file(tmp_path, claims=[{"claim": "MaCS {}", "says": ["sings"]}])), "sings"),
         (lambda: shard_of([], "5/4"), "shard"),
     ):
         with pytest.raises(ValueError, match=named):

@@ -77,8 +77,8 @@ def test_one_call_leaves_a_measured_model_with_report_card_and_pictures(calibrat
     run = MaCSTrainer(build("vit"), arguments(tmp_path), train_dataset=Images(), processing_class=processor)
     test, held_out = Images(60, seed=1), Images(450, seed=2) if calibrated else None
     before = run.predict_logits(test)[0]
-    corruptions = "auto" if calibrated else None
-    report = run.evaluate_and_report(test, held_out, corruptions=corruptions, corruption_samples=2, dataset="pets")
+    options = {"corruptions": "auto", "force_temperature": True} if calibrated else {"corruptions": None}
+    report = run.evaluate_and_report(test, held_out, corruption_samples=2, dataset="pets", **options)
     stored = load_run(tmp_path)
     assert stored.report == report and len(stored.rows) == report.n == 60 and report.dataset == "pets"
     assert (report.corruptions is not None) == calibrated

@@ -48,7 +48,8 @@ def numbers_by_epoch(runs: list[dict[str, Any]], steps: int) -> list[dict[str, f
     return epochs
 
 
-@pytest.mark.parametrize("model", ["vit", pytest.param("timm", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["vit", "timm"])
 def test_two_processes_equal_one(model: str, tmp_path: Path) -> None:
     settings = {"model": model, "samples": 16, "max_steps": 4, **FIXED_BLUR}
     (one,) = worker(tmp_path / "one", 1, per_device_train_batch_size=8, **settings)
@@ -72,6 +73,7 @@ def test_two_processes_equal_one(model: str, tmp_path: Path) -> None:
     assert numbers_by_epoch(two, steps=2) == [first, second]
 
 
+@pytest.mark.slow
 def test_processes_draw_different_noise_and_resume_exactly_in_a_later_epoch(tmp_path: Path) -> None:
     # BatchNorm and an average: each process has statistics of its own, of which the first one's count.
     settings = {"model": "resnet", "samples": 24, "ema_decay": 0.7, "eval_strategy": "steps", "eval_steps": 1}

@@ -183,7 +183,7 @@ def test_checkpoints(name: str, attack: Attack) -> None:
     [
         (LAST, LAST, write(STATE, "{}")),
         (LAST, "optimizer.pt", truncate(f"{LAST}/optimizer.pt")),
-        (f"{LAST} --method ce", "method", None),
+        (f"{LAST} --method ce", "lambda_consistency", None),
         (f"{LAST} --dataset photos", "dataset", None),
         ("run/README.md", "resume_from_checkpoint", None),
         ("true", "'out'", None),

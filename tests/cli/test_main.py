@@ -57,12 +57,6 @@ def test_without_a_command_there_is_the_help(capsys: pytest.CaptureFixture) -> N
     assert "\ncommands:\n  train " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("argv", [["trian"], ["evaluate"], ["compare", "one"], ["push", "folder"]])
-def test_incomplete_commands(argv: list[str], capsys: pytest.CaptureFixture) -> None:
-    left(2, argv)
-    assert capsys.readouterr().err.startswith("usage: macs-hf ")
-
-
 def test_help_imports_nothing_heavy() -> None:
     code = f"""
 import sys

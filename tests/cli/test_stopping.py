@@ -60,8 +60,10 @@ def test_ctrl_c_stops_a_command(run: Run, capfd: pytest.CaptureFixture) -> None:
     assert stopped(run, capfd, signal.SIGINT) == 130
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize(("saving", "origin"), [("epoch", "run/checkpoint-6"), ("no", "the beginning")])
+@pytest.mark.parametrize(
+    ("saving", "origin", "number"),
+    [("epoch", "run/checkpoint-6", signal.SIGTERM), ("no", "the beginning", signal.SIGINT)],
+)
 def test_a_signal_after_training_says_where_the_same_command_goes_on(
     saving: str,
     origin: str,

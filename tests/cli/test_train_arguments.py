@@ -56,14 +56,8 @@ def test_flags_win_over_the_method() -> None:
 def test_settings_from_a_file_and_flags_that_win(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"settings.{suffix}"
     if suffix == "json":
-        settings = {
-            "method": "mbls",
-            "mbls_margin": 6.0,
-            "learning_rate": 3e-4,
-            "max_train_samples": 50,
-            "bf16": False,
-        }
-        path.write_text(json.dumps(settings))
+        settings = {"method": "mbls", "mbls_margin": 6.0, "learning_rate": 3e-4, "max_train_samples": 50}
+        path.write_text(json.dumps(settings | {"bf16": False}))
     else:
         path.write_text("method: mbls\nmbls_margin: 6\nlearning_rate: 3e-4\nmax_train_samples: 50\nbf16: false\n")
     settings, args = parse([str(path), "--learning_rate", "0.01", "--seed", "7"])

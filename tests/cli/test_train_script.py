@@ -81,19 +81,6 @@ def test_the_same_command_again_trains_no_more(run: Run, tmp_path: Path) -> None
     assert all(torch.equal(weights[key], tensor) for key, tensor in again.model.state_dict().items())
 
 
-@pytest.mark.slow
-def test_a_stopped_command_goes_on(run: Run, tmp_path: Path) -> None:
-    data = str(image_folder(tmp_path / "colours"))
-    whole = run("--dataset", data, "--output_dir", "whole", "--num_train_epochs", "2")
-    part = run("--dataset", data, "--output_dir", "part", "--num_train_epochs", "2", "--save_total_limit", "5")
-    last = f"checkpoint-{part.state.global_step}"
-    (Path("part") / last / "trainer_state.json").unlink()  # cut off while it was written
-    resumed = run("--dataset", data, "--output_dir", "part", "--num_train_epochs", "2", "--save_total_limit", "5")
-    assert resumed.state.global_step == whole.state.global_step
-    weights = whole.model.state_dict()
-    assert all(torch.equal(weights[key], tensor) for key, tensor in resumed.model.state_dict().items())
-
-
 def refused(run: Run, capsys: pytest.CaptureFixture, *command: str) -> str:
     """What a command that cannot be run leaves on the screen: one line."""
     capsys.readouterr()
@@ -102,13 +89,6 @@ def refused(run: Run, capsys: pytest.CaptureFixture, *command: str) -> str:
     assert left.value.code == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("macs-hf train: ")]
     return line
-
-
-def test_another_run_in_the_same_folder_is_refused(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    command = ["--dataset", str(image_folder(tmp_path / "colours")), "--output_dir", "out"]
-    run(*command)
-    line = refused(run, capsys, *command, "--method", "focal")
-    assert "method: 'recommended', now 'focal'" in line and "focal_gamma: 0.0, now 2.0" in line
 
 
 @pytest.mark.slow
@@ -137,14 +117,6 @@ def test_a_share_of_the_data(share: str, size: int, run: Run, tmp_path: Path) ->
     labels = [trainer.train_dataset[i]["labels"] for i in range(len(trainer.train_dataset))]
     assert len(labels) == size
     assert abs(2 * sum(labels) - size) <= 1
-
-
-def test_a_broken_test_image_is_found_before_training(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    data = image_folder(tmp_path / "colours")
-    (data / "test" / "red" / "002.png").write_bytes(b"not an image")
-    line = refused(run, capsys, "--dataset", str(data), "--output_dir", "out")
-    assert "Image 6 of split 'test'" in line and "test/red/002.png" in line
-    assert not Path("out").exists()
 
 
 def test_a_validation_split_that_is_the_training_set_is_found_before_training(

@@ -66,7 +66,7 @@ def evaluate(options: Namespace, command: str, screen: Screen) -> None:
         if not is_main_process():
             return
         with atomic_folder(folder, replaces=(*REPORT_FILES, GALLERY)) as draft:
-            written = _write(found, options, draft, screen)
+            written = write_results(found.report, found.rows, found.test, found.measured.model, options, draft, screen)
         show_summary(screen, str(found.report))
         show_files(screen, "report is", folder, [path.name for path in written])
         show_next(screen, _after_evaluating(options, found))
@@ -111,7 +111,7 @@ def calibrate(options: Namespace, command: str, screen: Screen) -> None:
         store_guarantees(model.config, report.guarantees)
         with atomic_folder(folder, replaces=(*WEIGHT_FILES, *REPORT_FILES, GALLERY)) as draft:
             save_classifier(model, found.measured.processor, draft)
-            written = _write(found, options, draft, screen)
+            written = write_results(found.report, found.rows, found.test, found.measured.model, options, draft, screen)
             add_checksums(draft, is_folded=True)
             card = {"base_model": model_id(options.model), "gallery": options.publish_gallery, "earlier": folder}
             write_card(draft, repo_id or run_name(folder), report, **card)
@@ -199,12 +199,6 @@ def _measure(options: Namespace, action: str, folder: Path, command: str, screen
         **loaded.metadata,
     )
     return Measured(measured, loaded.test, report, rows)
-
-
-def _write(found: Measured, options: Namespace, folder: Path, screen: Screen) -> list[Path]:
-    with screen.phase("drawing the pictures"):
-        written = write_report(found.report, found.rows, folder)
-    return written + gallery(options, found.test, found.rows[-1], found.measured.model, folder)
 
 
 # ---- Export ----
@@ -313,8 +307,8 @@ def _license(name: str) -> str:
     return "unknown" if settings is None else settings.license
 
 
-# ---- Only on request ----
-# What `train`, `evaluate` and `calibrate` do only on request: measure unknown images, and show mistakes.
+# ---- Data and results ----
+# What `train`, `evaluate` and `calibrate` have in common: their data, unknown images, and what they write.
 
 
 def unknown_images(
@@ -336,13 +330,23 @@ def unknown_images(
     )
 
 
-def gallery(options: Any, test: ImageDataset, rows: SampleRows, model: Any, folder: str | Path) -> list[Path]:
-    """The path of the gallery, if one was asked for and there are mistakes."""
+def write_results(
+    report: EvaluationReport,
+    rows: Sequence[SampleRows],
+    test: ImageDataset,
+    model: Any,
+    options: Any,
+    folder: Path,
+    screen: Screen,
+) -> list[Path]:
+    """Write report, rows, pictures and, if it was asked for and there are mistakes, a gallery; gives their paths."""
+    with screen.phase("drawing the pictures"):
+        written = write_report(report, rows, folder)
     if options.gallery is None:
-        return []
+        return written
     names = tuple(model.config.id2label[number] for number in range(model.config.num_labels))
-    path = write_gallery(test, rows, names, folder, options.gallery)
-    return [] if path is None else [path]
+    path = write_gallery(test, rows[-1], names, folder, options.gallery)
+    return written if path is None else [*written, path]
 
 
 def chosen_source(options: Any) -> DatasetSource:

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import datasets
@@ -21,6 +22,7 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from macs_hf.cli.main import main
 from macs_hf.hub import HubClient
 from macs_hf.models.loading import load_classifier
+from macs_hf.rendering.pictures import report_pictures
 
 
 CLASSES = ["ant", "bee"]
@@ -73,6 +75,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         os.chdir(before)
     shutil.copytree(folder / "run", folder / "other")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def one_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To draw all takes longer than to train a tiny model."""
+    monkeypatch.setattr("macs_hf.rendering.html.report_pictures", lambda report: islice(report_pictures(report), 1))
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification, Re
 from macs_hf.cli.errors import folder_name, run_name
 from macs_hf.cli.main import main
 from macs_hf.data.sources import align_labels
-from macs_hf.exceptions import ArgumentError
 from macs_hf.models.loading import load_classifier
 from macs_hf.report.report import EvaluationReport, load_run
 
@@ -260,12 +259,6 @@ def test_mistakes_end_in_a_line_before_the_long_work(
         main(words(folder, action, data, "--output_dir", str(tmp_path), *options))
     shown = capsys.readouterr().err
     assert left.value.code == 2 and named in shown.splitlines()[-1] and "Traceback" not in shown
-
-
-def test_where_a_mistake_was_found_is_shown_on_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MACS_HF_TRACEBACK", "1")
-    with pytest.raises(ArgumentError):
-        main(words(folder, "evaluate", "data", "--split", "holdout"))
 
 
 # ---- Names ----

@@ -4,16 +4,15 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.conftest import Run
 from tiny import same_weights
 from transformers import TrainerCallback
 
-from macs_hf import MaCSTrainer
-from macs_hf.cli import train
+from macs_hf.cli import train_steps
 
 
 QUICK = [
@@ -31,30 +30,6 @@ class Send(TrainerCallback):
             os.kill(os.getpid(), self.number)
 
 
-Run = Callable[..., MaCSTrainer]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs the command in this process and returns its trainer; `number` is a signal it gets in its fourth step."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train, "write_report", lambda *args, **kwargs: [])  # pictures take longer than the training
-
-    def main(*argv: str, number: int | None = None) -> MaCSTrainer:
-        made: list[MaCSTrainer] = []
-
-        class Kept(MaCSTrainer):
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                super().__init__(*args, **kwargs, callbacks=[Send(number)] if number else None)
-                made.append(self)
-
-        monkeypatch.setattr(train, "MaCSTrainer", Kept)
-        train.main([*QUICK, *argv])
-        return made[0]
-
-    return main
-
-
 def refused(run: Run, capsys: pytest.CaptureFixture, *argv: str) -> str:
     capsys.readouterr()
     with pytest.raises(SystemExit) as left:
@@ -66,7 +41,7 @@ def refused(run: Run, capsys: pytest.CaptureFixture, *argv: str) -> str:
 def stopped(run: Run, capfd: pytest.CaptureFixture, number: signal.Signals) -> int:
     """The exit code of a command that leaves a checkpoint and neither a model, nor a card, nor a report."""
     with pytest.raises(SystemExit) as left:
-        run("--output_dir", "run", number=number)
+        run("--output_dir", "run", callbacks=[Send(number)])
     line = capfd.readouterr().err.splitlines()[-1]
     assert number.name in line and "run/checkpoint-4" in line
     # The checkpoint of the first epoch has made room.
@@ -85,8 +60,10 @@ def test_ctrl_c_stops_a_command(run: Run, capfd: pytest.CaptureFixture) -> None:
     assert stopped(run, capfd, signal.SIGINT) == 130
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize(("saving", "origin"), [("epoch", "run/checkpoint-6"), ("no", "the beginning")])
+@pytest.mark.parametrize(
+    ("saving", "origin", "number"),
+    [("epoch", "run/checkpoint-6", signal.SIGTERM), ("no", "the beginning", signal.SIGINT)],
+)
 def test_a_signal_after_training_says_where_the_same_command_goes_on(
     saving: str,
     origin: str,
@@ -95,7 +72,7 @@ def test_a_signal_after_training_says_where_the_same_command_goes_on(
     capfd: pytest.CaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(train, "evaluate_checkpoint", lambda *args, **kwargs: os.kill(os.getpid(), number))
+    monkeypatch.setattr(train_steps, "evaluate_checkpoint", lambda *args, **kwargs: os.kill(os.getpid(), number))
     with pytest.raises(SystemExit) as left:
         run("--output_dir", "run", "--save_strategy", saving)
     assert left.value.code == 128 + number

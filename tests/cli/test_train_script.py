@@ -3,20 +3,17 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from cli.conftest import Run
 from packaging.version import Version
 from PIL import Image
 from transformers import AutoModelForImageClassification, pipeline
 
-from macs_hf import METHODS, MaCSTrainer
-from macs_hf.cli import train
-from macs_hf.evaluation import write_report
+from macs_hf import METHODS
 
 
 ROOT = Path(__file__).parents[2]
@@ -26,27 +23,6 @@ QUICK = [
     *("--corruptions", "none", "--disable_tqdm", "true", "--use_cpu", "true", "--dataloader_pin_memory", "false"),
 ]
 COLOURS = {"green": (20, 180, 60), "red": (200, 30, 30)}
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., MaCSTrainer]:
-    """Runs the command in this process, in a folder of its own, and returns its trainer."""
-    monkeypatch.chdir(tmp_path)
-    made: list[MaCSTrainer] = []
-
-    class Kept(MaCSTrainer):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            made.append(self)
-
-    monkeypatch.setattr(train, "MaCSTrainer", Kept)
-    monkeypatch.setattr(train, "write_report", lambda *args, **kwargs: [])  # pictures take longer than the training
-
-    def main(*argv: str) -> MaCSTrainer:
-        train.main([*QUICK, *argv] if not argv or not argv[0].endswith((".yaml", ".json")) else [*argv, *QUICK])
-        return made[-1]
-
-    return main
 
 
 def paint(colour: tuple[int, int, int], seed: int) -> Image.Image:
@@ -66,12 +42,7 @@ def image_folder(folder: Path, count: int = 20) -> Path:
 # ---- Runs ----
 
 
-def test_a_run_on_digits_leaves_a_model_a_report_and_a_table(
-    run: Callable[..., MaCSTrainer],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
-    monkeypatch.setattr(train, "write_report", write_report)
+def test_a_run_on_digits_leaves_a_model_a_report_and_a_table(run: Run, capsys: pytest.CaptureFixture) -> None:
     trainer = run()
     assert trainer.state.global_step == 2
     folder = Path("runs", "digits-tiny-recommended")
@@ -90,7 +61,7 @@ def test_a_run_on_digits_leaves_a_model_a_report_and_a_table(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_trains(method: str, run: Callable[..., MaCSTrainer], tmp_path: Path) -> None:
+def test_every_method_trains(method: str, run: Run, tmp_path: Path) -> None:
     data = image_folder(tmp_path / "colours")
     trainer = run("--dataset", str(data), "--method", method, "--max_steps", "1", "--logging_steps", "1")
     assert trainer.state.global_step == 1
@@ -101,7 +72,7 @@ def test_every_method_trains(method: str, run: Callable[..., MaCSTrainer], tmp_p
     )
 
 
-def test_the_same_command_again_trains_no_more(run: Callable[..., MaCSTrainer], tmp_path: Path) -> None:
+def test_the_same_command_again_trains_no_more(run: Run, tmp_path: Path) -> None:
     command = ["--dataset", str(image_folder(tmp_path / "colours")), "--output_dir", "out"]
     first = run(*command)
     weights = {key: tensor.clone() for key, tensor in first.model.state_dict().items()}
@@ -110,20 +81,7 @@ def test_the_same_command_again_trains_no_more(run: Callable[..., MaCSTrainer], 
     assert all(torch.equal(weights[key], tensor) for key, tensor in again.model.state_dict().items())
 
 
-@pytest.mark.slow
-def test_a_stopped_command_goes_on(run: Callable[..., MaCSTrainer], tmp_path: Path) -> None:
-    data = str(image_folder(tmp_path / "colours"))
-    whole = run("--dataset", data, "--output_dir", "whole", "--num_train_epochs", "2")
-    part = run("--dataset", data, "--output_dir", "part", "--num_train_epochs", "2", "--save_total_limit", "5")
-    last = f"checkpoint-{part.state.global_step}"
-    (Path("part") / last / "trainer_state.json").unlink()  # cut off while it was written
-    resumed = run("--dataset", data, "--output_dir", "part", "--num_train_epochs", "2", "--save_total_limit", "5")
-    assert resumed.state.global_step == whole.state.global_step
-    weights = whole.model.state_dict()
-    assert all(torch.equal(weights[key], tensor) for key, tensor in resumed.model.state_dict().items())
-
-
-def refused(run: Callable[..., MaCSTrainer], capsys: pytest.CaptureFixture, *command: str) -> str:
+def refused(run: Run, capsys: pytest.CaptureFixture, *command: str) -> str:
     """What a command that cannot be run leaves on the screen: one line."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as left:
@@ -133,18 +91,9 @@ def refused(run: Callable[..., MaCSTrainer], capsys: pytest.CaptureFixture, *com
     return line
 
 
-def test_another_run_in_the_same_folder_is_refused(
-    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    command = ["--dataset", str(image_folder(tmp_path / "colours")), "--output_dir", "out"]
-    run(*command)
-    line = refused(run, capsys, *command, "--method", "focal")
-    assert "method: 'recommended', now 'focal'" in line and "focal_gamma: 0.0, now 2.0" in line
-
-
 @pytest.mark.slow
 def test_another_recipe_goes_on_if_asked_but_never_another_dataset_model_or_objective(
-    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     data, other = (str(image_folder(tmp_path / name)) for name in ("colours", "others"))
     command = ["--dataset", data, "--output_dir", "out", "--max_steps", "3", "--save_strategy", "steps"]
@@ -163,25 +112,15 @@ def test_another_recipe_goes_on_if_asked_but_never_another_dataset_model_or_obje
 
 
 @pytest.mark.parametrize(("share", "size"), [("0.25", 9), ("1.0", 36)])
-def test_a_share_of_the_data(share: str, size: int, run: Callable[..., MaCSTrainer], tmp_path: Path) -> None:
+def test_a_share_of_the_data(share: str, size: int, run: Run, tmp_path: Path) -> None:
     trainer = run("--dataset", str(image_folder(tmp_path / "colours")), "--data_fraction", share)
     labels = [trainer.train_dataset[i]["labels"] for i in range(len(trainer.train_dataset))]
     assert len(labels) == size
     assert abs(2 * sum(labels) - size) <= 1
 
 
-def test_a_broken_test_image_is_found_before_training(
-    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    data = image_folder(tmp_path / "colours")
-    (data / "test" / "red" / "002.png").write_bytes(b"not an image")
-    line = refused(run, capsys, "--dataset", str(data), "--output_dir", "out")
-    assert "Image 6 of split 'test'" in line and "test/red/002.png" in line
-    assert not Path("out").exists()
-
-
 def test_a_validation_split_that_is_the_training_set_is_found_before_training(
-    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     data = image_folder(tmp_path / "colours")
     shutil.copytree(data / "train", data / "validation")
@@ -190,17 +129,12 @@ def test_a_validation_split_that_is_the_training_set_is_found_before_training(
 
 
 @pytest.mark.skipif(Version(torch.__version__) < Version("2.8"), reason="its Adam refuses such a learning rate itself")
-def test_divergence_ends_in_a_sentence(
-    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_divergence_ends_in_a_sentence(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     words = ("--dataset", str(image_folder(tmp_path / "colours")), "--learning_rate", "1e38", "--max_grad_norm", "0")
     assert "learning_rate" in refused(run, capsys, *words)
 
 
-def test_the_current_folder_gets_no_hidden_files(
-    run: Callable[..., MaCSTrainer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(train, "write_report", write_report)
+def test_the_current_folder_gets_no_hidden_files(run: Run, tmp_path: Path) -> None:
     run("--output_dir", "new/..")  # the same folder
     assert (tmp_path / "model.safetensors").exists()
     assert not list(tmp_path.glob(".*"))
@@ -209,9 +143,7 @@ def test_the_current_folder_gets_no_hidden_files(
 # ---- Bad and odd images ----
 
 
-def test_a_truncated_image_is_named_or_skipped(
-    run: Callable[..., MaCSTrainer], tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_truncated_image_is_named_or_skipped(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     data = image_folder(tmp_path / "colours")
     for name in ("train/green/003.png", "train/red/005.png", "train/red/006.png"):
         whole = (data / name).read_bytes()
@@ -223,7 +155,7 @@ def test_a_truncated_image_is_named_or_skipped(
     assert len(trainer.train_dataset) + len(trainer.eval_dataset) == 37
 
 
-def test_grey_alpha_and_cmyk_images_train(run: Callable[..., MaCSTrainer], tmp_path: Path) -> None:
+def test_grey_alpha_and_cmyk_images_train(run: Run, tmp_path: Path) -> None:
     data = image_folder(tmp_path / "colours")
     for label, colour in COLOURS.items():
         folder = data / "train" / label

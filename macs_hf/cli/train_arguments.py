@@ -494,7 +494,7 @@ MEANINGS = {
     "corruptions": "Parameters of the corruption benchmark: cifar, imagenet or none",
     "method": "`recommended` is robust and calibrated, at about 1.2 times the cost of plain training; `macs` is the "
     "paper to the letter, at about twice the cost; `ce` is plain cross-entropy, to compare with. Controls and "
-    "baselines (docs/training.md): {others}",
+    "baselines (docs/train.md): {others}",
     "num_train_epochs": "How often each training image is seen",
     "max_steps": "Steps to train for, in place of epochs",
     "learning_rate": "The largest learning rate; it warms up and decays",

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,66 +35,43 @@ from .uploads import unpack
 
 
 MARGIN_SAMPLES, MARGIN_PASSES = 256, 11  # of `evaluate_checkpoint` and `analyze_margins`
-MISTAKES = 12
-THUMBNAIL = 160  # pixels
 
 
 @dataclass(frozen=True)
 class AuditRequest:
     """
-    What a visitor asked for.
+    What a visitor asked for: the options of `macs-hf calibrate`, or of `evaluate`.
 
     Args:
-        model (`str`): Hub id, timm name or folder.
-        dataset (`str`): Benchmark name, Hub id or folder; ignored if there is an `archive`.
-        archive (`str`, *optional*): Path of an uploaded zip of class folders.
-        split, calibration_split, config, image_column, label_column, revision (`str`, *optional*): As on the command
-            line.
-        image_size (`int`, *optional*): Height and width of what the model gets, if not what its config says.
-        images (`int`, *optional*): At most this many test images.
-        corrupted_images (`int`, *optional*): Under corruption, at most this many; all, if not given, and none if 0.
+        archive (`str`, *optional*): Path of an uploaded zip of class folders, in place of the `dataset`.
+        corruption_samples (`int`, *optional*): Under corruption, at most so many images; all, if `None`; none, if 0.
         calibrate (`bool`): Whether to fit a temperature.
     """
 
     model: str
     dataset: str = ""
     archive: str | None = None
+    dataset_config: str | None = None
     split: str | None = None
     calibration_split: str | None = None
-    config: str | None = None
     image_column: str | None = None
     label_column: str | None = None
-    revision: str | None = None
+    model_revision: str | None = None
     image_size: int | None = None
-    images: int | None = None
-    corrupted_images: int | None = 0
+    max_samples: int | None = None
+    corruption_samples: int | None = 0
     calibrate: bool = True
 
     @property
     def words(self) -> list[str]:
-        """The same audit on the command line."""
-        options = {
-            "dataset": self.dataset,
-            "dataset_config": self.config,
-            "split": self.split,
-            "calibration_split": self.calibration_split if self.calibrate else None,
-            "image_column": self.image_column,
-            "label_column": self.label_column,
-            "model_revision": self.revision,
-            "image_size": self.image_size,
-            "max_samples": self.images,
-            "corruptions": "auto" if self.corrupted_images != 0 else None,
-            "corruption_samples": self.corrupted_images or None,
-        }
+        """The same audit on the command line, which has no zips."""
+        options = asdict(self) | {"corruptions": None if self.corruption_samples == 0 else "auto"}
+        options["corruption_samples"] = self.corruption_samples or None
+        unused = ("model", "archive", "calibrate") + (() if self.calibrate else ("calibration_split",))
         words = ["macs-hf", "calibrate" if self.calibrate else "evaluate", self.model]
         for name, value in options.items():
-            words += [f"--{name}", str(value)] if value is not None else []
+            words += [f"--{name}", str(value)] if value is not None and name not in unused else []
         return words
-
-    @property
-    def command(self) -> str | None:
-        """For the report, without folders of the machine; the command line has no zips."""
-        return None if self.archive is not None else shlex.join(public_words(self.words))
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,70 +103,42 @@ def audit(request: AuditRequest, folder: Path, job: Job) -> Audit:
         job ([`Job`]): Counts the images that have been through the network, and ends the audit if it was cancelled.
     """
     on_read.set(job.step)
-    dataset = request.dataset
+    dataset, stated = request.dataset, {"command": shlex.join(public_words(request.words))}
     if request.archive is not None:
         job.step(stage="Unpacking the zip")
         dataset = unpack(request.archive, folder, calibrate=request.calibrate, step=job.step)
+        stated = {"dataset": Path(request.archive).stem}
     job.step(stage="Loading images and model")
-    source = source_of(
-        dataset,
-        request.config,
-        request.image_column,
-        request.label_column,
-        validation_split=request.calibration_split,
-        test_split=request.split,
-    )
+    splits = {"validation_split": request.calibration_split, "test_split": request.split}
     loaded = load_model_and_data(
         request.model,
-        source,
+        source_of(dataset, request.dataset_config, request.image_column, request.label_column, **splits),
         calibrate=request.calibrate,
-        revision=request.revision,
+        revision=request.model_revision,
         image_size=request.image_size,
-        max_samples=request.images,
+        max_samples=request.max_samples,
         progress=partial(tqdm_bar, disable=True),
     )
-    corrupting = request.corrupted_images != 0
-    params = default_corruptions(loaded.measured.processor) if corrupting else None
-    job.step(stage="Measuring", total=_images_to_pass(loaded, request.corrupted_images if params else 0))
+    corrupted = request.corruption_samples
+    params = default_corruptions(loaded.measured.processor) if corrupted != 0 else None
+    job.step(stage="Measuring", total=_images_to_pass(loaded, corrupted if params else 0))
     model = loaded.measured.model
 
     def count(_: Any, given: tuple, named: dict[str, Any]) -> None:
         job.step(len(named["pixel_values"] if "pixel_values" in named else given[0]))
 
     model.register_forward_pre_hook(count, with_kwargs=True)
-    metadata = loaded.metadata
-    if request.archive is not None:
-        metadata = metadata | {"dataset": Path(request.archive).stem}
     report, rows = evaluate_checkpoint(
         loaded.measured,
         loaded.test,
         loaded.calibration,
         corruptions=params,
-        corruption_samples=request.corrupted_images or None,
-        command=request.command,
-        **metadata,
+        corruption_samples=corrupted or None,
+        **loaded.metadata | stated,
     )
     job.step(stage="Drawing")
     labels = class_names(model, model.config.num_labels)
     return Audit(request, report, rows, gallery(loaded.test, rows[-1], labels), tuple(job.notes))
-
-
-def save_model(audit: Audit, folder: Path, repo_id: str) -> None:
-    """
-    The audited model with its temperature folded in, its report, pictures and card: what `macs-hf calibrate` saves.
-
-    Args:
-        audit ([`Audit`]): With a temperature.
-        folder (`Path`): Where to.
-        repo_id (`str`): Where it goes on the Hub, or a name.
-    """
-    report = audit.report
-    model, processor = load_pretrained(audit.request.model, report.model_revision, audit.request.image_size)
-    fold_temperature(model, report.temperature.value, torch.rand(2, 3, *report.image_size))
-    store_guarantees(model.config, report.guarantees)
-    save_classifier(model, processor, folder)
-    write_report(report, audit.rows, folder)
-    write_card(folder, repo_id, report, base_model=model_id(audit.request.model))
 
 
 def _images_to_pass(loaded: ModelAndData, corrupted: int | None) -> int:
@@ -201,23 +150,29 @@ def _images_to_pass(loaded: ModelAndData, corrupted: int | None) -> int:
     return count + corrupted * corruptions * len(SEVERITIES)
 
 
+def save_model(audit: Audit, folder: Path, repo_id: str) -> None:
+    """The audited model with its temperature folded in, its report, pictures and card, as `macs-hf calibrate` does."""
+    report = audit.report
+    model, processor = load_pretrained(audit.request.model, report.model_revision, audit.request.image_size)
+    fold_temperature(model, report.temperature.value, torch.rand(2, 3, *report.image_size))
+    store_guarantees(model.config, report.guarantees)
+    save_classifier(model, processor, folder)
+    write_report(report, audit.rows, folder)
+    write_card(folder, repo_id, report, base_model=model_id(audit.request.model))
+
+
 # ---- The report on the page ----
 
 
 # Of classes and groups the page has tables.
 SHOWN = ("reliability.png", "risk_coverage.png", "confusion.png", "corruptions.png", "severity.png")
 DPI = 110
+MISTAKES = 12
+THUMBNAIL = 160  # pixels
 
 
 def report_page(report: EvaluationReport, mistakes: str = "", notes: Sequence[str] = ()) -> str:
-    """
-    Everything that a report has; what it lacks is left out.
-
-    Args:
-        report ([`EvaluationReport`]): What was measured.
-        mistakes (`str`, *optional*): From [`gallery`].
-        notes (`Sequence[str]`, *optional*): What a reader should know about how it was measured.
-    """
+    """Everything that a report has, with the mistakes of an audit and notes on how it was measured."""
     images = {name: png(figure, DPI) for name, figure in report_pictures(report) if name in SHOWN}
     return report_article(report, images, notes=notes, mistakes=mistakes)
 

@@ -10,14 +10,13 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from huggingface_hub import constants, snapshot_download
-from huggingface_hub.errors import HFValidationError
+from huggingface_hub import snapshot_download
 from huggingface_hub.utils import httpx
 from PIL import Image
 
@@ -33,8 +32,6 @@ from ..report.text import text
 # ---- Work that can be watched and stopped ----
 
 
-Result = TypeVar("Result")
-UNEXPECTED = "Something went wrong that should not have. The server's log says where."
 SECONDS_TO_END = 10
 
 _jobs: "weakref.WeakSet[Job]" = weakref.WeakSet()
@@ -53,7 +50,7 @@ class EndedError(Exception):
     """The visitor cancelled the work, or left; or it took too long, which the text says."""
 
 
-class Job(Generic[Result]):
+class Job:
     """
     Runs `work(job)` in a thread. The work calls `step` now and then, which ends it if it was cancelled, or takes too
     long.
@@ -69,9 +66,9 @@ class Job(Generic[Result]):
         notes (`list[str]`): What the library had to say about the work.
     """
 
-    def __init__(self, work: "Callable[[Job], Result]", seconds: float | None = None) -> None:
+    def __init__(self, work: "Callable[[Job], Any]", seconds: float | None = None) -> None:
         self.stage, self.done, self.total = "Starting", 0, 0
-        self.result: Result | None = None
+        self.result: Any = None
         self.error: str | None = None
         self.notes: list[str] = []
         self._start, self._limit = monotonic(), seconds
@@ -110,7 +107,7 @@ class Job(Generic[Result]):
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def _run(self, work: "Callable[[Job], Result]") -> None:
+    def _run(self, work: "Callable[[Job], Any]") -> None:
         handler = _Notes(self.notes)
         logging.getLogger("macs_hf").addHandler(handler)
         try:
@@ -137,23 +134,20 @@ class _Notes(logging.Handler):
             self.notes.append(said)
 
 
-# Arguments of the library, and what the page calls them.
-FIELDS = {
-    "validation_split": "“Calibration split”",
-    "test_split": "“Split”",
-    "dataset": "“Dataset”",
-    "config": "“Configuration”",
-    "image_column": "“Image column”",
-    "label_column": "“Label column”",
-    "revision": "“Revision”",
-    "image_size": "“Image size”",
-    "model": "“Model”",
-}
+# What the page calls the fields of an audit.
+TEXTS = ("model", "dataset", "split", "calibration_split", "image_size", "image_column", "label_column", "revision")
+LABELS = {name: name.replace("_", " ").capitalize() for name in TEXTS}
+LABELS |= {"dataset_config": "Configuration", "model_revision": "Revision"}
+# Arguments of the library that have other names.
+ARGUMENTS = {"test_split": "split", "validation_split": "calibration_split"}
+ARGUMENTS |= {"config": "dataset_config", "revision": "model_revision"}
+UNEXPECTED = "Something went wrong that should not have. The server's log says where."
 
 
 def explain(error: Exception) -> str:
     """What a visitor has to know about an error. One that they cannot fix is shown to the owner of the server."""
-    said = user_message(error, FIELDS)
+    fields = LABELS | {name: LABELS[field] for name, field in ARGUMENTS.items()}
+    said = user_message(error, {name: f"“{label}”" for name, label in fields.items()})
     if said is None:
         traceback.print_exception(error)
         return UNEXPECTED
@@ -163,40 +157,67 @@ def explain(error: Exception) -> str:
 # ---- Visitors ----
 
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 KEPT_RUNS = 10  # audits of a visitor, for comparisons
+UNREACHABLE = (OSError, ValueError, httpx.HTTPError)  # also offline, or a name that no repository has
 
 
 class Visitor:
     """
-    What one visitor has: a folder, work that is under way, and what was found. Nobody else sees any of it.
+    What one visitor has: a folder, work that is under way, and what was found, which nobody else sees; and what they
+    may name. One per open page; the page copies an empty one for each.
 
-    One per open page; the page copies an empty one for each.
+    On a page for this machine alone a visitor is its owner, and may name whatever the command line takes. On a page
+    that others reach, the server's disk and token are not theirs: they may name what was given at the start, and what
+    is public.
 
     Args:
         root (`Path`, *optional*): Where visitors' folders are made.
+        given (`tuple[str, ...]`): Models, runs and datasets that were named at the start.
+        is_owner (`bool`): Whether only the owner of this machine reaches the page.
     """
 
-    def __init__(self, root: Path | None = None) -> None:
-        self.root = root
+    def __init__(self, root: Path | None = None, given: tuple[str, ...] = (), is_owner: bool = True) -> None:
+        self.root, self.given, self.is_owner = root, given, is_owner
         self.job: Job | None = None
         self.audit: Any = None  # the last one's `Audit`
         self.runs: dict[str, Run] = {}
         self._audits = 0
         self._folder: Path | None = None
 
-    @property
-    def folder(self) -> Path:
-        """Made when it is needed, readable by this process's user alone."""
+    def new_folder(self, name: str) -> Path:
+        """An empty folder in the visitor's own, which this process's user alone can read."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="visitor-", dir=self.root))
-        return self._folder
-
-    def new_folder(self, name: str) -> Path:
-        """An empty folder in the visitor's own."""
-        folder = self.folder / name
+        folder = self._folder / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         return folder
+
+    def leave(self) -> None:
+        """Stop what is under way, and delete what was uploaded and made."""
+        if self.job is not None:
+            self.job.cancel()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        self.audit, self.runs = None, {}
+
+    def checked(self, name: str, kind: str) -> str:
+        """The name of a `model` or `dataset` without spaces around it; a `ValueError` if it may not be used."""
+        name = name.strip()
+        if not name:
+            raise ValueError(f"Name a {kind}, as the empty field shows.")
+        if self.is_owner or name in self.given:
+            return name
+        repo_id = model_id(name) if kind == "model" else name
+        is_benchmark = kind == "dataset" and name in DATASETS
+        if is_local(repo_id) or not (is_benchmark or _is_public(repo_id, kind)):
+            # The message does not say whether a folder exists on the server.
+            raise ValueError(f"{name!r} is no public {kind} on the Hub, or the Hub cannot be reached now.")
+        return name
+
+    # Finished runs: the visitor's own audits, folders, and models on the Hub that were pushed with their report
 
     def keep(self, audit: Any) -> str:
         """Keep what an audit found; returns the name under which it can be compared."""
@@ -210,95 +231,30 @@ class Visitor:
             del self.runs[oldest]
         return name
 
-    def leave(self) -> None:
-        """Stop what is under way, and delete what was uploaded and made."""
-        if self.job is not None:
-            self.job.cancel()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-        self.audit, self.runs = None, {}
+    def run(self, name: str) -> Run:
+        """One of the visitor's audits by its name; or the run in a folder, or of a Hub id, if they may name it."""
+        if name in self.runs:
+            return self.runs[name]
+        name = self.checked(name, "model")
+        run = load_run(name) if is_local(name) else hub_run(name)
+        if run is None:
+            raise ValueError(f"{name!r} is neither the folder of a run nor a model on the Hub with a report.")
+        return run
 
-
-# ---- Access ----
-
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-EMPTY = {
-    "model": "Name a model: a Hub id such as google/vit-base-patch16-224, or a folder.",
-    "dataset": "Name a dataset, or drop a zip with a folder of images for each class.",
-}
-
-
-@dataclass(frozen=True)
-class Access:
-    """
-    Which models and datasets a visitor may name.
-
-    On a page for this machine alone a visitor is its owner, and may name whatever the command line takes. On a page
-    that others reach, the server's disk and token are not theirs: they may name what was given at the start, and what
-    is public.
-
-    Args:
-        given (`tuple[str, ...]`): Models, runs and datasets that were named at the start.
-        is_private (`bool`): Whether only the owner of this machine reaches the page.
-    """
-
-    given: tuple[str, ...] = ()
-    is_private: bool = True
-
-    def check(self, name: str, kind: str) -> str:
-        """The name of a `model` or `dataset` without spaces around it; a `ValueError` if it may not be used."""
-        name = name.strip()
-        if not name:
-            raise ValueError(EMPTY[kind])
-        if self.is_private or name in self.given:
-            return name
-        repo_id = model_id(name) if kind == "model" else name
-        is_benchmark = kind == "dataset" and name in DATASETS
-        if is_local(repo_id) or not (is_benchmark or _is_public(repo_id, kind)):
-            # The message does not say whether a folder exists on the server.
-            raise ValueError(f"{name!r} is no public {kind} on the Hub, or the Hub cannot be reached now.")
-        return name
+    def choices(self) -> list[str]:
+        """The visitor's audits, the runs that were given at the start and, for the owner, those in `runs/`."""
+        given = [name for name in self.given if is_run(name)]
+        found = sorted(str(path.parent) for path in Path("runs").glob(f"*/{REPORT_FILE}")) if self.is_owner else []
+        return list(dict.fromkeys([*self.runs, *given, *found]))
 
 
 def _is_public(repo_id: str, kind: str) -> bool:
     """Asked without the server's own token, which may read what its visitors may not."""
-    if constants.HF_HUB_OFFLINE:
-        return False
     try:
         info = hub_api(token=False).repo_info(repo_id, repo_type=kind, timeout=TIMEOUT_SECONDS)
-    except (httpx.HTTPError, HFValidationError):
+    except UNREACHABLE:
         return False
     return not (info.private or info.gated)
-
-
-# ---- Finished runs: a visitor's own audits, folders, and models on the Hub that were pushed with their report ----
-
-
-def run_named(name: str, visitor: Visitor, access: Access) -> Run:
-    """
-    A run by its name.
-
-    Args:
-        name (`str`): Of one of the visitor's audits, a folder, or a Hub id.
-        visitor ([`Visitor`]): Who asks.
-        access ([`Access`]): What they may name.
-    """
-    if name in visitor.runs:
-        return visitor.runs[name]
-    name = access.check(name, "model")
-    run = load_run(name) if is_local(name) else hub_run(name)
-    if run is None:
-        raise ValueError(f"{name!r} is neither the folder of a run nor a model on the Hub with a report.")
-    return run
-
-
-def run_choices(visitor: Visitor, access: Access) -> list[str]:
-    """What there is to choose from: the visitor's audits, what was given at the start and, for the owner, `runs/`."""
-    given = [name for name in access.given if is_run(name)]
-    found = sorted(str(path.parent) for path in Path("runs").glob(f"*/{REPORT_FILE}")) if access.is_private else []
-    return list(dict.fromkeys([*visitor.runs, *given, *found]))
 
 
 def is_run(name: str) -> bool:
@@ -307,11 +263,9 @@ def is_run(name: str) -> bool:
 
 def hub_run(repo_id: str) -> Run | None:
     """The report and rows that were last pushed with a model; `None` if there are none."""
-    if constants.HF_HUB_OFFLINE:
-        return None
     try:
         return _pushed_run(repo_id, hub_api().model_info(repo_id).sha)
-    except (OSError, ValueError, HFValidationError, httpx.HTTPError):
+    except UNREACHABLE:
         return None
 
 
@@ -332,7 +286,8 @@ def picture(image: Image.Image, alt: str, kind: str = "") -> str:
     return f'<img class="{kind}" alt="{text(alt)}" src="data:image/png;base64,{encoded}">'
 
 
-def notice(message: str, kind: str = "error") -> str:
+def notice(said: str | Exception, kind: str = "error") -> str:
     """A box with a sentence: an `error`, or a `note`."""
     role = "alert" if kind == "error" else "status"
-    return f'<div class="notice {kind}" role="{role}">{text(message)}</div>'
+    said = explain(said) if isinstance(said, Exception) else said
+    return f'<div class="notice {kind}" role="{role}">{text(said)}</div>'

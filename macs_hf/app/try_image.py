@@ -47,22 +47,11 @@ class Calibration:
     answers: dict[float, float] = field(default_factory=dict)
     exact: bool = True
 
-    @property
-    def is_known(self) -> bool:
-        return self.temperature != 1
-
 
 def stored_calibration(config: Any, temperature: float) -> Calibration:
-    """
-    What a model's config has.
-
-    Args:
-        config (`PreTrainedConfig`): Of the model, with the thresholds of its guarantees.
-        temperature (`float`): What is folded into its head, from [`folded_temperature`].
-    """
-    stored = vars(config)
-    sets = stored.get("prediction_set_thresholds", {}).get("lac", {})
-    answers = stored.get("abstention_thresholds", {})
+    """The guarantees that a model's config has, beside the temperature that is folded into its head."""
+    sets = vars(config).get("prediction_set_thresholds", {}).get("lac", {})
+    answers = vars(config).get("abstention_thresholds", {})
     exact = sets.get("exact", True) and answers.get("exact", True)
     return Calibration(temperature, promised_levels(sets), promised_levels(answers), exact)
 
@@ -89,9 +78,8 @@ class Classifier(NamedTuple):
     processor: Any
 
     @property
-    def temperature(self) -> float:
-        """What is folded into its head; 1.0 if nothing is."""
-        return folded_temperature(self.model)
+    def stored(self) -> Calibration:
+        return stored_calibration(self.model.config, folded_temperature(self.model))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +93,7 @@ class Answer:
         before, after (`Tensor` of shape `(rows, classes)`): Logarithms of probabilities, without and with its
             temperature.
         calibration ([`Calibration`]): Where `after` and the guarantees come from.
+        corruption (`str`, *optional*): Its name.
     """
 
     label_names: tuple[str, ...]
@@ -112,10 +101,11 @@ class Answer:
     before: Tensor
     after: Tensor
     calibration: Calibration
+    corruption: str | None = None
 
-    def likeliest(self, severity: int, most: int | None = None) -> list[int]:
+    def likeliest(self, severity: int) -> list[int]:
         """The classes, the likeliest first."""
-        return self.after[severity].argsort(descending=True).tolist()[:most]
+        return self.after[severity].argsort(descending=True).tolist()
 
     def prediction(self, severity: int) -> tuple[str, float]:
         """The likeliest class, and how sure the model is of it."""
@@ -144,33 +134,20 @@ def _classifier(name: str, revision: str | None, image_size: int | None, saved: 
 
 
 def answer(model: Classifier, image: Image.Image, corruption: str | None, calibration: Calibration) -> Answer:
-    """
-    Args:
-        model ([`Classifier`]): The model.
-        image (`Image`): In RGB.
-        corruption (`str`, *optional*): One of `CORRUPTIONS`, for an answer at all severities.
-        calibration ([`Calibration`]): Its temperature and guarantees.
-    """
+    """What a model says of an image in RGB; of a `corruption`, at all severities."""
     stats = PixelStats.from_processor(model.processor)
     if stats is None:
         raise ValueError(f"How {type(model.processor).__name__} normalises images is not known.")
-    prepared = EvalTransform(model.processor)(image)["pixel_values"]
-    images = to_levels(stats.to_pixels(prepared))[None]
+    images = to_levels(stats.to_pixels(EvalTransform(model.processor)(image)["pixel_values"]))[None]
     if corruption is not None:
-        height, width = images.shape[2:]
-        if min(height, width) < SMALLEST:
-            raise ValueError(
-                f"The network takes images of {width} x {height} pixels, fewer than the {SMALLEST} x {SMALLEST} that "
-                "corruptions need."
-            )
+        if min(images.shape[2:]) < SMALLEST:
+            raise ValueError(f"The network takes smaller images than the {SMALLEST} pixels that corruptions need.")
         images = torch.cat([images, *(corrupt(images, corruption, severity) for severity in SEVERITIES)])
-    logits = forward_of(model.model, stats)(images).double().cpu()
     # Both are counted from the model before anything was folded into its head.
-    before, after = (
-        (logits * (model.temperature / temperature)).log_softmax(1) for temperature in (1.0, calibration.temperature)
-    )
-    names = class_names(model.model, logits.shape[1])
-    return Answer(names, tuple(map(to_pil_image, images)), before, after, calibration)
+    logits = forward_of(model.model, stats)(images).double().cpu() * model.stored.temperature
+    before, after = logits.log_softmax(1), (logits / calibration.temperature).log_softmax(1)
+    pictures = tuple(map(to_pil_image, images))
+    return Answer(class_names(model.model, logits.shape[1]), pictures, before, after, calibration, corruption)
 
 
 # ---- The answer on the page ----
@@ -190,64 +167,58 @@ def sureness(share: float) -> str:
     return f"&gt;{percent(0.999)}" if 0.9995 <= share < 1 else percent(share)
 
 
-def answer_page(found: Answer, severity: int, corruption: str | None, coverage: float, accuracy: float) -> str:
+def answer_page(found: Answer, severity: int, coverage: float, accuracy: float) -> str:
     """
     Args:
         found ([`Answer`]): At all severities.
         severity (`int`): The one to show.
-        corruption (`str`, *optional*): Its name.
         coverage (`float`): With which probability the prediction set shall hold the right class.
         accuracy (`float`): Which share of answers shall be right; below its threshold the model does not answer.
     """
     severity = min(severity, len(found.after) - 1)
+    image = found.pictures[severity]
+    name = f"{found.corruption.replace('_', ' ')}, severity {severity}" if severity else "not corrupted"
+    caption = f"What the network sees: {image.width} x {image.height} pixels, {name}"
+    kind = "sees pixels" if min(image.size) < SMALLEST_SHOWN else "sees"
+    sees = f"<figure>{picture(image, caption, kind)}<figcaption>{caption}</figcaption></figure>"
     said = _bars(found, severity) + _prediction_set(found, coverage, severity)
-    body = f'<div class="pair top">{_sees(found, severity, corruption)}<div>{said}</div></div>'
+    body = f'<div class="pair top">{sees}<div>{said}</div></div>'
     return f'<article class="macs answer">{_headline(found, severity, accuracy)}{body}</article>'
 
 
 def _headline(found: Answer, severity: int, accuracy: float) -> str:
     name, confidence = found.prediction(severity)
+    title, kind, said = text(name), "good", f"{sureness(confidence)} sure."
     threshold, exact = found.calibration.answers.get(accuracy), found.calibration.exact
     share = f"{'at least' if exact else 'about'} {exact_percent(accuracy)}"
-    if threshold is not None and confidence < threshold:
-        said = f"The likeliest class is <b>{text(name)}</b>, with {sureness(confidence)}. It answers from "
-        said += f"{exact_percent(threshold)} on, where {share} of the answers are right."
-        return f'<header class="verdict neutral"><h2>I would not answer</h2><p>{said}</p></header>'
-    said, kind = f"{sureness(confidence)} sure.", "good"
     was, before = found.prediction(0)
     if was != name:
-        said, kind = f"{said} Not corrupted, it was <b>{text(was)}</b>, with {sureness(before)}.", "bad"
-    if threshold is not None:
+        kind, said = "bad", f"{said} Not corrupted, it was <b>{text(was)}</b>, with {sureness(before)}."
+    if threshold is not None and confidence < threshold:
+        title, kind = "I would not answer", "neutral"
+        said = f"The likeliest class is <b>{text(name)}</b>, with {sureness(confidence)}. It answers from "
+        said += f"{exact_percent(threshold)} on, where {share} of the answers are right."
+    elif threshold is not None:
         which = f"answers from {exact_percent(threshold)} on" if threshold > 0 else "all answers"
         guarantee = f"{share.capitalize()} of {which} are right.{'' if exact else f' {APPROXIMATE}'}"
         said += f" {CORRUPTED if severity else guarantee}"
     elif found.calibration.answers:
         said += f" How sure it must be for {exact_percent(accuracy)} of answers to be right is not known."
-    return f'<header class="verdict {kind}"><h2>{text(name)}</h2><p>{said}</p></header>'
-
-
-def _sees(found: Answer, severity: int, corruption: str | None) -> str:
-    image = found.pictures[severity]
-    kind = "sees pixels" if min(image.size) < SMALLEST_SHOWN else "sees"
-    name = f"{corruption.replace('_', ' ')}, severity {severity}" if corruption and severity else "not corrupted"
-    caption = f"What the network sees: {image.width} x {image.height} pixels, {name}"
-    return f"<figure>{picture(image, caption, kind)}<figcaption>{caption}</figcaption></figure>"
+    return f'<header class="verdict {kind}"><h2>{title}</h2><p>{said}</p></header>'
 
 
 def _bars(found: Answer, severity: int) -> str:
     """The likeliest classes, as text and bars; before and after calibration, if a temperature is known."""
     columns, hint = {"probabilities": found.after}, "No temperature is known for this model: audit it to get one."
-    if found.calibration.is_known:
+    if found.calibration.temperature != 1:
         columns, hint = {BEFORE: found.before, "after calibration": found.after}, ""
     drawn = ""
     for title, shares in columns.items():
-        rows = ""
-        for index in found.likeliest(severity, SHOWN_CLASSES):
-            share, kind = float(shares[severity, index].exp()), "bar before" if title == BEFORE else "bar"
+        kind, rows = "bar before" if title == BEFORE else "bar", ""
+        for index in found.likeliest(severity)[:SHOWN_CLASSES]:
+            share = float(shares[severity, index].exp())
             rows += f'<li><span class="name">{text(found.label_names[index])}</span><span class="value">'
-            rows += (
-                f'{sureness(share)}</span><span class="{kind}"><i style="width:{100 * share:.2f}%"></i></span></li>'
-            )
+            rows += f'{sureness(share)}</span><span class="{kind}"><i style="width:{share:.2%}"></i></span></li>'
         drawn += f'<div><h4>{title}</h4><ol class="bars">{rows}</ol></div>'
     return section("How sure it is", f'<div class="columns">{drawn}</div>', hint)
 
@@ -268,14 +239,11 @@ def _prediction_set(found: Answer, coverage: float, severity: int) -> str:
 
 def severity_curve(found: Answer, accuracy: float) -> pd.DataFrame:
     """
-    The confidence in the answer to one image as it gets worse: columns `severity`, `confidence` and `curve`.
-
-    Args:
-        found ([`Answer`]): At all severities.
-        accuracy (`float`): Which share of answers shall be right; its threshold is a curve too, if there is one.
+    The confidence in the answer to one image as it gets worse: columns `severity`, `confidence` and `curve`. The
+    threshold from which on that share of answers is right is a curve too, if there is one.
     """
     curves = {AFTER: found.after.amax(1).exp().tolist()}
-    if found.calibration.is_known:
+    if found.calibration.temperature != 1:
         curves[BEFORE] = found.before.amax(1).exp().tolist()
     if threshold := found.calibration.answers.get(accuracy):  # from 0 on it answers all
         curves[ANSWERS] = [threshold] * len(found.after)

@@ -41,7 +41,7 @@ def audited(request: AuditRequest, folder: Path) -> Audit:
 
 @pytest.fixture(scope="module")
 def found(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Audit:
-    request = AuditRequest(str(folder / "model"), str(folder / "data"), corrupted_images=3)
+    request = AuditRequest(str(folder / "model"), str(folder / "data"), corruption_samples=3)
     return audited(request, tmp_path_factory.mktemp("visitor"))
 
 
@@ -91,7 +91,7 @@ def test_a_zip_is_a_dataset(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_cancelled_audit_ends_within_a_batch(folder: Path, tmp_path: Path) -> None:
-    request = AuditRequest(str(folder / "model"), str(folder / "data"), corrupted_images=None)
+    request = AuditRequest(str(folder / "model"), str(folder / "data"), corruption_samples=None)
 
     def cancelled_at_once(job: Job) -> Audit:
         step = job.step

@@ -12,13 +12,13 @@ import torch
 from huggingface_hub import HfApi
 from loopback_hub.server import HubServer
 
-from macs_hf.app.jobs import KEPT_RUNS, UNEXPECTED, Access, Job, Visitor, run_named
+from macs_hf.app.jobs import KEPT_RUNS, UNEXPECTED, Job, Visitor
 from macs_hf.exceptions import ArgumentError
 from macs_hf.report.rows import SampleRows
 
 
 ROWS = SampleRows.from_logits(2 * torch.eye(2), torch.arange(2))
-OPEN = Access(given=("runs/mine", "digits"), is_private=False)
+OPEN = Visitor(given=("runs/mine", "digits"), is_owner=False)
 
 
 # ---- Jobs ----
@@ -79,8 +79,8 @@ def test_copies_share_nothing(tmp_path: Path) -> None:
     names = [one.keep(audit("m")) for _ in range(KEPT_RUNS + 2)]
     assert len(set(names)) == len(names) and list(one.runs) == names[2:]
     assert (other.audit, other.runs) == (None, {})
-    assert one.folder != other.folder
-    assert stat.S_IMODE(one.folder.stat().st_mode) == 0o700
+    assert one.new_folder("a") != other.new_folder("a")
+    assert stat.S_IMODE(one.new_folder("a").parent.stat().st_mode) == 0o700
 
 
 def test_whoever_leaves_leaves_nothing(tmp_path: Path) -> None:
@@ -107,15 +107,15 @@ def test_whoever_leaves_leaves_nothing(tmp_path: Path) -> None:
 
 def test_what_may_be_named(tmp_path: Path) -> None:
     for name in (str(tmp_path), "owner/model"):
-        assert Access().check(f" {name} ", "model") == Access().check(name, "dataset") == name
-    assert OPEN.check("runs/mine", "model") == "runs/mine"
-    assert OPEN.check("digits", "dataset") == "digits" and OPEN.check("cifar10", "dataset") == "cifar10"
-    for access in (Access(), OPEN):
+        assert Visitor().checked(f" {name} ", "model") == Visitor().checked(name, "dataset") == name
+    assert OPEN.checked("runs/mine", "model") == "runs/mine"
+    assert OPEN.checked("digits", "dataset") == "digits" and OPEN.checked("cifar10", "dataset") == "cifar10"
+    for access in (Visitor(), OPEN):
         for kind in ("model", "dataset"):
             with pytest.raises(ValueError, match=f"Name a {kind}"):
-                access.check("  ", kind)
+                access.checked("  ", kind)
     with pytest.raises(ValueError, match="cannot be reached"):  # offline, nothing can be looked up
-        OPEN.check("owner/model", "model")
+        OPEN.checked("owner/model", "model")
 
 
 def test_visitors_never_reach_the_servers_disk(
@@ -129,9 +129,9 @@ def test_visitors_never_reach_the_servers_disk(
     names = (str(tmp_path), "owner/model", ".", "../..", "/etc", "runs/mine/..", "runs/mine/../../owner", "missing/x")
     for name in (*names, "cifar10"):
         for check in (
-            lambda name: OPEN.check(name, "model"),
-            lambda name: OPEN.check(name, "dataset"),
-            lambda name: run_named(name, Visitor(tmp_path), OPEN),
+            lambda name: OPEN.checked(name, "model"),
+            lambda name: OPEN.checked(name, "dataset"),
+            OPEN.run,
         ):
             with pytest.raises(ValueError, match="is no public") as caught:
                 check(name)
@@ -144,6 +144,6 @@ def test_visitors_do_not_borrow_the_servers_token(hub: HubServer) -> None:
     for kind in ("model", "dataset"):
         api.create_repo("alice/open", repo_type=kind)
         api.create_repo("alice/hidden", repo_type=kind, private=True)
-        assert OPEN.check("alice/open", kind) == "alice/open"
+        assert OPEN.checked("alice/open", kind) == "alice/open"
         with pytest.raises(ValueError, match="no public"):
-            OPEN.check("alice/hidden", kind)
+            OPEN.checked("alice/hidden", kind)

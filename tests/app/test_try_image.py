@@ -56,7 +56,7 @@ def test_probabilities_are_those_of_transformers_for_the_corruptions_of_the_benc
     assert model is classifier(str(folder))  # visitors share it
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
     worse = torch.cat([pixels, *(corrupt(pixels, "gaussian_noise", severity) for severity in (1, 2, 3, 4, 5))])
-    found = answer(model, image, "gaussian_noise", stored_calibration(model.model.config, model.temperature))
+    found = answer(model, image, "gaussian_noise", model.stored)
     assert found.label_names == tuple(CLASSES)
     for place, shown in enumerate(found.pictures):
         assert list(shown.tobytes()) == worse[place].permute(1, 2, 0).flatten().tolist()
@@ -71,8 +71,8 @@ def test_probabilities_are_those_of_transformers_for_the_corruptions_of_the_benc
 
 def test_sets_hold_the_classes_below_the_threshold(folder: Path) -> None:
     model = classifier(str(folder))
-    known = stored_calibration(model.model.config, model.temperature)
-    assert (known.temperature, known.is_known) == (TEMPERATURE, True)
+    known = model.stored
+    assert known.temperature == TEMPERATURE
     assert known.sets == {float(level): value for level, value in SETS.items()}
     assert known.answers == {float(level): value for level, value in ANSWERS.items()}
     found = answer(model, picture(0, 1), None, known)
@@ -98,16 +98,16 @@ def headline(page: str) -> str:
 
 def test_a_sure_answer_carries_its_guarantee() -> None:
     sure = answer_of((0.1, 0.85, 0.05), calibration=replace(KNOWN, sets={0.9: 0.9}))
-    page = answer_page(sure, 0, None, 0.9, 0.95)
+    page = answer_page(sure, 0, 0.9, 0.95)
     assert headline(page) == f"{HOSTILE[1]}85.0 % sure. At least 95 % of answers from 80 % on are right."
     assert "before calibration" in said(page) and "after calibration" in said(page)
     assert [said(chip) for chip in re.findall(r'<span class="chip">.*?</span>', page)] == [HOSTILE[1], HOSTILE[0]]
-    nothing = answer_page(sure, 0, None, 0.8, 0.99)
+    nothing = answer_page(sure, 0, 0.8, 0.99)
     assert "is not known" in headline(nothing) and "chip" not in nothing
 
 
 def test_an_approximate_guarantee_says_so() -> None:
-    page = answer_page(answer_of((0.1, 0.85, 0.05), calibration=replace(KNOWN, exact=False)), 0, None, 0.9, 0.95)
+    page = answer_page(answer_of((0.1, 0.85, 0.05), calibration=replace(KNOWN, exact=False)), 0, 0.9, 0.95)
     assert said(page).count(APPROXIMATE) == 2 and "About 95" in headline(page) and "At least" not in said(page)
     config = SimpleNamespace(prediction_set_thresholds={"lac": {"0.9": 0.4, "exact": False}})
     assert stored_calibration(config, 2.0) == Calibration(2.0, {0.9: 0.4}, {}, exact=False)
@@ -115,19 +115,19 @@ def test_an_approximate_guarantee_says_so() -> None:
 
 def test_below_the_threshold_it_does_not_answer() -> None:
     unsure = answer_of((0.1, 0.79, 0.11))
-    assert headline(answer_page(unsure, 0, None, 0.9, 0.95)).startswith("I would not answer")
-    assert headline(answer_page(unsure, 0, None, 0.9, 0.9)).startswith(HOSTILE[1])
+    assert headline(answer_page(unsure, 0, 0.9, 0.95)).startswith("I would not answer")
+    assert headline(answer_page(unsure, 0, 0.9, 0.9)).startswith(HOSTILE[1])
 
 
 def test_nothing_is_guaranteed_for_a_corrupted_image() -> None:
-    page = answer_page(answer_of((0.1, 0.85, 0.05), (0.9, 0.05, 0.05)), 1, "fog", 0.9, 0.95)
+    page = answer_page(replace(answer_of((0.1, 0.85, 0.05), (0.9, 0.05, 0.05)), corruption="fog"), 1, 0.9, 0.95)
     assert headline(page).startswith(f"{HOSTILE[0]}90.0 % sure. Not corrupted, it was {HOSTILE[1]}, with 85.0 %.")
     assert said(page).count(CORRUPTED) == 2 and "on are right" not in said(page)
     assert "fog, severity 1" in said(page) and "verdict bad" in page
 
 
 def test_without_a_temperature_there_is_one_column() -> None:
-    page = answer_page(answer_of((0.2, 0.7, 0.1), calibration=Calibration()), 3, None, 0.9, 0.95)
+    page = answer_page(answer_of((0.2, 0.7, 0.1), calibration=Calibration()), 3, 0.9, 0.95)
     assert page.count("<ol") == 1 and "Prediction set" not in page
     assert headline(page) == f"{HOSTILE[1]}70.0 % sure."
 

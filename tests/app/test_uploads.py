@@ -101,55 +101,42 @@ def test_splits_and_names_of_classes_are_kept_as_they_are(tmp_path: Path, folder
 
 PAIR = {"ant/1.png": PNG, "bee/1.png": PNG}
 OUTSIDE = ("../evil/1.png", "a/../../evil/1.png", "/tmp/evil/1.png", "C:\\evil\\1.png", "a\\..\\..\\evil\\1.png")
-REFUSED = [(PAIR | {name: PNG}, "outside of itself") for name in OUTSIDE] + [
-    ({}, "0 images in 0 class folders"),
-    ({"ant/1.png": b"x", "ant/2.png": b"x"}, "2 images in 1 class folders"),
-    ({"1.png": b"x"}, "is in no folder"),
-    ({"ant/1.png": b"x", "bee/1.png": b"x"}, "'ant/1.png' cannot be read"),
-    ({"ant/notes.txt": b"x", "__MACOSX/ant/1.png": b"x", ".git/a/1.png": b"x"}, "0 images"),
-    ({"test/a/1.png": PNG, "b/1.png": PNG}, "others do not"),
+LINK = zipfile.ZipInfo("bee/passwd.png")
+LINK.external_attr = (stat.S_IFLNK | 0o777) << 16
+REFUSED = [PAIR | {name: PNG} for name in OUTSIDE] + [
+    {},
+    {"ant/1.png": PNG, "ant/2.png": PNG},
+    {"1.png": PNG} | PAIR,
+    {"ant/1.png": b"x", "bee/1.png": PNG},
+    {"ant/notes.txt": b"x", "__MACOSX/ant/1.png": PNG, ".git/a/1.png": PNG},
+    {"test/a/1.png": PNG, "b/1.png": PNG},
+    PAIR | {LINK: b"/etc/passwd"},
 ]
 
 
-@pytest.mark.parametrize(("files", "reason"), REFUSED)
-def test_archives_are_refused_with_a_reason(
-    files: dict[str, bytes], reason: str, tmp_path: Path, folder: Path
-) -> None:
-    with pytest.raises(ValueError, match=reason):
-        uploads.unpack(archive(tmp_path / "a.zip", files), folder, calibrate=False)
-    assert not list(folder.iterdir())
-    assert {entry.name for entry in tmp_path.iterdir()} == {"a.zip", "visitor"}
-
-
-def test_links_and_what_is_no_archive_are_refused(tmp_path: Path, folder: Path) -> None:
-    link = zipfile.ZipInfo("bee/passwd.png")
-    link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    with zipfile.ZipFile(archive(tmp_path / "a.zip", PAIR), "a") as opened:
-        opened.writestr(link, "/etc/passwd")
-    with pytest.raises(ValueError, match="holds a link"):
-        uploads.unpack(tmp_path / "a.zip", folder, calibrate=False)
-    (tmp_path / "b.zip").write_bytes(b"no zip")
-    with pytest.raises(ValueError, match="not a zip that can be read"):
-        uploads.unpack(tmp_path / "b.zip", folder, calibrate=False)
+@pytest.mark.parametrize("files", REFUSED)
+def test_what_is_no_archive_of_class_folders_is_refused(files: dict, tmp_path: Path, folder: Path) -> None:
+    path = archive(tmp_path / "a.zip", files)
+    for content in (path.read_bytes(), b"no zip"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"zip|folder|ant"):
+            uploads.unpack(path, folder, calibrate=False)
+        assert not list(folder.iterdir())
+        assert {entry.name for entry in tmp_path.iterdir()} == {"a.zip", "visitor"}
 
 
 @pytest.mark.parametrize(
-    ("limit", "value", "reason"),
-    [
-        ("MAX_ARCHIVE_BYTES", 2_000_000, "unpacked"),
-        ("MAX_ARCHIVE_IMAGES", 81, "or 81 images"),
-        ("MAX_IMAGE_BYTES", 20_000, "'a/0.png'"),
-    ],
+    ("limit", "value"), [("MAX_ARCHIVE_BYTES", 2_000_000), ("MAX_ARCHIVE_IMAGES", 81), ("MAX_IMAGE_BYTES", 20_000)]
 )
 def test_a_bomb_is_refused_by_what_it_says_it_holds(
-    limit: str, value: int, reason: str, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    limit: str, value: int, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uploads, limit, value)
+    monkeypatch.setattr(zipfile.ZipFile, "read", lambda *_: pytest.fail("unpacked"))
     path = archive(tmp_path / "a.zip", {f"{name}/{i}.png": bytes(25_000) for name in "ab" for i in range(41)})
     assert path.stat().st_size < 20_000
-    with pytest.raises(ValueError, match=reason):
+    with pytest.raises(ValueError, match="more than"):
         uploads.unpack(path, folder, calibrate=False)
-    assert not list(folder.iterdir())
 
 
 def test_a_bomb_that_lies_about_its_size_is_read_no_further_than_that(tmp_path: Path, folder: Path) -> None:

@@ -19,7 +19,8 @@ from scipy.special import ndtri, stdtrit
 from ..report.rows import SampleRows
 from ..report.sections import METRICS
 from ..report.text import SPACE, in_notebook, table, words
-from .ece import bin_index, bin_terms, calibration_error, check_bins, check_level, check_resamples, folded_mean
+from .ece import bin_index, bin_sums, bin_terms, calibration_error, folded_mean
+from .scores import check_settings
 from .selective import RISKS, aurc_without_each, resampled_coverages
 
 
@@ -48,16 +49,12 @@ class Comparison(NamedTuple):
     One metric of two sides on the same samples.
 
     Args:
-        a, b (`float`):
-            The metric of each side, the mean over its runs.
-        difference, low, high (`float`):
-            `a - b` and its interval.
-        verdict (`str`):
-            `"better"` or `"worse"` says how `a` is, if the interval excludes 0; else `"undecided"`, and `"equal"` if
-            both sides have the same runs, as far as this metric of every image tells.
-        covers (`str`):
-            What the interval accounts for: `"images"` with one run on each side (another training run may give another
-            answer), else `"images and seeds"`.
+        a, b (`float`): The metric of each side, the mean over its runs.
+        difference, low, high (`float`): `a - b` and its interval.
+        verdict (`str`): `"better"` or `"worse"` says how `a` is, if the interval excludes 0; else `"undecided"`, and
+            `"equal"` if both sides have the same runs, as far as this metric of every image tells.
+        covers (`str`): What the interval accounts for: `"images"` with one run on each side (another training run may
+            give another answer), else `"images and seeds"`.
     """
 
     a: float
@@ -82,19 +79,17 @@ def paired_difference(
     The difference in a mean over images, such as accuracy or NLL, between two sides of one or several runs each.
 
     Args:
-        a, b (array of shape `(seeds, images)` or `(seeds, images, columns)`):
-            What each run scored on each image; sides may have different numbers of seeds. With columns (such as
-            corruptions), the metric of a run is the mean over columns of the mean over the images of the column. NaN
-            marks what was not measured; it must be the same for all runs.
-        weights (array of shape `(columns,)`, *optional*):
-            Weights of the columns that replace the plain mean over them. They are scaled to sum to 1.
-        same_seeds (`bool`, *optional*, defaults to `False`):
-            Whether run i of `a` and run i of `b` share what the seed decides (training images, initial weights). Their
-            difference then counts, which is much narrower where good seeds are good for both.
-        level (`float`, *optional*, defaults to `0.95`):
-            Probability that the interval is meant to cover.
-        higher_is_better (`bool`, *optional*, defaults to `True`):
-            Which sign of the difference is `"better"`.
+        a, b (array of shape `(seeds, images)` or `(seeds, images, columns)`): What each run scored on each image;
+            sides may have different numbers of seeds. With columns (such as corruptions), the metric of a run is the
+            mean over columns of the mean over the images of the column. NaN marks what was not measured; it must be
+            the same for all runs.
+        weights (array of shape `(columns,)`, *optional*): Weights of the columns that replace the plain mean over
+            them. They are scaled to sum to 1.
+        same_seeds (`bool`, *optional*, defaults to `False`): Whether run i of `a` and run i of `b` share what the seed
+            decides (training images, initial weights). Their difference then counts, which is much narrower where good
+            seeds are good for both.
+        level (`float`, *optional*, defaults to `0.95`): Probability that the interval is meant to cover.
+        higher_is_better (`bool`, *optional*, defaults to `True`): Which sign of the difference is `"better"`.
 
     Example:
 
@@ -111,18 +106,12 @@ def paired_difference(
             f"a and b must have the shape (seeds, images) or (seeds, images, columns) with the same images, "
             f"got {a.shape} and {b.shape}"
         )
-    values, covariance = mean_scores(np.concatenate([a, b]), weights)
-    return difference_of_runs(
-        values[: len(a)],
-        values[len(a) :],
-        covariance,
-        same_seeds=same_seeds,
-        level=level,
-        higher_is_better=higher_is_better,
-    )
+    values, covariance = _means(np.concatenate([a, b]), weights)
+    options = {"same_seeds": same_seeds, "level": level, "higher_is_better": higher_is_better}
+    return difference_of_runs(*np.split(values, [len(a)]), covariance, **options)
 
 
-def mean_scores(runs: np.ndarray, weights: Any = None) -> tuple[np.ndarray, np.ndarray]:
+def _means(runs: np.ndarray, weights: Any = None) -> tuple[np.ndarray, np.ndarray]:
     """The metric of each run from `(runs, images)` or `(runs, images, columns)`, and their covariance over images."""
     runs = np.asarray(runs, dtype=np.float64)
     runs = runs[..., None] if runs.ndim == 2 else runs
@@ -157,22 +146,22 @@ def difference_of_runs(
     The comparison of the metrics of the runs of two sides.
 
     Args:
-        a, b (sequence of `float`):
-            The metric of each run.
-        image_covariance (`np.ndarray` of shape `(runs, runs)`):
-            Covariance of these metrics over the draw of test images, first the runs of `a`, then those of `b`. If only
-            the standard error of each side is known, a block filled with its square for each side, and 0 elsewhere,
-            takes the sides as unrelated. Zeros leave the interval of the seeds.
-        bias (`tuple[float, float]`, *optional*, defaults to `(0.0, 0.0)`):
-            By how much `a - b` is too large on average, at least and at most. The interval is that of the true
-            difference, and is widened if need be to hold `a - b`.
-        same_seeds, level, higher_is_better:
-            See [`paired_difference`].
+        a, b (sequence of `float`): The metric of each run.
+        image_covariance (`np.ndarray` of shape `(runs, runs)`): Covariance of these metrics over the draw of test
+            images, first the runs of `a`, then those of `b`. If only the standard error of each side is known, a block
+            filled with its square for each side, and 0 elsewhere, takes the sides as unrelated. Zeros leave the
+            interval of the seeds.
+        bias (`tuple[float, float]`, *optional*, defaults to `(0.0, 0.0)`): By how much `a - b` is too large on
+            average, at least and at most. The interval is that of the true difference, and is widened if need be to
+            hold `a - b`.
+        same_seeds, level, higher_is_better: See [`paired_difference`].
     """
-    check_level(level)
+    check_settings(level=level)
     a, b, image_covariance = (np.asarray(part, dtype=np.float64) for part in (a, b, image_covariance))
+    if image_covariance.shape != (len(a) + len(b),) * 2:
+        raise ValueError(f"image_covariance must be {(len(a) + len(b),) * 2}, got {image_covariance.shape}")
     value = float(a.mean() - b.mean())
-    half = half_width(a, b, image_covariance, same_seeds, level)
+    half = _half_width(a, b, image_covariance, same_seeds, level)
     low, high = min(value - bias[1] - half, value), max(value - bias[0] + half, value)
     if _same_runs(a, b, image_covariance):
         value, low, high, verdict = 0.0, 0.0, 0.0, "equal"
@@ -194,15 +183,9 @@ def _same_runs(a: np.ndarray, b: np.ndarray, image_covariance: np.ndarray) -> bo
     return bool((same[: len(a)].mean(axis=0) == same[len(a) :].mean(axis=0)).all())
 
 
-def half_width(
-    a: np.ndarray, b: np.ndarray, image_covariance: np.ndarray, same_seeds: bool = False, level: float = 0.95
-) -> float:
-    """Half of the interval of the difference between the means of `a` and `b`; see the equations of this module."""
-    split = len(a)
-    image_covariance = np.asarray(image_covariance, dtype=np.float64)
-    if image_covariance.shape != (split + len(b),) * 2:
-        raise ValueError(f"image_covariance must be {(split + len(b),) * 2}, got {image_covariance.shape}")
-    weights = np.concatenate([np.full(split, 1 / split), np.full(len(b), -1 / len(b))])
+def _half_width(a: np.ndarray, b: np.ndarray, image_covariance: np.ndarray, same_seeds: bool, level: float) -> float:
+    """Half of the interval of the difference between the means of `a` and `b`; see the equations above."""
+    weights = np.concatenate([np.full(len(a), 1 / len(a)), np.full(len(b), -1 / len(b))])
     images = weights @ image_covariance @ weights
     images = images if images > 1e-12 * np.trace(image_covariance) else 0.0  # below is rounding
     upper = (1 + level) / 2
@@ -227,19 +210,18 @@ def _paired(a: np.ndarray, b: np.ndarray, image_covariance: np.ndarray) -> tuple
 
 def _unpaired(a: np.ndarray, b: np.ndarray, image_covariance: np.ndarray) -> tuple[float, float, float]:
     """The same of runs that have nothing in common but the images."""
-    split = len(a)
-    sides = [(a, image_covariance[:split, :split]), (b, image_covariance[split:, split:])]
-    sides = [_between_seeds(values, part) for values, part in sides]
-    freedoms = np.array([len(a), len(b)]) - 1
-    pooled = sum(f * np.array(side) for f, side in zip(freedoms, sides, strict=True) if f) / freedoms.sum()
-    # The side with one run borrows the spread of the other.
-    (var_a, inter_a), (var_b, inter_b) = (side if f else pooled for f, side in zip(freedoms, sides, strict=True))
-    spread, shared = var_a / len(a) + var_b / len(b), inter_a / len(a) + inter_b / len(b)
-    # Two runs say little about which side spreads more: half-way to the pooled variance, the degrees of freedom vary
-    # less, and the simulated coverage of 2 against 2 runs is 96 to 98 % in place of 98 to 99 %.
-    shares = np.array([(var_a + pooled[0]) / len(a), (var_b + pooled[0]) / len(b)]) / 2
+    split, runs = len(a), np.array([len(a), len(b)])
+    blocks = (image_covariance[:split, :split], image_covariance[split:, split:])
+    sides = np.array([_between_seeds(*side) for side in zip((a, b), blocks, strict=True)])
+    freedoms = runs - 1
+    pooled = (freedoms[:, None] * sides).sum(axis=0) / freedoms.sum()
+    sides[freedoms == 0] = pooled  # a side with one run borrows the spread of the other
+    spread, shared = (sides / runs[:, None]).sum(axis=0)
     freedom = freedoms.sum()
     if freedoms.all() and spread > 0:
+        # Two runs say little about which side spreads more: half-way to the pooled variance, the degrees of freedom
+        # vary less, and the simulated coverage of 2 against 2 runs is 96 to 98 % in place of 98 to 99 %.
+        shares = (sides[:, 0] + pooled[0]) / runs / 2
         freedom = shares.sum() ** 2 / (shares**2 / freedoms).sum()
     return spread, shared, freedom
 
@@ -263,11 +245,17 @@ HIGHER_IS_BETTER = {"accuracy", *(f"coverage_at_{name}_risk" for name in RISKS)}
 
 class RunScores(NamedTuple):
     """A metric of each run, the covariance of these over the draw of images, and by how much each one is too large, at
-    least and at most, `(runs, 2)`; nothing for metrics without a bias."""
+    least and at most, `(runs, 2)`."""
 
     values: np.ndarray
     covariance: np.ndarray
-    bias: np.ndarray | None = None
+    bias: np.ndarray | float = 0.0
+
+    def difference(self, split: int, **options: Any) -> Comparison:
+        """The first `split` runs against the others."""
+        a, b = (side.mean(axis=0) for side in np.split(np.broadcast_to(self.bias, (len(self.values), 2)), [split]))
+        bias = float(a[0] - b[1]), float(a[1] - b[0])
+        return difference_of_runs(*np.split(self.values, [split]), self.covariance, bias=bias, **options)
 
 
 def compare(
@@ -290,19 +278,14 @@ def compare(
     inflated, and judge calibration and accuracy together.
 
     Args:
-        a, b ([`SampleRows`] or sequence of them):
-            The runs of each side.
-        n_bins (`int`, *optional*, defaults to `15`):
-            Number of equal-width bins of the calibration errors.
-        n_resamples (`int`, *optional*, defaults to `2000`):
-            Number of bootstrap resamples for the coverage at a risk; at most 300 are used, since only a variance is
-            needed.
-        same_seeds (`bool`, *optional*, defaults to `False`):
-            Whether run i of `a` and run i of `b` share what the seed decides, so that their differences count.
-        level (`float`, *optional*, defaults to `0.95`):
-            Probability that the intervals are meant to cover.
-        seed (`int`, *optional*, defaults to `0`):
-            Seed of the resamples.
+        a, b ([`SampleRows`] or sequence of them): The runs of each side.
+        n_bins (`int`, *optional*, defaults to `15`): Number of equal-width bins of the calibration errors.
+        n_resamples (`int`, *optional*, defaults to `2000`): Number of bootstrap resamples for the coverage at a risk;
+            at most 300 are used, since only a variance is needed.
+        same_seeds (`bool`, *optional*, defaults to `False`): Whether run i of `a` and run i of `b` share what the seed
+            decides, so that their differences count.
+        level (`float`, *optional*, defaults to `0.95`): Probability that the intervals are meant to cover.
+        seed (`int`, *optional*, defaults to `0`): Seed of the resamples.
 
     Returns:
         [`ComparisonTable`], a dictionary of [`Comparison`]: `accuracy`, `nll`, `ece`, `brier`, `debiased_ece` (L1),
@@ -322,83 +305,66 @@ def compare(
 
     ```
     """
-    check_bins(n_bins)
-    check_resamples(n_resamples)
+    check_settings(n_bins=n_bins, n_resamples=n_resamples)
     sides = [[side] if isinstance(side, SampleRows) else list(side) for side in (a, b)]
-    runs = [rows for side in sides for rows in side]
-    _check_alike(sides, runs)
-    split = len(sides[0])
-    found = ComparisonTable()
+    runs, split = sides[0] + sides[1], len(sides[0])
+    if not all(sides):
+        raise ValueError("compare needs at least one run on each side")
+    confidence, correct = _columns(runs)
+    found, options = ComparisonTable(), {"same_seeds": same_seeds, "level": level}
     for name, scores in _scores(runs, n_bins, max(2, min(n_resamples, 300)), seed).items():
-        difference = difference_of_runs(
-            scores.values[:split],
-            scores.values[split:],
-            scores.covariance,
-            bias=_bias_of_difference(scores, split),
-            same_seeds=same_seeds,
-            level=level,
-            higher_is_better=name in HIGHER_IS_BETTER,
-        )
+        difference = scores.difference(split, **options, higher_is_better=name in HIGHER_IS_BETTER)
         # With two runs that differ a lot, an interval of the normal kind would leave what is possible.
-        low, high = np.clip((difference.low, difference.high), *(sign * LARGEST.get(name, 1.0) for sign in (-1, 1)))
+        largest = LARGEST.get(name, 1.0)
+        low, high = np.clip((difference.low, difference.high), -largest, largest)
         found[name] = difference._replace(low=float(low), high=float(high))
     gap = found["confidence_gap"]
     signs = np.repeat(np.sign([gap.a, gap.b]), [split, len(runs) - split])
-    gaps = np.stack([rows.confidence.astype(np.float64) - rows.correct for rows in runs])
-    distance = paired_difference(
-        *np.split(signs[:, None] * gaps, [split]), same_seeds=same_seeds, level=level, higher_is_better=False
-    )
+    distances = np.split(signs[:, None] * (confidence - correct), [split])
+    distance = paired_difference(*distances, **options, higher_is_better=False)
     found["confidence_gap"] = gap._replace(verdict=distance.verdict)
     return found
 
 
-def _check_alike(sides: list[list[SampleRows]], runs: list[SampleRows]) -> None:
+def _columns(runs: Sequence[SampleRows]) -> tuple[np.ndarray, np.ndarray]:
+    """Confidences and hits of runs on the same samples, `(runs, samples)` each."""
+    first = runs[0]
     for rows in runs:
         if not isinstance(rows, SampleRows):
             raise TypeError(f"compare takes SampleRows, such as load_run(folder).rows, got {rows!r:.80}")
-    if not all(sides):
-        raise ValueError("compare needs at least one run on each side")
-    for rows in runs[1:]:
-        if len(rows) != len(runs[0]) or not np.array_equal(rows.label, runs[0].label):
+        if not np.array_equal(rows.label, first.label) or len(rows) < 2:
             raise ValueError(
-                f"the labels differ ({len(runs[0])} and {len(rows)} rows): compare needs the same samples in one order"
+                f"the labels differ, or are too few ({len(first)} and {len(rows)} rows): compare needs the same "
+                "samples, at least two, in one order"
             )
-    if len(runs[0]) < 2:
-        raise ValueError("compare needs at least two samples")
+    return np.stack([rows.confidence for rows in runs]).astype(np.float64), np.stack([rows.correct for rows in runs])
 
 
 def _scores(runs: list[SampleRows], n_bins: int, n_resamples: int, seed: int) -> dict[str, RunScores]:
-    confidence, nll, brier = (
-        np.stack([column.astype(np.float64) for column in columns])
-        for columns in zip(*((rows.confidence, rows.nll, rows.brier) for rows in runs), strict=True)
+    confidence, correct = _columns(runs)
+    pairs = list(zip(confidence, correct, strict=True))
+    accuracy, nll, brier, gap = (
+        RunScores(*_means(x)) for x in (correct, [r.nll for r in runs], [r.brier for r in runs], confidence - correct)
     )
-    correct = np.stack([rows.correct for rows in runs])
-    found = {name: RunScores(*mean_scores(x)) for name, x in (("accuracy", correct), ("nll", nll))}
     # With one run a side and few images on which they differ, the plain interval is too short: half an image more that
     # each got right and the other wrong (Agresti and Min 2005). Between several runs it would cancel as interaction.
     if len(runs) == 2 and (correct[0] != correct[1]).any():
-        found["accuracy"].covariance.flat[::3] += 0.5 / correct.shape[1] ** 2
-    found["ece"] = plain = _ece_scores(confidence, correct, n_bins)
-    found["brier"] = RunScores(*mean_scores(brier))
-    less = [calibration_error(c, y, n_bins=n_bins, debiased=True) for c, y in zip(confidence, correct, strict=True)]
-    found["debiased_ece"] = plain._replace(values=np.array(less), bias=plain.bias - (plain.values - less)[:, None])
-    found["confidence_gap"] = RunScores(*mean_scores(confidence - correct))
-    areas = [aurc_without_each(c, y) for c, y in zip(confidence, correct, strict=True)]
-    found["aurc"] = _jackknifed([area for area, _ in areas])
-    found["excess_aurc"] = _jackknifed([excess for _, excess in areas])
+        accuracy.covariance.flat[::3] += 0.5 / correct.shape[1] ** 2
+    ece = _ece_scores(confidence, correct, n_bins)
+    less = np.array([calibration_error(c, y, n_bins=n_bins, debiased=True) for c, y in pairs])
+    debiased = ece._replace(values=less, bias=ece.bias - (ece.values - less)[:, None])
+    areas, excesses = zip(*(aurc_without_each(c, y) for c, y in pairs), strict=True)
     coverages, resampled = resampled_coverages(confidence, correct, n_resamples, seed)
-    for i, name in enumerate(RISKS):
-        found[f"coverage_at_{name}_risk"] = RunScores(coverages[i], np.cov(resampled[i]))
+    found = {"accuracy": accuracy, "nll": nll, "ece": ece, "brier": brier, "debiased_ece": debiased}
+    found |= {"confidence_gap": gap, "aurc": _jackknifed(areas), "excess_aurc": _jackknifed(excesses)}
+    for name, values, draws in zip(RISKS, coverages, resampled, strict=True):
+        found[f"coverage_at_{name}_risk"] = RunScores(values, np.cov(draws))
     return found
 
 
 def ece_difference(a: SampleRows, b: SampleRows, n_bins: int = 15) -> Comparison:
     """The `ece` of [`compare`] alone, for one run on each side."""
-    _check_alike([[a], [b]], [a, b])
-    confidence = np.stack([rows.confidence.astype(np.float64) for rows in (a, b)])
-    scores = _ece_scores(confidence, np.stack([a.correct, b.correct]), n_bins)
-    bias = _bias_of_difference(scores, 1)
-    return difference_of_runs(*np.split(scores.values, 2), scores.covariance, bias=bias, higher_is_better=False)
+    return _ece_scores(*_columns([a, b]), n_bins).difference(1, higher_is_better=False)
 
 
 def _ece_scores(confidence: np.ndarray, correct: np.ndarray, n_bins: int) -> RunScores:
@@ -407,19 +373,19 @@ def _ece_scores(confidence: np.ndarray, correct: np.ndarray, n_bins: int) -> Run
     return _jackknifed([_ece_without_each(*run, n_bins) for run in runs])._replace(bias=bias)
 
 
-def _jackknifed(scores: list[tuple[float, np.ndarray]]) -> RunScores:
+def _jackknifed(scores: Sequence[tuple[float, np.ndarray]]) -> RunScores:
     """From the score of each run and the scores without each image in turn, shape `(n,)`."""
-    without = np.stack([less for _, less in scores])
+    values, without = (np.stack(part) for part in zip(*scores, strict=True))
     n = without.shape[1]
     influence = (without.mean(axis=1, keepdims=True) - without) * np.sqrt((n - 1) / n)
-    return RunScores(np.array([value for value, _ in scores]), influence @ influence.T)
+    return RunScores(values, influence @ influence.T)
 
 
 def _ece_without_each(confidence: np.ndarray, correct: np.ndarray, n_bins: int) -> tuple[float, np.ndarray]:
     n, index = len(confidence), bin_index(confidence, n_bins)
-    sums = [np.bincount(index, weights=w, minlength=n_bins) for w in (None, confidence, correct)]
+    sums = bin_sums(index, n_bins, None, confidence, correct)
     totals = sums[0] * bin_terms(*sums)
-    less = [column[index] - own for column, own in zip(sums, (1.0, confidence, correct), strict=True)]
+    less = sums[:, index] - np.stack([np.ones(n), confidence, correct])
     without = totals.sum() - totals[index] + less[0] * bin_terms(*less)
     return float(totals.sum() / n), without / (n - 1)
 
@@ -429,13 +395,15 @@ def noise_inflation(confidence: np.ndarray, correct: np.ndarray, n_bins: int = 1
     By how much the calibration error of these bins exceeds the true one on average: at least and at most, `(2,)`.
 
     With d[b] the sum over the images of bin b of (confidence - hit) / n, the error is the sum of |d[b]|, and noise
-    makes each |d[b]| too large by what the mean of a folded normal exceeds its true size. The measured sizes hold
-    noise themselves; shrunk as James and Stein do, by
+    makes each |d[b]| too large by what the mean of a folded normal (Leone, Nelson and Nottingham 1961) exceeds its
+    true size. The measured sizes hold noise themselves; they are shrunk to have the true ones' sum of squares on
+    average, by the positive part of (James and Stein 1961; Efron and Morris 1973)
 
-        t^2 = (sum of d^2 - sum of their variances) / (sum of d^2),    within [0, 1],
+        t^2 = (sum of d^2 - sum of their variances) / (sum of d^2),    at most 1.
 
-    they have on average the size of the true ones. A calibrated model has t = 0, and noise is all it shows. The two
-    ends are what t^2 gives one standard error above and below its estimate.
+    A calibrated model has t = 0, and noise is all it shows. The two ends are what t^2 gives one standard error above
+    and below its estimate: a quadratic form d'd of normals with mean m and covariance C has the variance
+    2 tr(C^2) + 4 m'Cm.
 
     ```python
     >>> rng = np.random.default_rng(0)
@@ -449,10 +417,9 @@ def noise_inflation(confidence: np.ndarray, correct: np.ndarray, n_bins: int = 1
     """
     n, index = len(confidence), bin_index(confidence, n_bins)
     error = confidence - correct
-    gap = np.bincount(index, weights=error, minlength=n_bins) / n
+    gap, square = bin_sums(index, n_bins, error, error**2) / n
     # An image is in one bin only, so products of two bins are those of the means.
-    covariance = np.diag(np.bincount(index, weights=error**2, minlength=n_bins) / n) - np.outer(gap, gap)
-    covariance /= max(n - 1, 1)
+    covariance = (np.diag(square) - np.outer(gap, gap)) / max(n - 1, 1)
     size = gap @ gap
     if size == 0:
         return np.zeros(2)
@@ -462,16 +429,7 @@ def noise_inflation(confidence: np.ndarray, correct: np.ndarray, n_bins: int = 1
     return (folded_mean(shrunk, np.sqrt(covariance.diagonal().clip(0))) - shrunk).sum(axis=1)
 
 
-def _bias_of_difference(scores: RunScores, split: int) -> tuple[float, float]:
-    """By how much the difference of the two sides is too large, at least and at most."""
-    if scores.bias is None:
-        return 0.0, 0.0
-    a, b = scores.bias[:split].mean(axis=0), scores.bias[split:].mean(axis=0)
-    return float(a[0] - b[1]), float(a[1] - b[0])
-
-
 # ---- A table of comparisons ----
-# Comparisons by metric, as a table that a notebook shows.
 
 
 ARROWS = {"higher": "↑", "lower": "↓", "near 0": "→ 0"}
@@ -479,7 +437,7 @@ VERDICTS = {"better": "a is better", "worse": "b is better", "undecided": "may b
 
 
 class ComparisonTable(dict[str, Comparison]):
-    """A [`Comparison`] for each metric."""
+    """A [`Comparison`] for each metric, which a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
         rows = [

@@ -3,68 +3,32 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from scipy.special import erf, softmax
 
-from .scores import check_confidences, checked_chunks, probability_chunks, warn_of_probabilities
-
-
-# ---- Options ----
-# What a calibration error is: its bins, their kind, the norm of the gaps, and whether noise is subtracted.
+from .scores import check_confidences, check_settings, checked_chunks, probability_chunks, warn_of_probabilities
 
 
 Binning = Literal["equal_width", "equal_mass"]
 Norm = Literal["l1", "l2", "max"]
 Variant = Literal["equal_width", "equal_mass", "classwise", "smooth"]
 
-MAX_BINS = 10_000  # far beyond any use; the tables of bins of a resample would fill the memory
 
-
-@dataclass(frozen=True)
-class ScoreOptions:
-    """The options of [`expected_calibration_error`], checked; see there for what they mean."""
-
-    n_bins: int = 15
-    variant: Variant = "equal_width"
-    norm: Norm = "l1"
-    debiased: bool = False
-
-    def __post_init__(self) -> None:
-        check_bins(self.n_bins)
-        if self.variant not in get_args(Variant):
-            raise ValueError(f"variant must be one of {', '.join(get_args(Variant))}, got {self.variant!r}")
-        if self.norm not in get_args(Norm):
-            raise ValueError(f"norm must be one of {', '.join(get_args(Norm))}, got {self.norm!r}")
-        if self.debiased and self.norm == "max":
-            raise ValueError("debiased=True is defined for norm='l1' and norm='l2' only")
-        if self.variant == "smooth" and (self.norm != "l1" or self.debiased):
-            raise ValueError("variant='smooth' has neither norm nor debiased: leave them at their defaults")
-
-
-def check_bins(n_bins: int) -> None:
-    if not isinstance(n_bins, Integral) or isinstance(n_bins, bool) or n_bins < 1:
-        raise ValueError(f"n_bins must be a positive whole number, got {n_bins!r}")
-    if n_bins > MAX_BINS:
-        raise ValueError(f"n_bins must be at most {MAX_BINS}, got {n_bins}; 15 is usual")
-
-
-def check_resamples(n_resamples: int) -> None:
-    if not isinstance(n_resamples, Integral) or n_resamples < 1:
-        raise ValueError(f"n_resamples must be positive, got {n_resamples!r}")
-
-
-def check_level(level: float) -> None:
-    if not isinstance(level, Real) or not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1, such as 0.95, got {level!r}")
+def check_options(n_bins: int, variant: Variant, norm: Norm, debiased: bool) -> None:
+    """Refuse options of [`expected_calibration_error`] that do not exist, or not together."""
+    check_settings(n_bins=n_bins)
+    for name, value, known in (("variant", variant, get_args(Variant)), ("norm", norm, get_args(Norm))):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    if debiased and norm == "max":
+        raise ValueError("debiased=True is defined for norm='l1' and norm='l2' only")
+    if variant == "smooth" and (norm != "l1" or debiased):
+        raise ValueError("variant='smooth' has neither norm nor debiased: leave them at their defaults")
 
 
 # ---- Binned calibration errors ----
-# Expected calibration error in its usual variants.
-#
 # With bins B of confidences, accuracy acc(B), mean confidence conf(B) and n samples:
 #
 #     ECE = sum over B of |B| / n * |acc(B) - conf(B)|
@@ -96,21 +60,19 @@ def expected_calibration_error(
     Expected calibration error, in [0, 1]; 0 is perfect.
 
     Args:
-        predictions (`np.ndarray`, `torch.Tensor` or nested `list` of shape `(n, classes)`):
-            Logits, or probabilities if `probabilities=True`.
-        references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`):
-            Class ids.
-        probabilities (`bool`, *optional*, defaults to `False`):
-            Whether `predictions` are probabilities. If they look so and this is `False`, a warning is given.
-        n_bins (`int`, *optional*, defaults to `15`):
-            Number of bins. The smooth variant has none and ignores it.
-        variant (`str`, *optional*, defaults to `"equal_width"`):
-            `"equal_width"` and `"equal_mass"` bin the confidence of the predicted class; `"classwise"` is the mean
-            over classes of the equal-width error of each class's probability; `"smooth"` has a kernel instead of bins.
-        norm (`str`, *optional*, defaults to `"l1"`):
-            `"l1"` (ECE), `"l2"` (root mean square) or `"max"` (maximum calibration error, MCE).
-        debiased (`bool`, *optional*, defaults to `False`):
-            Whether to subtract the part of an L1 or L2 error that the sampling noise within bins explains.
+        predictions (`np.ndarray`, `torch.Tensor` or nested `list` of shape `(n, classes)`): Logits, or probabilities
+            if `probabilities=True`.
+        references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`): Class ids.
+        probabilities (`bool`, *optional*, defaults to `False`): Whether `predictions` are probabilities. If they look
+            so and this is `False`, a warning is given.
+        n_bins (`int`, *optional*, defaults to `15`): Number of bins. The smooth variant has none and ignores it.
+        variant (`str`, *optional*, defaults to `"equal_width"`): `"equal_width"` and `"equal_mass"` bin the confidence
+            of the predicted class; `"classwise"` is the mean over classes of the equal-width error of each class's
+            probability; `"smooth"` has a kernel instead of bins.
+        norm (`str`, *optional*, defaults to `"l1"`): `"l1"` (ECE), `"l2"` (root mean square) or `"max"` (maximum
+            calibration error, MCE).
+        debiased (`bool`, *optional*, defaults to `False`): Whether to subtract the part of an L1 or L2 error that the
+            sampling noise within bins explains.
 
     Example:
 
@@ -121,13 +83,14 @@ def expected_calibration_error(
 
     ```
     """
-    options = ScoreOptions(n_bins, variant, norm, debiased)
+    check_options(n_bins, variant, norm, debiased)
     if not probabilities:
         warn_of_probabilities(predictions)
     if variant == "classwise":
-        sums = classwise_sums(predictions, references, probabilities, n_bins)
+        [sums] = classwise_sums(predictions, references, probabilities, n_bins).swapaxes(0, 1)
         return float(bin_score(*sums, norm, debiased).mean())
-    return _calibration_error(*confidences(predictions, references, probabilities), options)
+    found = confidences(predictions, references, probabilities)
+    return calibration_error(*found, n_bins=n_bins, variant=variant, norm=norm, debiased=debiased)
 
 
 def calibration_error(
@@ -147,15 +110,11 @@ def calibration_error(
 
     ```
     """
-    check_confidences(confidence, correct)
-    return _calibration_error(confidence, correct, ScoreOptions(n_bins, variant, norm, debiased))
-
-
-def _calibration_error(confidence: np.ndarray, correct: np.ndarray, options: ScoreOptions) -> float:
-    if options.variant == "smooth":
+    check_options(n_bins, variant, norm, debiased)
+    if variant == "smooth":
         return smooth_calibration_error(confidence, correct)
-    bins = reliability_bins(confidence, correct, options.n_bins, options.variant)
-    return float(bin_score(bins.count, bins.confidence, bins.correct, options.norm, options.debiased))
+    bins = reliability_bins(confidence, correct, n_bins, variant)
+    return float(bin_score(bins.count, bins.confidence, bins.correct, norm, debiased))
 
 
 def confidences(predictions: Any, references: Any, probabilities: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -175,23 +134,13 @@ def reliability_bins(
     """Sums per bin. Equal-mass bins are `numpy.array_split` of the stably sorted confidences; their edges are the
     extremes of what they hold."""
     check_confidences(confidence, correct)
-    check_bins(n_bins)
-    index = bin_index(confidence, n_bins, binning)
-    count = np.bincount(index, minlength=n_bins).astype(np.float64)
+    check_settings(n_bins=n_bins)
+    sums = bin_sums(bin_index(confidence, n_bins, binning), n_bins, None, confidence, correct)
     if binning == "equal_width":
         edges = np.linspace(0, 1, n_bins + 1)
-        lower, upper = edges[:-1], edges[1:]
-    else:
-        parts = np.array_split(np.sort(confidence), n_bins)
-        lower = np.array([part[0] if len(part) else 1.0 for part in parts])
-        upper = np.array([part[-1] if len(part) else 1.0 for part in parts])
-    return ReliabilityBins(
-        lower,
-        upper,
-        count,
-        np.bincount(index, weights=confidence, minlength=n_bins),
-        np.bincount(index, weights=correct, minlength=n_bins),
-    )
+        return ReliabilityBins(edges[:-1], edges[1:], *sums)
+    ends = [part[[0, -1]] if len(part) else (1.0, 1.0) for part in np.array_split(np.sort(confidence), n_bins)]
+    return ReliabilityBins(*np.array(ends).T, *sums)
 
 
 def bin_index(confidence: np.ndarray, n_bins: int = 15, binning: Binning = "equal_width") -> np.ndarray:
@@ -207,6 +156,11 @@ def bin_index(confidence: np.ndarray, n_bins: int = 15, binning: Binning = "equa
     for i, members in enumerate(np.array_split(np.argsort(confidence, kind="stable"), n_bins)):
         index[members] = i
     return index
+
+
+def bin_sums(index: np.ndarray, n_bins: int, *weights: np.ndarray | None) -> np.ndarray:
+    """The sum of each weight in each bin, `(weights, n_bins)`; `None` counts."""
+    return np.stack([np.bincount(index, weights=w, minlength=n_bins).astype(np.float64) for w in weights])
 
 
 def bin_score(
@@ -248,28 +202,26 @@ def folded_mean(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
 
 
 def classwise_sums(
-    predictions: Any, references: Any, probabilities: bool = False, n_bins: int = 15, groups: np.ndarray | None = None
+    predictions: Any, references: Any, probabilities: bool = False, n_bins: int = 15, group: np.ndarray | None = None
 ) -> np.ndarray:
     """
-    Counts, sums of probabilities and numbers of labels, stacked: `(3, classes, n_bins)`, chunk by chunk.
+    Counts, sums of probabilities and numbers of labels, stacked: `(3, groups, classes, n_bins)`, chunk by chunk.
 
-    With `groups` (the group of each sample, from 0), separately for each group: `(3, n_groups, classes, n_bins)`.
+    `group` is the group of each sample, from 0; by default all are in one.
     """
     edges = np.linspace(0, 1, n_bins + 1)[1:-1]
+    groups = 1 if group is None else int(group.max()) + 1
     sums, start = None, 0
     for probs, labels in probability_chunks(predictions, references, probabilities):
         rows, classes = probs.shape
-        if sums is None:
-            n_groups = 1 if groups is None else int(groups.max()) + 1
-            sums = np.zeros((3, n_groups * classes * n_bins))
-        group = np.zeros(rows, dtype=np.int64) if groups is None else groups[start : start + rows]
-        cell = (group[:, None] * classes + np.arange(classes)) * n_bins + np.searchsorted(edges, probs, side="left")
+        sums = np.zeros((3, groups * classes * n_bins)) if sums is None else sums
+        own = np.zeros(rows, dtype=np.int64) if group is None else group[start : start + rows]
+        cell = (own[:, None] * classes + np.arange(classes)) * n_bins + np.searchsorted(edges, probs, side="left")
         np.add.at(sums[0], cell, 1.0)
         np.add.at(sums[1], cell, probs)
         np.add.at(sums[2], cell[np.arange(rows), labels], 1.0)
         start += rows
-    shape = (3, classes, n_bins) if groups is None else (3, n_groups, classes, n_bins)
-    return sums.reshape(shape)
+    return sums.reshape(3, groups, classes, n_bins)
 
 
 def simulated_label_counts(
@@ -280,17 +232,16 @@ def simulated_label_counts(
     counts = None
     for probs, _ in probability_chunks(predictions, references, probabilities):
         rows, classes = probs.shape
-        if counts is None:
-            counts = np.zeros(n_simulations * classes * n_bins)
+        counts = np.zeros((n_simulations, classes * n_bins)) if counts is None else counts
         # One sorted list for all rows, row i in (i, i + 1]: a single search draws a label for every row.
         steps = np.cumsum(probs, axis=1)
         steps = (steps / steps[:, -1:] + np.arange(rows)[:, None]).reshape(-1)
         index = np.searchsorted(edges, probs, side="left").reshape(-1)
         first = np.arange(rows) * classes
-        for i in range(n_simulations):
+        for simulated in counts:
             drawn = np.searchsorted(steps, np.arange(rows) + rng.random(rows), side="right")
             drawn = np.clip(drawn, first, first + classes - 1)
-            np.add.at(counts, (i * classes + drawn - first) * n_bins + index[drawn], 1.0)
+            np.add.at(simulated, (drawn - first) * n_bins + index[drawn], 1.0)
     return counts.reshape(n_simulations, classes, n_bins)
 
 

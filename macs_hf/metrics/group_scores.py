@@ -10,8 +10,9 @@ from scipy.stats import hypergeom
 
 from ..report.report import ConfusionMatrix, GroupMeasures, GroupTable, Interval
 from ..report.rows import SampleRows
-from .ece import ScoreOptions, calibration_error, check_level
+from .ece import calibration_error
 from .intervals import noise_scores, wilson
+from .scores import check_settings
 
 
 MAX_GROUPS = 1000
@@ -42,24 +43,17 @@ def group_measures(
     Grouped by `rows.prediction`, the gaps say whether the answers of each class are calibrated.
 
     Args:
-        rows ([`SampleRows`]):
-            One row per sample.
-        groups (array of shape `(n,)`, *optional*, defaults to `rows.label`):
-            The group of each sample, whole numbers or text.
-        column (`str`, *optional*, defaults to `"label"`):
-            How the grouping is called.
-        names (sequence of `str`, *optional*):
-            Names of the groups 0, 1, …, such as those of the classes.
-        covered (`np.ndarray` of shape `(n,)` and type `bool`, *optional*):
-            Whether the prediction set of each sample holds its class.
-        promised_coverage (`float`, *optional*):
-            The share of them that was promised; only kept in the table.
-        n_bins (`int`, *optional*, defaults to `15`):
-            Number of equal-width bins of the calibration error.
-        level (`float`, *optional*, defaults to `0.95`):
-            Probability that the intervals are meant to cover.
-        seed (`int`, *optional*, defaults to `0`):
-            Seed of the noise floor.
+        rows ([`SampleRows`]): One row per sample.
+        groups (array of shape `(n,)`, *optional*, defaults to `rows.label`): The group of each sample, whole numbers
+            or text.
+        column (`str`, *optional*, defaults to `"label"`): How the grouping is called.
+        names (sequence of `str`, *optional*): Names of the groups 0, 1, …, such as those of the classes.
+        covered (`np.ndarray` of shape `(n,)` and type `bool`, *optional*): Whether the prediction set of each sample
+            holds its class.
+        promised_coverage (`float`, *optional*): The share of them that was promised; only kept in the table.
+        n_bins (`int`, *optional*, defaults to `15`): Number of equal-width bins of the calibration error.
+        level (`float`, *optional*, defaults to `0.95`): Probability that the intervals are meant to cover.
+        seed (`int`, *optional*, defaults to `0`): Seed of the noise floor.
 
     Example:
 
@@ -72,44 +66,35 @@ def group_measures(
 
     ```
     """
-    check_level(level)
-    options = ScoreOptions(n_bins)
+    check_settings(n_bins=n_bins, level=level)
     values, index = _groups(rows, rows.label if groups is None else groups, column)
     if names is not None:
         if values.dtype.kind not in "iu" or values.min() < 0 or values.max() >= len(names):
             raise ValueError(f"names has {len(names)} entries, but {column} holds {values.min()} to {values.max()}")
         values = [names[value] for value in values]
-    confidence = rows.confidence.astype(np.float64)
-    n = np.bincount(index)
-    right = np.bincount(index, weights=rows.correct).astype(np.int64)
-    claimed = np.bincount(index, weights=confidence)
-    significant = holm(_share_p_values(right, n), 1 - level)
+    confidence, n = rows.confidence.astype(np.float64), np.bincount(index)
+    right, shares, significant = _shares(rows.correct, index, level)
     gap_significant = holm(_calibration_p_values(confidence, index, right), 1 - level)
     if covered is not None:
-        held = np.bincount(index, weights=covered).astype(np.int64)
-        coverage_significant = holm(_share_p_values(held, n), 1 - level)
+        _, coverage, coverage_significant = _shares(covered, index, level)
+    claimed = np.bincount(index, weights=confidence) / n
     measures = []
-    for i, name in enumerate(values):
-        low, high = wilson(int(right[i]), int(n[i]), level)
-        accuracy, mean, members = right[i] / n[i], claimed[i] / n[i], index == i
-        coverage = {}
-        if covered is not None:
-            coverage["coverage"] = Interval(float(held[i] / n[i]), *wilson(int(held[i]), int(n[i]), level))
-            coverage["coverage_significant"] = bool(coverage_significant[i])
-        measures.append(
-            GroupMeasures(
-                name=str(name),
-                n=int(n[i]),
-                few=bool(n[i] < FEW),
-                accuracy=Interval(float(accuracy), low, high),
-                ece=calibration_error(confidence[members], rows.correct[members], n_bins=n_bins),
-                noise_floor=float(noise_scores(confidence[members], options, seed=seed).mean()),
-                gap=Interval(float(mean - accuracy), float(mean - high), float(mean - low)),
-                significant=bool(significant[i]),
-                gap_significant=bool(gap_significant[i]),
-                **coverage,
-            )
+    for i, (name, accuracy) in enumerate(zip(values, shares, strict=True)):
+        members = index == i
+        found = GroupMeasures(
+            name=str(name),
+            n=int(n[i]),
+            few=bool(n[i] < FEW),
+            accuracy=accuracy,
+            ece=calibration_error(confidence[members], rows.correct[members], n_bins=n_bins),
+            noise_floor=float(noise_scores(confidence[members], n_bins, seed=seed).mean()),
+            gap=Interval(*(float(claimed[i] - x) for x in (accuracy.value, accuracy.high, accuracy.low))),
+            significant=bool(significant[i]),
+            gap_significant=bool(gap_significant[i]),
+            coverage=None if covered is None else coverage[i],
+            coverage_significant=covered is not None and bool(coverage_significant[i]),
         )
+        measures.append(found)
     measures.sort(key=lambda group: (group.accuracy.high, group.accuracy.value, group.name))
     return GroupTable(column, tuple(measures), promised_coverage)
 
@@ -145,10 +130,16 @@ def holm(p_values: np.ndarray, alpha: float = 0.05) -> np.ndarray:
     return rejected
 
 
-def _share_p_values(right: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Two-sided, exact: that many of the right ones if the group were drawn at random from all images."""
+def _shares(hits: np.ndarray, index: np.ndarray, level: float) -> tuple[np.ndarray, list[Interval], np.ndarray]:
+    """
+    Of each group how many hits it has, their share, and whether that differs from what it is in all other images
+    beyond chance: two-sided, exact, as many of the hits as if the group were drawn at random from all images.
+    """
+    n, right = np.bincount(index), np.bincount(index, weights=hits).astype(np.int64)
     law = hypergeom(n.sum(), right.sum(), n)
-    return np.minimum(1.0, 2 * np.minimum(law.cdf(right), law.sf(right - 1)))
+    p_values = np.minimum(1.0, 2 * np.minimum(law.cdf(right), law.sf(right - 1)))
+    shares = [Interval(k / m, *wilson(k, m, level)) for k, m in zip(right.tolist(), n.tolist(), strict=True)]
+    return right, shares, holm(p_values, 1 - level)
 
 
 def _calibration_p_values(confidence: np.ndarray, index: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -179,8 +170,8 @@ def _sum_of_chances(chances: np.ndarray) -> np.ndarray:
 
 def _groups(rows: SampleRows, groups: Any, column: str) -> tuple[np.ndarray, np.ndarray]:
     """The groups present in ascending order, and the position of each sample's group among them."""
-    missing = np.ma.getmaskarray(groups) if isinstance(groups, np.ma.MaskedArray) else None
-    groups = np.ma.getdata(groups) if missing is not None else np.asarray(groups)
+    is_masked = isinstance(groups, np.ma.MaskedArray)
+    missing, groups = np.ma.getmaskarray(groups) if is_masked else None, np.asarray(groups)
     if groups.shape != (len(rows),):
         raise ValueError(f"{column} must name a group for each of the {len(rows)} rows, got the shape {groups.shape}")
     if missing is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator
+from itertools import chain
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from ..exceptions import check_labels
 CHUNK = 2**18  # values converted to float64 at a time: they stay in the cache, and memory does not grow with n
 ROUNDING = 1e-5  # of single confidences
 LOOSE_TOLERANCE = 4e-3  # bfloat16 rounds one by up to 2e-3
+MAX_BINS = 10_000  # far beyond any use; the tables of bins of a resample would fill the memory
 SUM_TOLERANCE = 1e-3  # half precision rounds a sum by up to 5e-4; a forgotten softmax is further off
 
 
@@ -38,35 +41,39 @@ def checked_chunks(
     Yields `(values, labels)` in order, `values` in float64, after checking shapes, class ids and values.
 
     Args:
-        predictions (`np.ndarray`, `torch.Tensor` or nested `list` of shape `(n, classes)`):
-            Logits, or probabilities if `probabilities=True`.
-        references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`):
-            Class ids.
-        probabilities (`bool`, *optional*, defaults to `False`):
-            Whether `predictions` are probabilities. It is never guessed from the values; see
-            [`warn_of_probabilities`].
+        predictions (`np.ndarray`, `torch.Tensor` or nested `list` of shape `(n, classes)`): Logits, or probabilities
+            if `probabilities=True`.
+        references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`): Class ids.
+        probabilities (`bool`, *optional*, defaults to `False`): Whether `predictions` are probabilities. It is never
+            guessed from the values; see [`warn_of_probabilities`].
     """
     predictions, references = as_array(predictions), as_array(references)
-    if predictions.ndim != 2 or 0 in predictions.shape:
-        raise ValueError(f"predictions must have the shape (n, classes) and not be empty, got {predictions.shape}")
-    if predictions.dtype.kind == "c":
-        raise ValueError(f"predictions must be real numbers, got {predictions.dtype}")
+    if predictions.ndim != 2 or 0 in predictions.shape or predictions.dtype.kind == "c":
+        raise ValueError(
+            f"predictions must be real numbers of the shape (n, classes), not empty, got {predictions.dtype} of the "
+            f"shape {predictions.shape}"
+        )
     if references.shape != predictions.shape[:1]:
         raise ValueError(
             f"references must hold one class id for each of the {len(predictions)} rows of predictions, "
             f"got the shape {references.shape}"
         )
     if references.dtype.kind not in "iub" and not (references.dtype.kind == "f" and (references % 1 == 0).all()):
-        raise ValueError(f"references must be whole class ids, got {references.dtype}: {references.reshape(-1)[:3]}")
+        raise ValueError(f"references must be whole class ids, got {references.dtype}: {references[:3]}")
     references = references.astype(np.int64)
-    classes = predictions.shape[1]
-    check_labels(references, classes, "references", "Class ids are numbers of columns of predictions.")
-
-    step = max(1, CHUNK // classes)
-    for start in range(0, len(predictions), step):
-        values = predictions[start : start + step].astype(np.float64)
-        _check_values(values, start, probabilities)
-        yield values, references[start : start + step]
+    check_labels(references, predictions.shape[1], "references", "Class ids are numbers of columns of predictions.")
+    for start, values in _in_float64(predictions):
+        # The maximum of a row is NaN if any value is, +inf if any is, -inf if all are: softmax fails on just these.
+        bad = ~np.isfinite(values.max(axis=1))
+        wanted = "finite numbers"
+        if probabilities and not bad.any():
+            bad = (values < 0).any(axis=1) | (np.abs(values.sum(axis=1) - 1) > SUM_TOLERANCE)
+            wanted = "probabilities, at least 0 and with a sum of 1. Leave out probabilities=True if these are logits"
+        if bad.any():
+            row = int(bad.argmax())
+            found = "{:.4g} to {:.4g}, sum {:.6g}".format(*(f(values[row]) for f in (np.min, np.max, np.sum)))
+            raise ValueError(f"predictions[{start + row}] holds {found}; every row must be {wanted}")
+        yield values, references[start : start + len(values)]
 
 
 def probability_chunks(
@@ -77,19 +84,10 @@ def probability_chunks(
         yield values if probabilities else softmax(values, axis=1), labels
 
 
-def check_confidences(confidence: np.ndarray, correct: np.ndarray) -> None:
-    """Refuse confidences that are no probabilities, or not one for each answer."""
-    if np.ndim(confidence) != 1 or np.shape(confidence) != np.shape(correct) or not len(confidence):
-        shapes = f"{np.shape(confidence)} and {np.shape(correct)}"
-        raise ValueError(f"confidence and correct must have one shape (n,) with n > 0, got {shapes}")
-    wrong = ~((np.asarray(confidence) >= -ROUNDING) & (np.asarray(confidence) <= 1 + ROUNDING))  # NaN is neither
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(f"confidence[{row}] must be within [0, 1], got {confidence[row]}")
-    wrong = ~np.isin(correct, (0, 1))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(f"correct[{row}] must be True (1) or False (0), got {correct[row]}")
+def _in_float64(predictions: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    step = max(1, CHUNK // predictions.shape[1])
+    for start in range(0, len(predictions), step):
+        yield start, predictions[start : start + step].astype(np.float64)
 
 
 def warn_of_probabilities(predictions: Any, stacklevel: int = 3) -> None:
@@ -97,10 +95,8 @@ def warn_of_probabilities(predictions: Any, stacklevel: int = 3) -> None:
     predictions = as_array(predictions)
     if predictions.ndim != 2 or predictions.shape[1] < 2 or not len(predictions):
         return  # one class has the probability 1 either way; other shapes are refused later
-    step = max(1, CHUNK // predictions.shape[1])
     # The first row alone nearly always shows that these are logits, so the check costs nothing.
-    for rows in (slice(1), *(slice(start, start + step) for start in range(0, len(predictions), step))):
-        values = predictions[rows].astype(np.float64)
+    for _, values in chain(_in_float64(predictions[:1]), _in_float64(predictions)):
         if not ((values >= 0).all() and (np.abs(values.sum(axis=1) - 1) <= LOOSE_TOLERANCE).all()):
             return
     warnings.warn(
@@ -110,22 +106,30 @@ def warn_of_probabilities(predictions: Any, stacklevel: int = 3) -> None:
     )
 
 
-def _check_values(values: np.ndarray, start: int, probabilities: bool) -> None:
-    # The maximum of a row is NaN if any value is, +inf if any value is, -inf if all are: softmax fails on just these.
-    bad = ~np.isfinite(values.max(axis=1))
-    if bad.any():
-        row = int(bad.argmax())
-        value = values[row][~np.isfinite(values[row])][0]
-        raise ValueError(f"predictions[{start + row}] holds {value}; every row needs finite numbers")
-    if not probabilities:
-        return
-    bad = (values < 0).any(axis=1) | (np.abs(values.sum(axis=1) - 1) > SUM_TOLERANCE)
-    if bad.any():
-        row = int(bad.argmax())
-        raise ValueError(
-            f"predictions[{start + row}] are not probabilities: smallest {values[row].min():.4g}, "
-            f"sum {values[row].sum():.6g} instead of 1. Leave out probabilities=True if these are logits"
-        )
+def check_confidences(confidence: np.ndarray, correct: np.ndarray) -> None:
+    """Refuse confidences that are no probabilities, or not one for each answer."""
+    confidence, correct = np.asarray(confidence), np.asarray(correct)
+    if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
+        shapes = f"{confidence.shape} and {correct.shape}"
+        raise ValueError(f"confidence and correct must have one shape (n,) with n > 0, got {shapes}")
+    is_share = (confidence >= -ROUNDING) & (confidence <= 1 + ROUNDING)  # NaN is neither
+    for name, values, fine, wanted in (
+        ("confidence", confidence, is_share, "within [0, 1]"),
+        ("correct", correct, np.isin(correct, (0, 1)), "True (1) or False (0)"),
+    ):
+        if not fine.all():
+            row = int(fine.argmin())
+            raise ValueError(f"{name}[{row}] must be {wanted}, got {values[row]}")
+
+
+def check_settings(*, n_bins: int = 15, n_resamples: int = 1, level: float = 0.95) -> None:
+    """Refuse numbers of bins and resamples and a level that make no sense."""
+    if not isinstance(n_bins, Integral) or isinstance(n_bins, bool) or not 1 <= n_bins <= MAX_BINS:
+        raise ValueError(f"n_bins must be a whole number from 1 to {MAX_BINS}, such as 15, got {n_bins!r}")
+    if not isinstance(n_resamples, Integral) or n_resamples < 1:
+        raise ValueError(f"n_resamples must be positive, got {n_resamples!r}")
+    if not isinstance(level, Real) or not 0 < level < 1:
+        raise ValueError(f"level must be between 0 and 1, such as 0.95, got {level!r}")
 
 
 def negative_log_likelihood(predictions: Any, references: Any, *, probabilities: bool = False) -> float:
@@ -133,13 +137,12 @@ def negative_log_likelihood(predictions: Any, references: Any, *, probabilities:
     Mean of -log p(label) in nats, in [0, inf]; 0 is perfect.
 
     Args:
-        predictions (`np.ndarray`, `torch.Tensor` or nested `list` of shape `(n, classes)`):
-            Logits, or probabilities if `probabilities=True`.
-        references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`):
-            Class ids.
-        probabilities (`bool`, *optional*, defaults to `False`):
-            Whether `predictions` are probabilities. If they look so and this is `False`, a warning is given.
-            Probabilities are not clipped: a label of probability 0 gives infinity.
+        predictions (`np.ndarray`, `torch.Tensor` or nested `list` of shape `(n, classes)`): Logits, or probabilities
+            if `probabilities=True`.
+        references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`): Class ids.
+        probabilities (`bool`, *optional*, defaults to `False`): Whether `predictions` are probabilities. If they look
+            so and this is `False`, a warning is given. Probabilities are not clipped: a label of probability 0 gives
+            infinity.
 
     Example:
 
@@ -169,12 +172,11 @@ def brier_score(predictions: Any, references: Any, *, probabilities: bool = Fals
     Brier score: the mean over samples of the sum over classes of (p - one-hot label)^2, in [0, 2]; 0 is perfect.
 
     Args:
-        predictions (`np.ndarray`, `torch.Tensor` or nested `list` of shape `(n, classes)`):
-            Logits, or probabilities if `probabilities=True`.
-        references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`):
-            Class ids.
-        probabilities (`bool`, *optional*, defaults to `False`):
-            Whether `predictions` are probabilities. If they look so and this is `False`, a warning is given.
+        predictions (`np.ndarray`, `torch.Tensor` or nested `list` of shape `(n, classes)`): Logits, or probabilities
+            if `probabilities=True`.
+        references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`): Class ids.
+        probabilities (`bool`, *optional*, defaults to `False`): Whether `predictions` are probabilities. If they look
+            so and this is `False`, a warning is given.
 
     Example:
 

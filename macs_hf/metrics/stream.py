@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from ..report.rows import argmax, class_ids
-from .ece import Norm, ReliabilityBins, bin_index, bin_score, check_bins
+from .ece import Norm, ReliabilityBins, bin_index, bin_score, bin_sums
+from .scores import check_settings
 
 
 CHUNK = 2**19  # logits at a time, so that memory does not depend on the size of a batch
@@ -20,8 +21,7 @@ class CalibrationStream:
     `stream.state = accelerator.reduce(stream.state.to(accelerator.device), "sum").cpu()`.
 
     Args:
-        n_bins (`int`, *optional*, defaults to `15`):
-            Number of equal-width bins.
+        n_bins (`int`, *optional*, defaults to `15`): Number of equal-width bins.
 
     Example:
 
@@ -36,7 +36,7 @@ class CalibrationStream:
     """
 
     def __init__(self, n_bins: int = 15) -> None:
-        check_bins(n_bins)
+        check_settings(n_bins=n_bins)
         self.n_bins = n_bins
         self.state = torch.zeros(3 * n_bins + 1, dtype=torch.float64)  # counts, confidences, hits per bin; nll
 
@@ -61,9 +61,8 @@ class CalibrationStream:
         if bad.any():
             raise ValueError(f"row {start + int(bad.argmax())} of the batch holds NaN or infinity")
         confidence = confidence.astype(np.float64)
-        index = bin_index(confidence, self.n_bins)
-        sums = [np.bincount(index, weights=w, minlength=self.n_bins) for w in (None, confidence, correct)]
-        return torch.from_numpy(np.concatenate([*sums, [nll.sum(dtype=np.float64)]]))
+        sums = bin_sums(bin_index(confidence, self.n_bins), self.n_bins, None, confidence, correct)
+        return torch.from_numpy(np.append(sums, nll.sum(dtype=np.float64)))
 
     def __add__(self, other: CalibrationStream) -> CalibrationStream:
         if self.n_bins != other.n_bins:

@@ -49,14 +49,6 @@ def test_seeds_images_and_interaction_in_closed_form() -> None:
     assert found.covers == "images and seeds"
 
 
-def test_without_seed_variance_the_interaction_counts_once() -> None:
-    """Runs that differ by chance from image to image only: half of the variance of two single runs."""
-    rng = np.random.default_rng(2)
-    a, b = rng.normal(0, 1, (2, 40, 4000))
-    found, single = paired_difference(a, b), paired_difference(a[:1], b[:1])
-    assert half(found) == pytest.approx(half(single) / np.sqrt(40), rel=0.25)
-
-
 def test_pairs_of_the_same_seed_in_closed_form() -> None:
     """What a seed does to both sides cancels; the interaction is that of the differences."""
     rng = np.random.default_rng(7)
@@ -141,15 +133,6 @@ def test_images_seen_under_one_column_each_are_strata() -> None:
     assert half(found) == pytest.approx(Z * np.sqrt(variance))
     weighted = paired_difference(*spread, weights=[3, 1])
     assert weighted.difference == pytest.approx(0.75 * parts[0].mean() + 0.25 * parts[1].mean())
-
-
-def test_columns_of_all_images_are_the_mean_over_columns() -> None:
-    rng = np.random.default_rng(4)
-    a, b = rng.normal(size=(2, 3, 60, 5))
-    whole, means = paired_difference(a, b), paired_difference(a.mean(axis=2), b.mean(axis=2))
-    assert whole[:5] == pytest.approx(means[:5])
-    chosen = paired_difference(a, b, weights=[0, 0, 1, 0, 0])
-    assert chosen[:5] == pytest.approx(paired_difference(a[..., 2], b[..., 2])[:5])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from macs_hf.metrics import (
     reliability_bins,
     smooth_calibration_error,
 )
-from macs_hf.metrics.ece import bin_index, bin_score
+from macs_hf.metrics.ece import bin_index
 
 
 def two_classes(first: list[float]) -> list[list[float]]:
@@ -141,18 +141,6 @@ def test_bounds_permutation_and_shift(seed: int, scale: float) -> None:
             permuted = expected_calibration_error(logits[order], labels[order], variant=variant)
             assert permuted == pytest.approx(ece, abs=1e-9)
         assert expected_calibration_error(logits + 7.0, labels, variant=variant) == pytest.approx(ece, abs=1e-6)
-
-
-@settings(deadline=None, max_examples=25)
-@given(seed=seeds, cut=st.integers(1, 299))
-def test_bins_of_shards_add_up(seed: int, cut: int) -> None:
-    rng = np.random.default_rng(seed)
-    confidence, correct = rng.random(300), rng.random(300) < 0.5
-    whole, first, second = (
-        reliability_bins(confidence[part], correct[part]) for part in (slice(None), slice(cut), slice(cut, None))
-    )
-    merged = (first.count + second.count, first.confidence + second.confidence, first.correct + second.correct)
-    assert bin_score(*merged) == pytest.approx(bin_score(whole.count, whole.confidence, whole.correct), abs=1e-12)
 
 
 @settings(deadline=None, max_examples=10)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from macs_hf.metrics import (
-    CalibrationStream,
     SampleRows,
     brier_score,
     calibration_error,
@@ -105,15 +104,6 @@ def test_any_bins(confidence: np.ndarray, correct: np.ndarray, n_bins: int, vari
     assert abs(confidence.mean() - correct.mean()) - 1e-9 <= error <= np.abs(confidence - correct).mean() + 1e-9
 
 
-@given(predictions(), st.randoms(use_true_random=False))
-def test_the_order_of_samples_does_not_matter(given_: tuple[np.ndarray, np.ndarray], random: Any) -> None:
-    logits, labels = given_
-    order = list(range(len(labels)))
-    random.shuffle(order)
-    for score in SCORES:
-        assert score(logits[order], labels[order]) == pytest.approx(score(logits, labels), rel=1e-9, abs=1e-12)
-
-
 @given(predictions())
 def test_rows_of_a_batch_are_those_of_its_samples(given_: tuple[np.ndarray, np.ndarray]) -> None:
     logits, labels = map(torch.from_numpy, given_)
@@ -126,18 +116,6 @@ def test_rows_of_a_batch_are_those_of_its_samples(given_: tuple[np.ndarray, np.n
     summary = summarize(batch)
     assert summary["nll"] == pytest.approx(negative_log_likelihood(*given_), rel=1e-4, abs=1e-5)
     assert summary["brier"] == pytest.approx(brier_score(*given_), rel=1e-4, abs=1e-5)
-
-
-@given(predictions(), st.integers(1, 30))
-def test_a_stream_scores_as_the_whole_does(given_: tuple[np.ndarray, np.ndarray], size: int) -> None:
-    logits, labels = map(torch.from_numpy, given_)
-    whole, parts = CalibrationStream(), CalibrationStream()
-    whole.update(logits, labels)
-    for start in range(0, len(labels), size):
-        parts.update(logits[start : start + size], labels[start : start + size])
-    expected = whole.summary()
-    assert parts.summary() == {name: pytest.approx(value, rel=1e-5, abs=1e-6) for name, value in expected.items()}
-    assert 0 <= expected["ece"] <= 1
 
 
 @given(st.integers(-2, 50), st.integers(-2, 50), st.floats())

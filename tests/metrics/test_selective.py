@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from macs_hf.metrics import risk_coverage, selective
-from macs_hf.metrics.selective import aurc_without_each, ordered
+from macs_hf.metrics.selective import aurc_without_each
 from macs_hf.report.rows import SampleRows
 
 
@@ -117,9 +117,3 @@ def test_all_right_and_all_wrong() -> None:
     assert hopeless.coverage_at_risk["10%"].value == 0
     with pytest.raises(ValueError, match="at least two samples"):
         risk_coverage(rows_of(confidence[:1], np.array([True])))
-
-
-def test_steps_are_in_descending_confidence() -> None:
-    order = ordered(np.array([0.5, 0.9, 0.5, 0.7]), np.array([True, True, False, False]))
-    assert order.step.tolist() == [2, 0, 2, 1] and order.size.tolist() == [1, 1, 2]
-    assert order.errors.tolist() == [0, 1, 1] and order.images.tolist() == [1, 3, 0, 2]

@@ -26,7 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from .temperature import ArrayLike, check_probability, on_cpu
+from ..metrics.scores import check_confidences
+from .temperature import ArrayLike, check_number, on_cpu
 
 
 logger = logging.getLogger(__name__)
@@ -64,14 +65,12 @@ def abstention_threshold(
     distribution with `confidence >= threshold` is at least `accuracy`.
 
     Args:
-        confidence (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`):
-            The highest probability of held-out samples that fitted nothing else: not the model, not its temperature.
-        correct (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`):
-            Whether the most probable class was the right one.
-        accuracy (`float`, *optional*, defaults to 0.95):
-            The wanted share of right answers.
-        delta (`float`, *optional*, defaults to 0.05):
-            The probability with which the promise may be broken.
+        confidence (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`): The highest probability of held-out
+            samples that fitted nothing else: not the model, not its temperature.
+        correct (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`): Whether the most probable class was the
+            right one.
+        accuracy (`float`, *optional*, defaults to 0.95): The wanted share of right answers.
+        delta (`float`, *optional*, defaults to 0.05): The probability with which the promise may be broken.
 
     Returns:
         `float`, or `None` with the reason logged where no threshold can be promised.
@@ -96,11 +95,13 @@ def abstention_report(
     confidence: ArrayLike, correct: ArrayLike, accuracy: float = 0.95, delta: float = 0.05
 ) -> AbstentionFit:
     """[`abstention_threshold`] with the number of answered samples, and the reason where there is no threshold."""
-    for name, value in (("accuracy", accuracy), ("delta", delta)):
-        check_probability(name, value, 0.95 if name == "accuracy" else 0.05)
-    confidence, correct = _checked(confidence, correct)
+    check_number("accuracy", accuracy, 0, 1)
+    check_number("delta", delta, 0, 1)
+    confidence, correct = on_cpu(confidence).double().numpy(), on_cpu(correct).numpy()
+    if confidence.size or correct.size:  # without samples nothing can be promised, and the reason says so
+        check_confidences(confidence, correct)
     reached = confidence >= THRESHOLDS[:, None]
-    answered, right = reached.sum(1), (reached & correct).sum(1)
+    answered, right = reached.sum(1), (reached & (correct > 0)).sum(1)
     could_pass, passed = (stats.binom.sf(count - 1, answered, accuracy) <= delta for count in (answered, right))
     testable = could_pass & (answered >= SMALLEST_SHARE * len(confidence))
     failed = np.flatnonzero(testable & ~passed)
@@ -127,19 +128,3 @@ def abstention_report(
 def answers_needed(accuracy: float, delta: float) -> int:
     """The fewest answered samples with which an accuracy can be promised, if all of them are right."""
     return math.ceil(math.log(delta) / math.log(accuracy))
-
-
-def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    confidence, correct = on_cpu(confidence).double().numpy(), on_cpu(correct).numpy()
-    if confidence.ndim != 1 or confidence.shape != correct.shape:
-        raise ValueError(
-            f"confidence and correct must have one entry per sample, got the shapes {confidence.shape} and "
-            f"{correct.shape}."
-        )
-    outside = ~((confidence >= 0) & (confidence <= 1 + 1e-6))  # also NaN
-    if outside.any():
-        row = int(outside.argmax())
-        raise ValueError(f"confidence of sample {row} is {confidence[row]}, which is not a probability.")
-    if not np.isin(correct, (0, 1)).all():
-        raise ValueError("correct must hold True or False (or 1 and 0) for every sample: whether it was right.")
-    return confidence, correct.astype(bool)

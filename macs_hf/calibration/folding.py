@@ -40,13 +40,12 @@ def fold_temperature(model: nn.Module, temperature: float, pixel_values: Tensor 
     this, with the same temperature and images.
 
     Args:
-        model (`nn.Module`):
-            An image classifier of transformers or timm. With an adapter of PEFT, the head has to be one of its
-            `modules_to_save`, since nothing else of the model is saved with it.
-        temperature (`float`):
-            Positive; above 1 it lowers the confidence. 1.0 leaves the weights as they are, bit for bit.
-        pixel_values (`torch.Tensor` of shape `(batch, channels, height, width)`, *optional*):
-            A few real, preprocessed images to check the result on. Defaults to noise of the size the model expects.
+        model (`nn.Module`): An image classifier of transformers or timm. With an adapter of PEFT, the head has to be
+            one of its `modules_to_save`, since nothing else of the model is saved with it.
+        temperature (`float`): Positive; above 1 it lowers the confidence. 1.0 leaves the weights as they are, bit for
+            bit.
+        pixel_values (`torch.Tensor` of shape `(batch, channels, height, width)`, *optional*): A few real, preprocessed
+            images to check the result on. Defaults to noise of the size the model expects.
 
     Raises:
         `ValueError`: for a temperature that is not positive and finite, or a model whose head cannot take it (tied or
@@ -113,7 +112,6 @@ def _divide_logits(model: nn.Module, temperature: float, pixel_values: Tensor | 
         for count in range(1, min(len(candidates), _MAX_HEADS) + 1):
             head = dict(candidates[-count:])
             _check_scalable(model, head)
-            _check_saved_with_adapter(model, head)
             if _divide_head(model, head, temperature, images, logits):
                 logger.info("temperature %.6g folded into %s", temperature, ", ".join(head))
                 return
@@ -130,32 +128,32 @@ def _divide_head(
     """Divides the head if the logits follow; otherwise leaves it as it was."""
     originals = {p: p.clone() for layer in head.values() for p in layer.parameters()}
     limit = torch.finfo(logits.dtype).eps ** 0.5 * logits.abs().amax()
-    follows = False
+
+    def follows(divisor: float) -> bool:
+        for parameter, original in originals.items():
+            parameter.copy_(original / divisor)
+        return bool((_logits(model, images) * divisor - logits).abs().amax() <= limit)  # False for NaN
+
+    divided = False
     try:
         # By 2 first, which is exact in floating point: with a T close to 1 a wrong layer could pass for the right one.
-        for divisor in (2.0, temperature):
-            follows = False
-            for parameter, original in originals.items():
-                parameter.copy_(original / divisor)
-            follows = bool((_logits(model, images) * divisor - logits).abs().amax() <= limit)  # False for NaN
-            if not follows:
-                break
+        divided = follows(2.0) and follows(temperature)
     finally:
-        if not follows:
+        if not divided:
             for parameter, original in originals.items():
                 parameter.copy_(original)
-    return follows
-
-
-def _memory(parameter: Tensor) -> int:
-    """Equal for parameters that share their memory. Shards may be empty, but a shared parameter is one object then."""
-    return id(parameter) if isinstance(parameter, DTensor) else parameter.data_ptr()
+    return divided
 
 
 def _check_scalable(model: nn.Module, head: dict[str, nn.Module]) -> None:
+    """Refuse a head whose weights are no plain numbers, are shared, or are not saved with the adapter."""
+
+    def memory(parameter: Tensor) -> int:  # shards may be empty, but a shared parameter is one object then
+        return id(parameter) if isinstance(parameter, DTensor) else parameter.data_ptr()
+
     inside = {module for layer in head.values() for module in layer.modules()}
     outside = {
-        _memory(parameter): name
+        memory(parameter): name or type(model).__name__
         for name, module in model.named_modules()
         if module not in inside
         for parameter in module.parameters(recurse=False)
@@ -165,18 +163,13 @@ def _check_scalable(model: nn.Module, head: dict[str, nn.Module]) -> None:
             plain = type(parameter.data) in (Tensor, DTensor)
             if not parameter.is_floating_point() or parameter.element_size() < 2 or not plain:
                 raise ValueError(f"the head `{name}` is quantised or sharded ({parameter.dtype}): fold before that.")
-            if _memory(parameter) in outside:
-                other = outside[_memory(parameter)] or type(model).__name__
+            if other := outside.get(memory(parameter)):
                 raise ValueError(f"the head `{name}` shares weights with `{other}`, which would change too: untie it.")
-
-
-def _check_saved_with_adapter(model: nn.Module, head: dict[str, nn.Module]) -> None:
-    outside = [name for name in head if ".modules_to_save." not in name]
-    if getattr(model, "peft_config", None) and outside:
-        raise ValueError(
-            f"the head `{outside[0]}` is not saved with the adapter, so its temperature would be lost. Name it in "
-            "modules_to_save of the adapter's config, or call `merge_and_unload()` first."
-        )
+        if getattr(model, "peft_config", None) and ".modules_to_save." not in name:
+            raise ValueError(
+                f"the head `{name}` is not saved with the adapter, so its temperature would be lost. Name it in "
+                "modules_to_save of the adapter's config, or call `merge_and_unload()` first."
+            )
 
 
 def _layers_by_last_call(model: nn.Module, images: Tensor) -> tuple[dict[str, nn.Module], Tensor]:

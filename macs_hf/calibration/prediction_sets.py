@@ -26,7 +26,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from .temperature import ArrayLike, check_number, check_probability, checked_logits, checked_samples, chunks
+from .temperature import ArrayLike, check_number, checked_logits, checked_samples, chunks
 
 
 Method = Literal["lac", "raps"]
@@ -42,15 +42,11 @@ def prediction_set_threshold(
     The threshold on the score that makes sets of [`prediction_sets`] hold the right class with a probability.
 
     Args:
-        logits (`torch.Tensor`, `np.ndarray` or nested list of shape `(samples, classes)`):
-            Logits, with their temperature, of held-out samples that fitted nothing else: not the model, not its
-            temperature.
-        labels (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`):
-            Class indices.
-        coverage (`float`, *optional*, defaults to 0.9):
-            The probability, between 0 and 1.
-        method (`str`, *optional*, defaults to `"lac"`):
-            `"lac"` or `"raps"`, see this module's description.
+        logits (`torch.Tensor`, `np.ndarray` or nested list of shape `(samples, classes)`): Logits, with their
+            temperature, of held-out samples that fitted nothing else: not the model, not its temperature.
+        labels (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`): Class indices.
+        coverage (`float`, *optional*, defaults to 0.9): The probability, between 0 and 1.
+        method (`str`, *optional*, defaults to `"lac"`): `"lac"` or `"raps"`, see this module's description.
 
     Returns:
         `float`: Over the draw of the n held-out samples, the coverage that it gives follows a beta distribution with
@@ -77,15 +73,12 @@ def prediction_sets(logits: ArrayLike, threshold: float, method: Method = "lac",
     The classes whose score is at most `threshold`.
 
     Args:
-        logits (`torch.Tensor`, `np.ndarray` or nested list of shape `(samples, classes)`):
-            Logits, with their temperature.
-        threshold (`float`):
-            From [`prediction_set_threshold`], or `config.prediction_set_thresholds` of a model.
-        method (`str`, *optional*, defaults to `"lac"`):
-            That of the threshold.
-        allow_empty (`bool`, *optional*, defaults to `False`):
-            Sets may be empty, which gives the exact law of the coverage. Otherwise the most probable class is in every
-            set, and the coverage is at least that.
+        logits (`torch.Tensor`, `np.ndarray` or nested list of shape `(samples, classes)`): Logits, with their
+            temperature.
+        threshold (`float`): From [`prediction_set_threshold`], or `config.prediction_set_thresholds` of a model.
+        method (`str`, *optional*, defaults to `"lac"`): That of the threshold.
+        allow_empty (`bool`, *optional*, defaults to `False`): Sets may be empty, which gives the exact law of the
+            coverage. Otherwise the most probable class is in every set, and the coverage is at least that.
 
     Returns:
         `torch.Tensor` of shape `(samples, classes)`, bool, on the device of the logits.
@@ -145,5 +138,5 @@ def class_scores(logits: Tensor, method: Method) -> Tensor:
 
 def _exact(coverage: float) -> Fraction:
     """0.95 as 19/20: in floating point, (n + 1) * 0.95 may lie just above a whole number, and be rounded up by one."""
-    check_probability("coverage", coverage, 0.9)
+    check_number("coverage", coverage, 0, 1)
     return Fraction(str(float(coverage)))

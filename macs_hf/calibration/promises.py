@@ -19,9 +19,10 @@ and one decides whether to answer: `probabilities.amax(-1) >= model.config.abste
 are always there; where nothing could be guaranteed they are empty, and `model.config.guarantee_reason` says why.
 """
 
-import dataclasses
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -33,15 +34,7 @@ from ..report.report import AbstentionGuarantee, Guarantees, PredictionSetGuaran
 from ..report.rows import SampleRows
 from .abstention import abstention_report
 from .prediction_sets import RAPS_K_REG, RAPS_LAMBDA, Method, class_scores, label_scores, threshold_of_scores
-from .temperature import (
-    ArrayLike,
-    TemperatureFit,
-    check_number,
-    check_probability,
-    checked_samples,
-    choose_temperature,
-    chunks,
-)
+from .temperature import ArrayLike, TemperatureFit, check_number, checked_samples, choose_temperature, chunks
 
 
 logger = logging.getLogger(__name__)
@@ -89,14 +82,12 @@ def calibrate_logits(
     from the other part (see [`split_held_out`]).
 
     Args:
-        logits (`torch.Tensor`, `np.ndarray` or nested list of shape `(samples, classes)`):
-            Logits of samples that neither trained the model nor test it.
-        labels (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`):
-            Class indices.
-        exact (`bool`, *optional*, defaults to `True`):
-            `False` if these samples also chose the checkpoint.
-        force_temperature (`bool`, *optional*, defaults to `False`):
-            Use the temperature that fits best even where it does not help beyond chance.
+        logits (`torch.Tensor`, `np.ndarray` or nested list of shape `(samples, classes)`): Logits of samples that
+            neither trained the model nor test it.
+        labels (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`): Class indices.
+        exact (`bool`, *optional*, defaults to `True`): `False` if these samples also chose the checkpoint.
+        force_temperature (`bool`, *optional*, defaults to `False`): Use the temperature that fits best even where it
+            does not help beyond chance.
     """
     logits, labels = checked_samples(logits, labels)
     fitting, promising = split_held_out(len(labels))
@@ -133,12 +124,16 @@ def make_guarantees(
         logger.warning("no guarantees: %s", reason)
         return Guarantees(**facts, reason=reason)
     logits, labels = _scaled(logits, labels, temperature)
-    _warn_of_missing_classes(labels, logits.shape[1])
+    if missing := (labels.bincount(minlength=logits.shape[1]) == 0).nonzero().flatten().tolist():
+        logger.warning(
+            "%d of %d classes have no held-out samples (class %d, for one): the guarantee is for all images together, "
+            "and nothing is known about these classes.",
+            *(len(missing), logits.shape[1], missing[0]),
+        )
     sets = []
     for method in get_args(Method):
         scores = label_scores(logits, labels, method)
-        for coverage in COVERAGES:
-            sets.append(PredictionSetGuarantee(method, coverage, threshold_of_scores(scores, coverage), n))
+        sets += [PredictionSetGuarantee(method, c, threshold_of_scores(scores, c), n) for c in COVERAGES]
     confidence = torch.cat([part.softmax(1).amax(1) for (part,) in chunks(logits)])
     right = logits.argmax(1) == labels
     abstentions = []
@@ -199,13 +194,14 @@ def with_test_outcome(guarantees: Guarantees, rows: SampleRows, outcome: np.ndar
         outcome (`np.ndarray` of shape `(n, 2 * sets)`): That of [`set_outcome`] for the same samples.
         num_classes (`int`): How many classes there are.
     """
+    counts = partial(np.bincount, minlength=num_classes)
     covered, sizes = np.split(outcome.astype(np.float64), 2, axis=1)
     sets = [
-        dataclasses.replace(
+        replace(
             promise,
             test_coverage=share(float(held.sum()), len(rows)),
             mean_size=float(size.mean()),
-            class_covered=_counts(rows.label[held > 0], num_classes),
+            class_covered=tuple(counts(rows.label[held > 0]).tolist()),
         )
         for promise, held, size in zip(guarantees.prediction_sets, covered.T, sizes.T, strict=True)
     ]
@@ -213,19 +209,11 @@ def with_test_outcome(guarantees: Guarantees, rows: SampleRows, outcome: np.ndar
     for promise in guarantees.abstentions:
         if promise.threshold is not None:
             right = rows.correct[rows.confidence >= promise.threshold]
-            promise = dataclasses.replace(
-                promise,
-                test_answered=share(len(right), len(rows)),
-                test_accuracy=share(float(right.sum()), len(right)) if len(right) else None,
-            )
+            accuracy = share(float(right.sum()), len(right)) if len(right) else None
+            promise = replace(promise, test_answered=share(len(right), len(rows)), test_accuracy=accuracy)
         abstentions.append(promise)
-    return dataclasses.replace(
-        guarantees,
-        num_test=len(rows),
-        class_counts=_counts(rows.label, num_classes),
-        prediction_sets=tuple(sets),
-        abstentions=tuple(abstentions),
-    )
+    found = {"prediction_sets": tuple(sets), "abstentions": tuple(abstentions)}
+    return replace(guarantees, num_test=len(rows), class_counts=tuple(counts(rows.label).tolist()), **found)
 
 
 def share(hits: float, n: int) -> Share:
@@ -234,25 +222,9 @@ def share(hits: float, n: int) -> Share:
     return Share(hits / n, min(low, hits / n), max(high, hits / n), n)
 
 
-def _counts(labels: np.ndarray, num_classes: int) -> tuple[int, ...]:
-    return tuple(np.bincount(labels, minlength=num_classes).tolist())
-
-
 def _scaled(logits: ArrayLike, labels: ArrayLike, temperature: float) -> tuple[Tensor, Tensor]:
     logits, labels = checked_samples(logits, labels)
     return (logits if logits.dtype == torch.float64 else logits.float()) / temperature, labels
-
-
-def _warn_of_missing_classes(labels: Tensor, classes: int) -> None:
-    missing = (labels.bincount(minlength=classes) == 0).nonzero().flatten().tolist()
-    if missing:
-        logger.warning(
-            "%d of %d classes have no held-out samples (class %d, for one): the guarantee is for all images together, "
-            "and nothing is known about these classes.",
-            len(missing),
-            classes,
-            missing[0],
-        )
 
 
 # ---- In the model's config ----
@@ -279,10 +251,10 @@ def store_guarantees(config: Any, guarantees: Guarantees) -> None:
     kind = {} if guarantees.exact else {"exact": False}
     sets: dict[str, dict[str, float]] = {}
     for promise in guarantees.prediction_sets:
-        sets.setdefault(promise.method, dict(kind))[_key(promise.coverage)] = promise.threshold
+        sets.setdefault(promise.method, dict(kind))[str(promise.coverage)] = promise.threshold
     if "raps" in sets:
         sets["raps"] |= {"lambda": RAPS_LAMBDA, "k_reg": RAPS_K_REG}
-    answers = {_key(p.accuracy): p.threshold for p in guarantees.abstentions if p.threshold is not None}
+    answers = {str(p.accuracy): p.threshold for p in guarantees.abstentions if p.threshold is not None}
     if answers:
         answers |= {"delta": guarantees.abstentions[0].delta} | kind
     config.prediction_set_thresholds, config.abstention_thresholds = sets, answers
@@ -302,7 +274,7 @@ def stored_abstention_threshold(config: Any, accuracy: float) -> float | None:
     Returns:
         `float`, or `None` if the model's config promises no such accuracy.
     """
-    check_probability("accuracy", accuracy, 0.95)
+    check_number("accuracy", accuracy, 0, 1)
     stored = promised_levels(vars(config).get("abstention_thresholds", {}))
     enough = [level for level in stored if level >= accuracy]
     return stored[min(enough)] if enough else None
@@ -312,7 +284,3 @@ def promised_levels(stored: Mapping[str, float]) -> dict[float, float]:
     """The thresholds of a table that [`store_guarantees`] wrote, lowest level first, without what else it holds."""
     levels = {float(key): float(value) for key, value in stored.items() if key not in FACTS}
     return dict(sorted(levels.items()))
-
-
-def _key(level: float) -> str:
-    return str(float(level))

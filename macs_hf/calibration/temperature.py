@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ..exceptions import check_labels
 from ..metrics.comparison import ece_difference
+from ..metrics.scores import look_like_probabilities
 from ..report import Interval, SampleRows
 from ..report.report import MAX_TEMPERATURE, MIN_TEMPERATURE
 from ..report.rows import sample_rows
@@ -36,7 +37,6 @@ from ..report.rows import sample_rows
 ArrayLike = Tensor | np.ndarray | Sequence
 
 VALUES_PER_CHUNK = 2**19  # 4 MB in float64: fits a cache, where all logits of an ImageNet split would take 400 MB
-ROUNDING_OF_SUMS = 4e-3  # of probabilities in bfloat16
 
 
 def checked_logits(logits: ArrayLike) -> Tensor:
@@ -47,25 +47,20 @@ def checked_logits(logits: ArrayLike) -> Tensor:
     bad_rows = (~logits.isfinite().all(1)).nonzero().flatten().tolist()
     if bad_rows:
         raise ValueError(f"logits of row {bad_rows[0]} (and {len(bad_rows) - 1} others) are not finite.")
-    # The first row alone nearly always shows that these are logits.
-    if logits.shape[1] > 1 and _look_like_probabilities(logits[:1]) and _look_like_probabilities(logits):
+    if look_like_probabilities(logits):
         warnings.warn("logits look like probabilities: pass their logarithm, probabilities.log()", stacklevel=3)
     return logits
 
 
 def checked_samples(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
     """Logits as above, and one class index per row as int64."""
-    logits, labels = on_cpu(logits), on_cpu(labels)
-    if logits.ndim != 2 or labels.shape != logits.shape[:1] or logits.numel() == 0:
-        raise ValueError(
-            "expected logits of shape (samples, classes) and labels of shape (samples,), not empty, "
-            f"got {tuple(logits.shape)} and {tuple(labels.shape)}."
-        )
+    logits, labels = checked_logits(logits), on_cpu(labels)
+    if labels.shape != logits.shape[:1]:
+        raise ValueError(f"expected one of labels for each row of {tuple(logits.shape)}, got {tuple(labels.shape)}.")
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise TypeError(f"labels must be integer class indices, got {labels.dtype}.")
-    logits, labels = checked_logits(logits), labels.long()
-    check_labels(labels, logits.shape[1])
-    return logits, labels
+    check_labels(labels.long(), logits.shape[1])
+    return logits, labels.long()
 
 
 def chunks(logits: Tensor, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -73,10 +68,6 @@ def chunks(logits: Tensor, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
     rows = max(1, VALUES_PER_CHUNK // logits.shape[1])
     for part, *others in zip(logits.split(rows), *(column.split(rows) for column in columns), strict=True):
         yield part.double(), *others
-
-
-def _look_like_probabilities(rows: Tensor) -> bool:
-    return bool((rows >= 0).all()) and bool(((rows.double().sum(1) - 1).abs() <= ROUNDING_OF_SUMS).all())
 
 
 def on_cpu(values: ArrayLike) -> Tensor:
@@ -90,20 +81,11 @@ def on_cpu(values: ArrayLike) -> Tensor:
     return torch.from_numpy(array)
 
 
-def check_number(name: str, value: float) -> None:
-    """Refuse what is no finite number, text that looks like one included."""
-    if not _is_number(value) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {value!r}.")
-
-
-def check_probability(name: str, value: float, example: float) -> None:
-    """Refuse what does not lie between 0 and 1."""
-    if not _is_number(value) or not 0 < value < 1:
-        raise ValueError(f"{name} must lie between 0 and 1, a number such as {example}, got {value!r}.")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) or (isinstance(value, Tensor | np.ndarray) and value.ndim == 0)
+def check_number(name: str, value: float, low: float = -math.inf, high: float = math.inf) -> None:
+    """Refuse what is no number between the bounds, text that looks like one included."""
+    is_number = isinstance(value, Real) or (isinstance(value, Tensor | np.ndarray) and value.ndim == 0)
+    if not is_number or not low < value < high:
+        raise ValueError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}.")
 
 
 # ---- Temperature scaling ----
@@ -145,10 +127,9 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
     The temperature that minimises the negative log-likelihood of held-out samples.
 
     Args:
-        logits (`torch.Tensor`, `np.ndarray` or nested list of shape `(samples, classes)`):
-            Logits of samples that neither trained the model nor test it.
-        labels (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`):
-            Class indices.
+        logits (`torch.Tensor`, `np.ndarray` or nested list of shape `(samples, classes)`): Logits of samples that
+            neither trained the model nor test it.
+        labels (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`): Class indices.
 
     Returns:
         `float`: within [0.05, 20]; 1.0, with the reason logged, for fewer than 100 samples or an optimum at a bound.
@@ -184,7 +165,8 @@ def _said(fit: TemperatureFit) -> TemperatureFit:
     if fit.reason is not None:
         logger.warning("temperature stays 1.0: %s", fit.reason)
     elif fit.confidence_shift >= LARGE_SHIFT:
-        wanted = samples_wanted(fit.num_samples, fit.confidence_shift)
+        # The shift falls with the root of their number, which is rounded up to a hundred.
+        wanted = math.ceil(fit.num_samples * (fit.confidence_shift / LARGE_SHIFT) ** 2 / 100) * 100
         logger.warning(
             "temperature %.3f is uncertain: its standard error with %d samples, %.3f, moves the mean confidence by "
             "%.1f points. About %d samples would keep that below one point.",
@@ -201,23 +183,19 @@ def find_temperature(logits: Tensor, labels: Tensor, at_least: int = MIN_SAMPLES
     def at(log_temperature: float) -> _Sums:
         return _sums(logits, labels, log_temperature)
 
-    nll_before = at(0.0).nll
-
-    def unfitted(reason: str) -> TemperatureFit:
-        return TemperatureFit(1.0, reason, num_samples, nll_before, nll_before)
-
+    low, high, reason = math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE), None
     if num_samples < at_least:
-        return unfitted(f"{num_samples} samples are fewer than the {at_least} a fit needs")
-    low, high = math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE)
-    if at(low).slope >= 0:
-        return unfitted(
-            f"the optimum is not above the lower bound {MIN_TEMPERATURE} (nearly all samples right, or all alike)"
-        )
-    if at(high).slope <= 0:
-        return unfitted(
+        reason = f"{num_samples} samples are fewer than the {at_least} a fit needs"
+    elif at(low).slope >= 0:
+        reason = f"the optimum is not above the lower bound {MIN_TEMPERATURE} (nearly all samples right, or all alike)"
+    elif at(high).slope <= 0:
+        reason = (
             f"the optimum is not below the upper bound {MAX_TEMPERATURE} (labels unrelated to the logits, or some "
             "classes all but ruled out)"
         )
+    nll_before = at(0.0).nll
+    if reason is not None:
+        return TemperatureFit(1.0, reason, num_samples, nll_before, nll_before)
     # T = 1 was evaluated already: it halves the bracket for free.
     low, high = (0.0, high) if at(0.0).slope < 0 else (low, 0.0)
     log_temperature = optimize.brentq(lambda x: at(x).slope, low, high, xtol=1e-9)
@@ -289,17 +267,12 @@ def crossed_rows(logits: Tensor, labels: Tensor, seed: int = 0) -> tuple[SampleR
     for scored in range(10):
         fitting = order[tenth != scored]
         crossed[order[tenth == scored]] = find_temperature(logits[fitting], labels[fitting], at_least=1).temperature
-    parts = [
-        [sample_rows(part / t, own) for part, own, t in chunks(logits, labels, temperatures)]
-        for temperatures in (torch.ones_like(crossed), crossed)
-    ]
-    before, after = (SampleRows.from_array(torch.cat(rows).numpy()) for rows in parts)
-    return before, after
 
+    def rows(temperatures: Tensor) -> SampleRows:
+        parts = [sample_rows(part / t, own) for part, own, t in chunks(logits, labels, temperatures)]
+        return SampleRows.from_array(torch.cat(parts).numpy())
 
-def samples_wanted(num_samples: int, confidence_shift: float) -> int:
-    """How many samples would make the shift less than a point, rounded up to a hundred: it falls with their root."""
-    return math.ceil(num_samples * (confidence_shift / LARGE_SHIFT) ** 2 / 100) * 100
+    return rows(torch.ones_like(crossed)), rows(crossed)
 
 
 def temperature_helped(before: SampleRows, after: SampleRows) -> Interval:

@@ -43,21 +43,16 @@ def analyze_margins(
     not matter. Only sums are kept.
 
     Args:
-        forward (`Callable[[Tensor], Tensor]`):
-            Normalised images to logits of shape `(batch, classes)`, in evaluation mode.
-        batches (`Iterable[tuple[Tensor, Tensor]]`):
-            Normalised images `(batch, channels, height, width)`, and labels `(batch,)`, always in the same order.
-        sigma (`float`, *optional*, defaults to 0.1):
-            Standard deviation of the noise.
-        num_draws (`int`, *optional*, defaults to 10):
-            Noise samples per image.
-        margin_threshold (`float`, *optional*, defaults to 1.0):
-            See [`MarginAnalysis`].
-        pixel_stats (`PixelStats`, *optional*):
-            If given, noise and lengths are in pixels of [0, 1] and perturbed pixels are clamped to that range;
-            otherwise both are in the units the network sees.
-        seed (`int`, *optional*, defaults to 0):
-            Of the noise.
+        forward (`Callable[[Tensor], Tensor]`): Normalised images to logits of shape `(batch, classes)`, in evaluation
+            mode.
+        batches (`Iterable[tuple[Tensor, Tensor]]`): Normalised images `(batch, channels, height, width)`, and labels
+            `(batch,)`, always in the same order.
+        sigma (`float`, *optional*, defaults to 0.1): Standard deviation of the noise.
+        num_draws (`int`, *optional*, defaults to 10): Noise samples per image.
+        margin_threshold (`float`, *optional*, defaults to 1.0): See [`MarginAnalysis`].
+        pixel_stats (`PixelStats`, *optional*): If given, noise and lengths are in pixels of [0, 1] and perturbed
+            pixels are clamped to that range; otherwise both are in the units the network sees.
+        seed (`int`, *optional*, defaults to 0): Of the noise.
     """
     if not (sigma > 0 and math.isfinite(sigma)) or num_draws < 1:
         raise ValueError(f"sigma must be positive and num_draws at least 1, got {sigma} and {num_draws}.")

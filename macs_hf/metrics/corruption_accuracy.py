@@ -29,16 +29,13 @@ def corruption_scores(
     Accuracy under corruption, in [0, 1]; 1 is perfect. Every (corruption, severity) weighs the same.
 
     Args:
-        predictions (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`):
-            Predicted class ids.
-        references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`):
-            Class ids.
-        corruption (sequence of `str`, length `n`):
-            Name of the corruption of each sample.
-        severity (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`):
-            Severity of each sample, 1 to 5; the same severities for every corruption.
-        reference_errors (`dict`, *optional*):
-            Mean error of a reference model under each standard corruption, as a fraction, for the mCE.
+        predictions (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`): Predicted class ids.
+        references (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`): Class ids.
+        corruption (sequence of `str`, length `n`): Name of the corruption of each sample.
+        severity (`np.ndarray`, `torch.Tensor` or `list` of shape `(n,)`): Severity of each sample, 1 to 5; the same
+            severities for every corruption.
+        reference_errors (`dict`, *optional*): Mean error of a reference model under each standard corruption, as a
+            fraction, for the mCE.
 
     Returns:
         `dict`: `corruption_accuracy` (mean over the corruptions present), `mean15` and `mean19` (`None` unless all of

@@ -90,20 +90,26 @@ def _in_float64(predictions: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         yield start, predictions[start : start + step].astype(np.float64)
 
 
-def warn_of_probabilities(predictions: Any, stacklevel: int = 3) -> None:
-    """Warns if values to be read as logits look like probabilities: none is negative, and every row sums to 1."""
+def look_like_probabilities(predictions: Any) -> bool:
+    """Whether none of the values is negative, and every row sums to 1."""
     predictions = as_array(predictions)
     if predictions.ndim != 2 or predictions.shape[1] < 2 or not len(predictions):
-        return  # one class has the probability 1 either way; other shapes are refused later
+        return False  # one class has the probability 1 either way; other shapes are refused later
     # The first row alone nearly always shows that these are logits, so the check costs nothing.
-    for _, values in chain(_in_float64(predictions[:1]), _in_float64(predictions)):
-        if not ((values >= 0).all() and (np.abs(values.sum(axis=1) - 1) <= LOOSE_TOLERANCE).all()):
-            return
-    warnings.warn(
-        "predictions look like probabilities (no row has a negative value and each sums to 1), but they are read as "
-        "logits: pass probabilities=True",
-        stacklevel=stacklevel,
+    return all(
+        (values >= 0).all() and (np.abs(values.sum(axis=1) - 1) <= LOOSE_TOLERANCE).all()
+        for _, values in chain(_in_float64(predictions[:1]), _in_float64(predictions))
     )
+
+
+def warn_of_probabilities(predictions: Any, stacklevel: int = 3) -> None:
+    """Warns if values to be read as logits look like probabilities."""
+    if look_like_probabilities(predictions):
+        warnings.warn(
+            "predictions look like probabilities (no row has a negative value and each sums to 1), but they are read "
+            "as logits: pass probabilities=True",
+            stacklevel=stacklevel,
+        )
 
 
 def check_confidences(confidence: np.ndarray, correct: np.ndarray) -> None:

@@ -26,7 +26,7 @@ from macs_hf.evaluation.run_comparison import compare_corruptions
 from macs_hf.metrics import Comparison, compare, difference_of_runs, paired_difference
 from macs_hf.metrics.ece import bin_score
 from macs_hf.report.report import CorruptionTable, EvaluationReport, load_run, save_run
-from macs_hf.report.rows import CORRUPTIONS, FAMILIES, STANDARD_15, CorruptionRows, SampleRows
+from macs_hf.report.rows import CORRUPTIONS, FAMILIES, STANDARD_15, SampleRows, rows_of_table
 
 from .grid import Cell, Grid, Setting, cells_of, shared
 from .runner import RECORD_FILE, check_flags, is_finished
@@ -294,31 +294,11 @@ def _read_runs(folder: Path) -> list[dict[str, Any]]:
 
 
 def _with_rows(run: Run, table: pyarrow.Table) -> Run:
-    columns = {name: _masked(table[name]) for name in table.column_names}
-
-    def scores(prefix: str, *names: str) -> dict[str, np.ndarray]:
-        return {name: columns[prefix + name].data.astype(np.float32) for name in names}
-
-    ids = {name: columns[name].data for name in ("label", "prediction")}
-    rows = before = SampleRows(**ids, **scores("", "confidence", "nll", "brier", "margin"))
-    if run.report.after is not None:  # without a temperature the model was measured only once
-        margin = rows.margin * np.float32(run.report.temperature.value)
-        before = replace(rows, **scores("before_", "confidence", "nll", "brier"), margin=margin)
     report = run.report
+    rows, before, corrupted = rows_of_table(table, None if report.after is None else report.temperature.value)
     if report.corruptions is not None:
-        corrupted = CorruptionRows.from_columns(columns)
         report = replace(report, corruptions=replace(report.corruptions, rows=corrupted))
-    return run._replace(report=report, rows=rows, rows_before=before)
-
-
-def _masked(column: pyarrow.ChunkedArray) -> np.ma.MaskedArray:
-    values = column.combine_chunks()
-    if pyarrow.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    empty = values.is_null().to_numpy(zero_copy_only=False)
-    filled = np.zeros(len(values), dtype=values.type.to_pandas_dtype())
-    filled[~empty] = values.drop_null().to_numpy(zero_copy_only=False)
-    return np.ma.MaskedArray(filled, mask=empty)
+    return run._replace(report=report, rows=rows, rows_before=before or rows)
 
 
 def _compared(report: EvaluationReport) -> EvaluationReport:

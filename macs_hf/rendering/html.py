@@ -19,9 +19,7 @@ WIDE = ("reliability.png", "severity.png", "classes.png", "groups.png")
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-def write_report(
-    report: EvaluationReport, rows: Sequence[SampleRows], folder: str | Path, *, compact: bool = False
-) -> list[Path]:
+def write_report(report: EvaluationReport, rows: Sequence[SampleRows], folder: str | Path) -> list[Path]:
     """
     Write `evaluation.json`, `samples.parquet`, `report.html` and the pictures to `folder`, in place of those of an
     earlier report.
@@ -29,13 +27,12 @@ def write_report(
     Args:
         report, rows: As [`evaluate_checkpoint`] returns them.
         folder (`str` or `Path`): The run's folder.
-        compact (`bool`, *optional*, defaults to `False`): Store each score to about 3 %, in less space.
 
     Returns:
         `list[Path]`: What was written.
     """
     folder = Path(folder)
-    written = save_run(report, rows, folder, compact=compact)
+    written = save_run(report, rows, folder)
     for picture in (*PICTURES, GALLERY):
         (folder / picture).unlink(missing_ok=True)
     images = {name: png(figure) for name, figure in report_pictures(report)}

@@ -11,10 +11,10 @@ Below: rows from logits, rows of corrupted images, and the Parquet file that has
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -29,19 +29,25 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# Columns and their types.
+class Column(NamedTuple):
+    """A column of numbers: its type, and within what its values are, but for rounding."""
+
+    kind: type
+    low: float
+    high: float
+
+
+MOST_CLASSES = 2**24  # whole numbers up to here are exact in float32
 COLUMNS = {
-    "label": np.int32,
-    "prediction": np.int32,
-    "confidence": np.float32,
-    "nll": np.float32,
-    "brier": np.float32,
-    "margin": np.float32,
+    "label": Column(np.int32, 0, MOST_CLASSES),
+    "prediction": Column(np.int32, 0, MOST_CLASSES),
+    "confidence": Column(np.float32, 0, 1),
+    "nll": Column(np.float32, 0, np.inf),
+    "brier": Column(np.float32, 0, 2),
+    "margin": Column(np.float32, -np.inf, np.inf),
 }
 # Columns that say which sample it is; each may be missing.
 ORIGIN = ("name", "index", "group")
-# The range of each, but for rounding.
-BOUNDS = {"confidence": (0.0, 1.0), "nll": (0.0, np.inf), "brier": (0.0, 2.0), "margin": (-np.inf, np.inf)}
 ROUNDING = 1e-5
 
 
@@ -86,16 +92,12 @@ class SampleRows:
         shapes = {getattr(self, name).shape for name in (*self._given, *COLUMNS)}
         if len(shapes) > 1 or len(self.label.shape) != 1 or not len(self.label):
             raise ValueError(f"rows need columns of one shape (n,) with n > 0, got {sorted(shapes)}")
-        for name, (low, high) in BOUNDS.items():
+        for name, (kind, low, high) in COLUMNS.items():
             column = getattr(self, name)
-            _refuse(name, column, ~np.isfinite(column), "a finite number: its logits hold NaN or infinity")
-            wanted = f"at least {low:g}" if high == np.inf else f"within [{low:g}, {high:g}]"
-            _refuse(name, column, (column < low - ROUNDING) | (column > high + ROUNDING), wanted)
-        for name in ("label", "prediction"):
-            column = getattr(self, name)
-            if not np.issubdtype(column.dtype, np.integer):
+            if kind is np.int32 and not np.issubdtype(column.dtype, np.integer):
                 raise ValueError(f"{name} must hold class ids, whole numbers, got {column.dtype}")
-            _refuse(name, column, column < 0, "a class id, which begin at 0")
+            within = (column >= low - ROUNDING) & (column <= high + ROUNDING) & np.isfinite(column)
+            _refuse(name, column, ~within, f"a finite number within [{low:g}, {high:g}]")
 
     @property
     def _given(self) -> list[str]:
@@ -110,7 +112,7 @@ class SampleRows:
         columns = dict(zip(COLUMNS, rows.T, strict=True))
         for name in ("label", "prediction"):
             _refuse(name, columns[name], columns[name] % 1 != 0, "a class id, a whole number")
-        return cls(**{name: np.ascontiguousarray(columns[name], dtype=kind) for name, kind in COLUMNS.items()})
+        return cls(**{name: np.ascontiguousarray(columns[name], dtype=COLUMNS[name].kind) for name in COLUMNS})
 
     @classmethod
     def from_logits(cls, logits: Tensor, labels: Tensor) -> SampleRows:
@@ -148,16 +150,13 @@ class SampleRows:
         return self.prediction == self.label
 
 
-def _refuse(name: str, column: np.ndarray | Sequence[float], wrong: np.ndarray, wanted: str) -> None:
+def _refuse(name: str, column: np.ndarray, wrong: np.ndarray, wanted: str) -> None:
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(f"{name} of row {row} must be {wanted}, got {column[row]}")
 
 
 # ---- From logits to rows ----
-
-
-MOST_CLASSES = 2**24  # whole numbers up to here are exact in float32
 
 
 def sample_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -236,10 +235,10 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 ImageScore = Literal["accuracy", "nll", "scaled_nll"]
 NOT_MEASURED = 255  # in `hits`: this image was not seen under this corruption
-# Columns in a file of samples: if each image was seen under one corruption, its name and what was found; otherwise one
-# column for each corruption, with a prefix, such as `hits_fog`.
+# What is kept of them, in columns of the file such as `hits_fog`; if each image was seen under one corruption, in
+# `hits_corruption`, beside a column with its name.
+PARTS = {"hits": (np.uint8, NOT_MEASURED), "nll": (np.float32, np.nan), "scaled_nll": (np.float32, np.nan)}
 ONE = "corruption"
-HITS, NLL, SCALED_NLL = "hits_", "nll_", "scaled_nll_"
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +264,7 @@ class CorruptionRows:
 
     def __post_init__(self) -> None:
         shape = (len(self.index), len(self.names))
-        for name in ("hits", "nll", "scaled_nll"):
+        for name in PARTS:
             array = getattr(self, name)
             if array is not None and array.shape != shape:
                 raise ValueError(f"{name} has the shape {array.shape} in place of {shape}: one row per image")
@@ -290,58 +289,44 @@ class CorruptionRows:
             return np.where(array == NOT_MEASURED, np.nan, array / len(SEVERITIES))
         return array.astype(np.float64)
 
-    def to_columns(self, n: int) -> dict[str, np.ma.MaskedArray]:
-        """Columns of a table of all `n` test images, masked where nothing was measured."""
-        seen = self.hits != NOT_MEASURED
-        if len(self) and (seen.sum(axis=1) == 1).all():
-            columns = {ONE: _spread(np.array(self.names)[seen.argmax(axis=1)], self.index, n)}
-            parts = {ONE: np.nonzero(seen)}
-        else:
-            columns = {}
-            parts = {name: (np.flatnonzero(seen[:, k]), k) for k, name in enumerate(self.names)}
-        for prefix, array in {HITS: self.hits, NLL: self.nll, SCALED_NLL: self.scaled_nll}.items():
-            for name, (image, which) in parts.items() if array is not None else ():
-                columns[f"{prefix}{name}"] = _spread(array[image, which], self.index[image], n)
+    def to_columns(self, n: int) -> dict[str, np.ndarray]:
+        """Columns of a table of all `n` test images, with NaN or `None` where nothing was measured."""
+        seen, columns = self.hits != NOT_MEASURED, {}
+        is_spread = len(self) > 0 and (seen.sum(axis=1) == 1).all()
+        if is_spread:
+            columns[ONE] = np.full(n, None, dtype=object)
+            columns[ONE][self.index] = np.array(self.names, dtype=object)[seen.argmax(axis=1)]
+        for part in PARTS:
+            if (array := getattr(self, part)) is not None:
+                whole = np.full((n, len(self.names)), np.nan, dtype=np.float32)
+                whole[self.index] = np.where(seen, array, np.nan)
+                one = {f"{part}_{ONE}": np.fmax.reduce(whole, axis=1)}  # the only one that is not NaN
+                all_of_them = {f"{part}_{name}": whole[:, place] for place, name in enumerate(self.names)}
+                columns |= one if is_spread else all_of_them
         return columns
 
     @classmethod
-    def from_columns(cls, columns: Mapping[str, np.ma.MaskedArray]) -> CorruptionRows | None:
+    def from_table(cls, table: pyarrow.Table) -> CorruptionRows | None:
         """The inverse of [`to_columns`](CorruptionRows.to_columns); `None` if there are no such columns."""
-        if ONE in columns and f"{HITS}{ONE}" not in columns:
-            raise ValueError(f"it has a column {ONE!r}, but no {HITS + ONE!r}")
-        names = tuple(name for name in CORRUPTIONS if f"{HITS}{name}" in columns)
-        keys = (ONE,) if ONE in columns else names
-        if not keys:
-            return None
-        images = {key: np.flatnonzero(~np.ma.getmaskarray(columns[f"{HITS}{key}"])) for key in keys}
-        if ONE in columns:
-            seen = [str(name) for name in columns[ONE].data[images[ONE]]]
-            names = tuple(name for name in CORRUPTIONS if name in set(seen))
-            if unknown := sorted(set(seen) - set(names)):
-                raise ValueError(f"there is no corruption {unknown[0]!r}")
+        is_spread = ONE in table.column_names
+        if is_spread:
+            drawn = np.array(list(map(str, table[ONE].to_pylist())), dtype=object)
+            found = set(drawn) - {"None"}
+            names = (*(name for name in CORRUPTIONS if name in found), *found.difference(CORRUPTIONS))
         else:
-            seen = [name for name in names for _ in images[name]]
-        index, row = np.unique(np.concatenate(list(images.values())), return_inverse=True)
-        places = {name: place for place, name in enumerate(names)}
-        column = np.array([places[name] for name in seen], dtype=np.int64)
-
-        def array(prefix: str, kind: type, missing: float) -> np.ndarray | None:
-            if any(f"{prefix}{key}" not in columns for key in keys):
-                return None
-            parts = [np.ma.filled(columns[f"{prefix}{key}"].astype(kind), missing)[images[key]] for key in keys]
-            found = np.full((len(index), len(names)), missing, dtype=kind)
-            found[row, column] = np.concatenate(parts)
-            return found
-
-        hits = array(HITS, np.uint8, NOT_MEASURED)
-        return cls(index, names, hits, array(NLL, np.float32, np.nan), array(SCALED_NLL, np.float32, np.nan))
-
-
-def _spread(values: np.ndarray, index: np.ndarray, n: int) -> np.ma.MaskedArray:
-    """`n` values, those at `index` given and the others masked."""
-    whole = np.ma.masked_all(n, dtype=values.dtype)
-    whole[index] = values
-    return whole
+            names = tuple(name for name in CORRUPTIONS if f"hits_{name}" in table.column_names)
+        if not names:
+            return None
+        arrays: dict[str, np.ndarray | None] = {}
+        for part, (kind, missing) in PARTS.items():
+            columns = [f"{part}_{name}" for name in ((ONE,) if is_spread else names)]
+            if part != "hits" and not set(columns) <= set(table.column_names):
+                arrays[part] = None
+                continue
+            array = np.stack([_column(table, name, kind, missing) for name in columns], axis=1)
+            arrays[part] = np.where(drawn[:, None] == names, array, kind(missing)) if is_spread else array
+        index = np.flatnonzero((arrays["hits"] != NOT_MEASURED).any(axis=1))
+        return cls(index, names, **{part: None if array is None else array[index] for part, array in arrays.items()})
 
 
 # ---- The file of rows ----
@@ -351,8 +336,8 @@ def _spread(values: np.ndarray, index: np.ndarray, n: int) -> np.ma.MaskedArray:
 
 
 BEFORE = "before_"
-SCALED = ("confidence", "nll", "brier")  # columns that a temperature changes in another way than by a factor
 N_BINS = 15  # of the reported ECE
+SCALED = ("confidence", "nll", "brier")  # columns that a temperature changes in another way than by a factor
 
 
 def write_rows(
@@ -380,19 +365,39 @@ def write_rows(
     for name in SCALED if before is not None else ():
         table = table.append_column(f"{BEFORE}{name}", pyarrow.array(getattr(before, name)))
     for name, column in corrupted.to_columns(len(rows)).items() if corrupted is not None else ():
-        table = table.append_column(name, pyarrow.array(column.data, mask=np.ma.getmaskarray(column)))
-    if compact:
-        table = _halved(table)
+        values = pyarrow.array(column, from_pandas=True)  # NaN becomes null
+        table = table.append_column(name, values.cast(pyarrow.uint8()) if name.startswith("hits_") else values)
     scores = [column.name for column in table.schema if pyarrow.types.is_floating(column.type)]
+    for name in scores if compact else ():
+        halved = pyarrow.array(_halved(table[name].to_numpy(), name.endswith("confidence")), from_pandas=True)
+        table = table.set_column(table.column_names.index(name), name, halved)
     pyarrow.parquet.write_table(
         table,
         path,
-        compression="brotli" if compact else "zstd",
-        compression_level=11 if compact else None,
+        compression="zstd",
         use_dictionary=[name for name in table.column_names if name not in scores],
         use_byte_stream_split=scores,
         write_statistics=False,
     )
+
+
+def _halved(scores: np.ndarray, in_bins: bool) -> np.ndarray:
+    """
+    In 16 bits and rounded to 5 binary digits (7 of a confidence), since zeros take no space on disk; as they are where
+    they are too large for it. Each confidence stays in the bin where it was, or the calibration error would change.
+    """
+    if np.nanmax(np.abs(scores), initial=0) > np.finfo(np.float16).max:
+        return scores
+    digits = 2.0 ** (7 if in_bins else 5)
+    mantissa, exponent = np.frexp(scores)
+    rounded = np.ldexp(np.round(mantissa * digits) / digits, exponent).astype(np.float16)
+    if not in_bins:
+        return rounded
+    ends = np.arange(N_BINS + 1) / N_BINS
+    last = ends.astype(np.float16)  # the largest of each bin, and the smallest of the next
+    last = np.where(last > ends, np.nextafter(last, np.float16(0)), last)
+    upper = np.ceil(scores.astype(np.float64) * N_BINS).astype(int).clip(1)
+    return rounded.clip(np.nextafter(last, np.float16(2))[upper - 1], last[upper])
 
 
 def read_rows(
@@ -405,15 +410,43 @@ def read_rows(
         table = pyarrow.parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"it is damaged, or not a Parquet file: {error}") from error
+    return rows_of_table(table, temperature)
+
+
+def rows_of_table(
+    table: pyarrow.Table, temperature: float | None = None
+) -> tuple[SampleRows, SampleRows | None, CorruptionRows | None]:
+    """As [`read_rows`], from what the file holds."""
     origin = {name: table[name].to_numpy() for name in ORIGIN if name in table.column_names}
-    rows = SampleRows(**{name: _column(table, name, kind) for name, kind in COLUMNS.items()}, **origin)
-    before = None if temperature is None else _rows_before(table, rows, temperature)
-    corrupted = [name for name in table.column_names if name.startswith((HITS, NLL, SCALED_NLL)) or name == ONE]
-    return rows, before, CorruptionRows.from_columns({name: _masked(table[name]) for name in corrupted})
+    rows, before = SampleRows(**{name: _column(table, name, COLUMNS[name].kind) for name in COLUMNS}, **origin), None
+    if temperature is not None:
+        scaled = {name: _column(table, f"{BEFORE}{name}", np.float32) for name in SCALED}
+        try:
+            before = replace(rows, **scaled, margin=rows.margin * np.float32(temperature))
+        except ValueError as error:
+            raise ValueError(f"{BEFORE}{error}") from None
+    return rows, before, CorruptionRows.from_table(table)
 
 
-# By what share of its mean a score of 16 bits is rounded at most: see `_halved`.
-COMPACT = {"confidence": 2.0**-7, "nll": 2.0**-5, "brier": 2.0**-5, "margin": 2.0**-5}
+def _column(table: pyarrow.Table, name: str, kind: type, missing: float | None = None) -> np.ndarray:
+    """A column of numbers, with `missing` where it has none."""
+    if name not in table.column_names:
+        raise ValueError(f"it has no column {name!r}")
+    values = table[name].to_numpy()
+    if not np.issubdtype(values.dtype, np.number):
+        raise ValueError(f"{name} must hold numbers, got {table[name].type}")
+    if missing is not None:
+        values = np.where(np.isnan(values), missing, values)
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = values.astype(kind)
+    if np.issubdtype(kind, np.integer) and (wrong := found != values).any():
+        raise ValueError(f"{name} must hold whole numbers, got {values[wrong][0]}")
+    return found
+
+
+# The columns that the reported metrics come from, and by what share of its mean each may be rounded in `_halved`.
+SCORES = {"ece": ("confidence", 2.0**-7)} | {name: (name, 2.0**-5) for name in ("nll", "brier")}
+SCORES |= {"logit_margin": ("margin", 2.0**-5)}
 
 
 def check_belongs(rows: SampleRows, before: SampleRows | None, corrupted: CorruptionRows | None, report: Any) -> None:
@@ -426,10 +459,15 @@ def check_belongs(rows: SampleRows, before: SampleRows | None, corrupted: Corrup
     for title, part in {"before": before or rows, "after": rows}.items():
         if (measured := getattr(report, title)) is None:
             continue
-        for name, (found, slack) in _means(part, measured.bins.upper, rows).items():
-            stated = measured.metrics[name].value if name in measured.metrics else found
-            if abs(found - stated) > slack:
-                raise ValueError(f"its {name} is {found:.6f}, that of the report ({title}) {stated:.6f}")
+        stated = {name: interval.value for name, interval in measured.metrics.items()}
+        _check_mean("accuracy", title, rows.correct.mean(), stated["accuracy"], 0.5 / len(rows))
+        for metric in stated.keys() & SCORES.keys():
+            name, rounding = SCORES[metric]
+            stored, values = getattr(rows, name), getattr(part, name).astype(np.float64)
+            found = _ece(values, rows.correct, measured.bins.upper) if metric == "ece" else values.mean()
+            with np.errstate(over="ignore"):
+                rounding = rounding if (stored == stored.astype(np.float16)).all() else ROUNDING
+            _check_mean(metric, title, found, stated[metric], rounding * np.abs(values).mean() + 1e-6)
     if report.confusion is not None:
         pairs = np.unique(np.stack([rows.label, rows.prediction]), axis=1, return_counts=True)
         stated = (report.confusion.label, report.confusion.prediction, report.confusion.count)
@@ -439,84 +477,17 @@ def check_belongs(rows: SampleRows, before: SampleRows | None, corrupted: Corrup
         return
     for place, name in enumerate(corrupted.names):
         hits, cells = corrupted.hits[:, place], report.corruptions.cells.get(name, {}).values()
-        found, stated = hits[hits != NOT_MEASURED].sum(), sum(cell.n * cell.accuracy for cell in cells)
-        if cells and abs(found - stated) > 0.5:
-            raise ValueError(f"under {name} it has {found} right answers, the report {stated:.1f}")
+        found, right = hits[hits != NOT_MEASURED].sum(), sum(cell.n * cell.accuracy for cell in cells)
+        if cells and abs(found - right) > 0.5:
+            raise ValueError(f"under {name} it has {found} right answers, the report {right:.1f}")
 
 
-def _means(rows: SampleRows, edges: Sequence[float], stored: SampleRows) -> dict[str, tuple[float, float]]:
-    """
-    The metrics of rows and by how much each may differ from the report's; `edges` are the upper ends of the bins of
-    the calibration error, `stored` the columns as they are in the file, which tell how they were rounded.
-    """
-    columns = {name: getattr(rows, name).astype(np.float64) for name in COMPACT}
-    index = np.minimum(np.searchsorted(np.asarray(edges), columns["confidence"]), len(edges) - 1)
-    gaps = np.bincount(index, weights=columns["confidence"] - rows.correct, minlength=len(edges))
-    values = {"confidence": np.abs(gaps).sum() / len(rows)}
-    values |= {name: column.mean() for name, column in columns.items() if name != "confidence"}
-    found = {"accuracy": (float(rows.correct.mean()), 0.5 / len(rows))}
-    for name, value in values.items():
-        column = getattr(stored, name)
-        with np.errstate(over="ignore"):
-            is_compact = (column == column.astype(np.float16)).all()
-        slack = (COMPACT[name] if is_compact else ROUNDING) * np.abs(columns[name]).mean() + 1e-6
-        found[{"confidence": "ece", "margin": "logit_margin"}.get(name, name)] = float(value), float(slack)
-    return found
+def _ece(confidence: np.ndarray, correct: np.ndarray, edges: Sequence[float]) -> float:
+    """The calibration error, with the upper ends of its bins."""
+    index = np.minimum(np.searchsorted(np.asarray(edges), confidence), len(edges) - 1)
+    return np.abs(np.bincount(index, weights=confidence - correct)).sum() / len(confidence)
 
 
-def _rows_before(table: pyarrow.Table, rows: SampleRows, temperature: float) -> SampleRows:
-    scaled = {name: _column(table, f"{BEFORE}{name}", COLUMNS[name]) for name in SCALED}
-    try:
-        return replace(rows, **scaled, margin=rows.margin * np.float32(temperature))
-    except ValueError as error:
-        raise ValueError(f"{BEFORE}{error}") from None
-
-
-def _column(table: pyarrow.Table, name: str, kind: type) -> np.ndarray:
-    if name not in table.column_names:
-        raise ValueError(f"it has no column {name!r}")
-    values, whole = table[name].to_numpy(), np.issubdtype(kind, np.integer)
-    if values.dtype == object or (whole and not np.issubdtype(values.dtype, np.integer)):
-        raise ValueError(f"{name} must hold {'whole ' if whole else ''}numbers, got {table[name].type}")
-    if whole and not np.array_equal(values, values.astype(kind)):
-        raise ValueError(f"{name} must hold class ids, got {values[values != values.astype(kind)][0]}")
-    return values.astype(kind)
-
-
-def _masked(column: pyarrow.ChunkedArray) -> np.ma.MaskedArray:
-    empty = column.is_null().to_numpy()
-    values = np.zeros(len(column), dtype=column.type.to_pandas_dtype())
-    values[~empty] = column.drop_null().to_numpy()
-    return np.ma.MaskedArray(values, mask=empty)
-
-
-def _halved(table: pyarrow.Table) -> pyarrow.Table:
-    """With scores of 16 bits and few digits, where they are not too large for it."""
-    import pyarrow
-
-    for place, name in enumerate(table.column_names):
-        if table[name].type == pyarrow.float32():
-            column = _masked(table[name])
-            if np.ma.abs(column).max() <= np.finfo(np.float16).max:
-                halved = _in_bins(column.data) if name.endswith("confidence") else _few_digits(column.data)
-                table = table.set_column(place, name, pyarrow.array(halved, mask=np.ma.getmaskarray(column)))
-    return table
-
-
-def _few_digits(scores: np.ndarray, digits: int = 5) -> np.ndarray:
-    """Rounded to so many binary digits: the other bits are 0, and take no space on disk."""
-    mantissa, exponent = np.frexp(scores)
-    return np.ldexp(np.round(mantissa * 2**digits) / 2**digits, exponent).astype(np.float16)
-
-
-def _in_bins(confidence: np.ndarray) -> np.ndarray:
-    """As [`_few_digits`], but each in the bin where it was: one that changes bins changes the calibration error."""
-    rounded, bins = _few_digits(confidence, digits=7), _bin(confidence)
-    rounded = np.where(_bin(rounded) == bins, rounded, confidence.astype(np.float16))
-    moved = _bin(rounded) != bins
-    rounded[moved] = np.nextafter(rounded, np.where(rounded < confidence, np.float16(1), np.float16(0)))[moved]
-    return rounded
-
-
-def _bin(confidence: np.ndarray) -> np.ndarray:
-    return np.ceil(confidence.astype(np.float64) * N_BINS)
+def _check_mean(name: str, title: str, found: float, stated: float, slack: float) -> None:
+    if abs(found - stated) > slack:
+        raise ValueError(f"its {name} is {found:.6f}, that of the report ({title}) {stated:.6f}")

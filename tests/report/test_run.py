@@ -62,8 +62,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def same_columns(a: SampleRows, b: SampleRows, tolerance: float = 0.0) -> None:
-    for name, kind in COLUMNS.items():
-        assert getattr(a, name).dtype == kind
+    for name, column in COLUMNS.items():
+        assert getattr(a, name).dtype == column.kind
         np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=tolerance, atol=tolerance)
 
 
@@ -80,6 +80,22 @@ def test_round_trip(folder: Path) -> None:
         np.testing.assert_array_equal(getattr(rows, name), getattr(expected, name))
     assert rows.scaled_nll is None
     assert load_run(folder / "evaluation.json").name == "run"
+
+
+def test_each_image_under_one_corruption(tmp_path: Path) -> None:
+    """Other columns than where each is seen under several; the values are the same."""
+    hits = np.array([[5, NOT_MEASURED], [NOT_MEASURED, 3], [1, NOT_MEASURED]], dtype=np.uint8)
+    rows = CorruptionRows(np.array([2, 50, 199]), ("snow", "fog"), hits, np.where(hits > 5, np.nan, np.float32(0.1)))
+    cells = {"snow": Cell(2, 6 / 10, 1.0, 0.1, 0.9, 0.05), "fog": Cell(1, 3 / 5, 1.0, 0.1, 0.9, 0.05)}
+    table = replace(TABLE, cells={name: dict.fromkeys(SEVERITIES, cell) for name, cell in cells.items()}, rows=rows)
+    save_run(replace(report_of(ROWS), corruptions=table), ROWS, tmp_path)
+    assert {"corruption", "hits_corruption", "nll_corruption"} < set(
+        pyarrow.parquet.read_schema(tmp_path / "samples.parquet").names
+    )
+    found = load_run(tmp_path).report.corruptions.rows
+    assert found.names == ("snow", "fog") and found.scaled_nll is None
+    for name in ("index", "hits", "nll"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(rows, name))
 
 
 def test_without_a_temperature_and_with_names(tmp_path: Path) -> None:
@@ -140,33 +156,38 @@ def rewrite(folder: Path, **columns: object) -> None:
     path = folder / "samples.parquet"
     table = pyarrow.parquet.read_table(path)
     for name, values in columns.items():
-        table = table.drop_columns([name])
+        table = table.drop_columns([name] if name in table.column_names else [])
         if values is not None:
             table = table.append_column(name, pyarrow.array(values))
     pyarrow.parquet.write_table(table, path)
 
 
 @pytest.mark.parametrize(
-    ("columns", "message"),
+    ("columns", "named"),
     [
-        ({"confidence": ROWS[1].confidence * 5}, r"confidence of row \d+ must be within \[0, 1\], got"),
-        ({"before_confidence": ROWS[0].confidence * 5}, r"before_confidence of row \d+ must be within \[0, 1\]"),
-        ({"nll": -ROWS[1].nll}, r"nll of row \d+ must be at least 0, got -"),
-        ({"brier": ROWS[1].brier + 2}, r"brier of row \d+ must be within \[0, 2\], got"),
-        ({"margin": ROWS[1].margin * np.nan}, "margin of row 0 must be a finite number"),
-        ({"label": ROWS[1].label - 1}, "label of row 0 must be a class id, which begin at 0, got -1"),
-        ({"label": ROWS[1].label + 0.5}, "label must hold whole numbers, got double"),
-        ({"prediction": ["cat"] * N}, "prediction must hold whole numbers, got string"),
-        ({"confidence": [None] * N}, "confidence must hold numbers, got null"),
-        ({"margin": None}, "it has no column 'margin'"),
-        ({"before_nll": None}, "it has no column 'before_nll'"),
-        ({"hits_snow": np.full(N, 6, np.uint8)}, "hits of 6: there are 5 severities"),
-        ({"prediction": (ROWS[1].prediction + 1) % 5}, "its accuracy is .* that of the report"),
+        ({"confidence": ROWS[1].confidence * 5}, "confidence of row"),
+        ({"before_confidence": ROWS[0].confidence * 5}, "before_confidence of row"),
+        ({"nll": -ROWS[1].nll}, "nll of row"),
+        ({"brier": ROWS[1].brier + 2}, "brier of row"),
+        ({"margin": ROWS[1].margin * np.nan}, "margin of row 0"),
+        ({"label": ROWS[1].label - 1}, "label of row 0"),
+        ({"label": ROWS[1].label + 0.5}, "label"),
+        ({"label": ROWS[1].label.astype(np.int64) + 2**32}, "label"),  # the same in 32 bits
+        ({"prediction": ["cat"] * N}, "prediction"),
+        ({"confidence": [None] * N}, "confidence"),
+        ({"margin": None}, "margin"),
+        ({"before_nll": None}, "before_nll"),
+        ({"hits_snow": np.full(N, 6, np.uint8)}, "hits"),
+        ({"hits_snow": np.full(N, -1, np.int8)}, "hits"),
+        ({"hits_snow": np.full(N, 1.5)}, "hits"),
+        ({"corruption": ["rain"] * N}, "hits_corruption"),
+        ({"corruption": ["rain"] * N, "hits_corruption": np.full(N, 3, np.uint8)}, "rain"),
+        ({"prediction": (ROWS[1].prediction + 1) % 5}, "accuracy"),
     ],
 )
-def test_wrong_rows(folder: Path, columns: dict[str, object], message: str) -> None:
+def test_wrong_rows(folder: Path, columns: dict[str, object], named: str) -> None:
     rewrite(folder, **columns)
-    with pytest.raises(ValueError, match=f"samples.parquet cannot be used: {message}"):
+    with pytest.raises(ValueError, match=f"samples.parquet cannot be used: .*{named}"):
         load_run(folder)
 
 
@@ -205,7 +226,7 @@ def test_mistakes_and_corruptions_are_counted_again(folder: Path) -> None:
         load_run(folder)
     cells = report.corruptions.cells | {"fog": dict.fromkeys(SEVERITIES, Cell(3, 0.8, 1.0, 0.1, 0.9, 0.05))}
     replace(report, corruptions=replace(report.corruptions, cells=cells)).save(folder / "evaluation.json")
-    with pytest.raises(ValueError, match="under fog it has 6 right answers, the report 12"):
+    with pytest.raises(ValueError, match="fog"):
         load_run(folder)
 
 
@@ -226,16 +247,16 @@ def test_checksums_are_of_rows_and_of_the_weights_of_this_report(folder: Path) -
     (folder / "model.safetensors").write_bytes(b"weightz")
     assert changed_files(load_run(folder).report, folder, ["model.safetensors"]) == ["model.safetensors"]
     edited(folder, **{"samples.parquet": "0" * 64})
-    with pytest.raises(ValueError, match=r"samples.parquet was changed after evaluation.json was written"):
+    with pytest.raises(ValueError, match="samples.parquet was changed"):
         load_run(folder)
 
 
 def test_rows_of_another_number(folder: Path) -> None:
     path = folder / "samples.parquet"
     pyarrow.parquet.write_table(pyarrow.parquet.read_table(path).slice(0, N - 1), path)
-    with pytest.raises(ValueError, match=f"it has {N - 1} rows, but the report is about n = {N} samples"):
+    with pytest.raises(ValueError, match=f"{N - 1} rows"):
         load_run(folder)
-    with pytest.raises(ValueError, match=r"n = 200 samples, the rows are \[100\]"):
+    with pytest.raises(ValueError, match="n = 200"):
         save_run(report_of(ROWS), [SampleRows.from_logits(LOGITS[:100], LABELS[:100])], folder)
 
 
@@ -243,30 +264,17 @@ def test_damaged_and_missing_files(folder: Path, tmp_path: Path) -> None:
     whole = (folder / "samples.parquet").read_bytes()
     for part in (whole[: len(whole) // 2], b"", b"PAR1 and no more"):
         (folder / "samples.parquet").write_bytes(part)
-        with pytest.raises(ValueError, match=r"samples.parquet cannot be used: it is damaged, or not a Parquet file"):
+        with pytest.raises(ValueError, match="samples.parquet cannot be used"):
             load_run(folder)
     (folder / "samples.parquet").unlink()
-    with pytest.raises(FileNotFoundError, match=r"samples.parquet is missing: it holds one row per sample"):
+    with pytest.raises(FileNotFoundError, match="samples.parquet"):
         load_run(folder)
-    with pytest.raises(FileNotFoundError, match=r"no report in .*: a run's folder has evaluation.json"):
+    with pytest.raises(FileNotFoundError, match="evaluation.json"):
         load_run(tmp_path)
 
 
-def test_labels_and_columns_are_whole_and_in_range() -> None:
-    with pytest.raises((TypeError, ValueError), match=r"labels must be .*whole.*got torch.float32"):
+def test_labels_are_whole() -> None:
+    with pytest.raises((TypeError, ValueError), match="labels"):
         SampleRows.from_logits(torch.zeros(1, 3), torch.tensor([1.5]))
-    with pytest.raises(ValueError, match=r"label of row 1 must be a class id, a whole number, got 1.5"):
+    with pytest.raises(ValueError, match="label of row 1"):
         SampleRows.from_array(np.array([[0, 0, 1, 0, 0, 1], [1.5, 0, 1, 0, 0, 1]]))
-
-
-def test_class_ids_that_do_not_fit_are_refused(folder: Path) -> None:
-    path = folder / "samples.parquet"
-    table = pyarrow.parquet.read_table(path)
-    large = [value + 2**32 for value in table["label"].to_pylist()]  # the same in 32 bits
-    pyarrow.parquet.write_table(
-        table.set_column(table.column_names.index("label"), "label", pyarrow.array(large)), path
-    )
-    with pytest.raises(
-        ValueError, match=r"samples.parquet cannot be used: label must hold class ids, got 42949672\d\d"
-    ):
-        load_run(folder)

@@ -3,7 +3,7 @@
 Its parts come first, the smallest at the top: intervals, the corruption table, classes and groups, images of no class,
 risk and coverage, guarantees, margins, leakage. The report, which holds them, comes after them, and the run, which has
 the rows too, last. All parts are dataclasses that pydantic checks: types and bounds by their hints, unknown fields are
-refused, and what two fields must agree on is in `_check`.
+refused, and what several fields must agree on is in `_rules`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from os import PathLike
 from pathlib import Path
@@ -57,6 +57,23 @@ NonNegative = Annotated[float, Field(ge=-ROUNDING)]
 Level = Annotated[float, Field(gt=0, lt=1)]
 
 
+class Part:
+    """What all parts of a report have in common."""
+
+    __pydantic_config__ = STRICT
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for holds, message in self._rules():
+            if not holds:
+                raise ValueError(message)
+        return self
+
+    def _rules(self) -> Iterator[tuple[bool, str]]:
+        """What fields must agree on: whether they do, and what to say if not."""
+        yield from ()
+
+
 def read_json(kind: type[T], text: str) -> T:
     """A dataclass from JSON, checked; the `ValueError` names the field that is wrong, and says how."""
     try:
@@ -79,32 +96,32 @@ def to_plain(value: Any) -> dict[str, Any]:
 # ---- Intervals ----
 
 
-@dataclass(frozen=True, config=STRICT)
-class Interval:
+@dataclass(frozen=True)
+class Interval(Part):
     """A value and its confidence interval."""
 
     value: float
     low: float
     high: float
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _rules(self) -> Iterator[tuple[bool, str]]:
         slack = ROUNDING * max(1.0, abs(self.value))
-        if not self.low - slack <= self.value <= self.high + slack:
-            raise ValueError(f"value must lie between low and high, got {self.low} <= {self.value} <= {self.high}")
-        return self
+        yield self.low - slack <= self.value <= self.high + slack, "value must lie between low and high"
+
+    def is_within(self, low: float, high: float) -> bool:
+        return low - ROUNDING <= self.low and self.high <= high + ROUNDING
 
 
-def _within(found: Interval, low: float, high: float, name: str = "value") -> Interval:
-    if found.low < low - ROUNDING or found.high > high + ROUNDING:
-        raise ValueError(f"{name} must lie within [{low:g}, {high:g}], got {found.low} to {found.high}")
+def _is_share(found: Interval) -> Interval:
+    if not found.is_within(0, 1):
+        raise ValueError("value must lie within [0, 1]")
     return found
 
 
-FractionInterval = Annotated[Interval, AfterValidator(lambda found: _within(found, 0, 1))]
+FractionInterval = Annotated[Interval, AfterValidator(_is_share)]
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True)
 class Share(Interval):
     """
     A share of `n` images and its 95 % Wilson interval. Images seen under several corruptions count once: their
@@ -121,10 +138,12 @@ class Share(Interval):
 
 
 Score = Literal["accuracy", "nll", "ece", "scaled_nll", "scaled_ece"]
+Corruption = Literal[CORRUPTIONS]
+Severity = Annotated[int, Field(ge=1, le=len(SEVERITIES))]
 
 
-@dataclass(frozen=True, config=STRICT)
-class Cell:
+@dataclass(frozen=True)
+class Cell(Part):
     """
     The scores of one corruption at one severity on `n` images, as fractions and nats; the `scaled_` ones with the
     table's temperature. The noise floor is the ECE that a calibrated model with the same confidences would get.
@@ -140,14 +159,14 @@ class Cell:
     scaled_noise_floor: Fraction | None = None
 
 
-@dataclass(frozen=True, config=STRICT)
-class CorruptionTable:
+@dataclass(frozen=True)
+class CorruptionTable(Part):
     """The scores of one classifier under corruption, by corruption and severity."""
 
     params: str  # the parameter set, "cifar" or "imagenet": part of every key of `summary`
     source: str  # "generated", or the published data that were read
     n: NonNegativeInt  # number of images; a cell has its own
-    cells: dict[str, dict[int, Cell]]
+    cells: dict[Corruption, dict[Severity, Cell]]
     clean: Cell | None = None  # of the images without corruption
     when: str = "after_resize"  # at the network's input size, or "before_resize": on the original image
     seed: int | None = None  # of generated corruptions, of the subset of images, and of the spread design
@@ -167,22 +186,12 @@ class CorruptionTable:
         default=None, compare=False, repr=False
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _rules(self) -> Iterator[tuple[bool, str]]:
+        first = next(iter(self.cells), "")
         for name, row in self.cells.items():
-            if name not in CORRUPTIONS:
-                raise ValueError(f"cells.{name} is not one of the corruptions {', '.join(CORRUPTIONS)}")
-            if unknown := set(row) - set(SEVERITIES):
-                raise ValueError(f"cells.{name}.{min(unknown)} is not one of the severities {SEVERITIES}")
-            for severity, cell in row.items():
-                if self.temperature is not None and None in (cell.scaled_nll, cell.scaled_ece):
-                    raise ValueError(f"cells.{name}.{severity} must have scores with temperature {self.temperature}")
-            first = next(iter(self.cells))
-            if row.keys() != self.cells[first].keys():
-                raise ValueError(
-                    f"cells.{name} must have the severities of cells.{first}: {sorted(self.cells[first])}"
-                )
-        return self
+            yield row.keys() == self.cells[first].keys(), f"cells.{name} must have the severities of cells.{first}"
+            scaled = all(None not in (cell.scaled_nll, cell.scaled_ece) for cell in row.values())
+            yield scaled or self.temperature is None, f"cells.{name} must have scores with the temperature"
 
     def by_corruption(self, score: Score = "accuracy") -> dict[str, float]:
         """The mean over severities, for each corruption."""
@@ -208,16 +217,13 @@ class CorruptionTable:
         """
         if not self.standard_error or mean not in self.standard_error:
             return None
-        if not mean.startswith("severity_"):
+        severity, value = mean.removeprefix("severity_"), None
+        if severity == mean:
             value = self.mean((MEANS | FAMILIES)[mean])
         elif self.cells.keys() >= set(STANDARD_15):
-            value = self.by_severity(names=STANDARD_15).get(int(mean.removeprefix("severity_")))
-        else:
-            value = None
-        if value is None:
-            return None
+            value = self.by_severity(names=STANDARD_15).get(int(severity))
         half = 1.96 * self.standard_error[mean]
-        return Interval(value, max(0.0, value - half), min(1.0, value + half))
+        return None if value is None else Interval(value, max(0.0, value - half), min(1.0, value + half))
 
     def summary(self) -> dict[str, float]:
         """A flat dictionary for logs, such as `corruption_accuracy/cifar/mean15`; what is incomplete is left out."""
@@ -229,10 +235,10 @@ class CorruptionTable:
             standard = [name for name in self.cells if name in STANDARD_15] or None
             flat |= {f"{key}/severity_{s}": value for s, value in self.by_severity(score, standard).items() if s}
             flat |= {f"{key}/{name}": value for name, value in self.by_corruption(score).items()}
-        for name in MEANS:
-            if (interval := self.interval(name)) is not None:
-                flat[f"corruption_accuracy/{self.params}/{name}_low"] = interval.low
-                flat[f"corruption_accuracy/{self.params}/{name}_high"] = interval.high
+            if score == "accuracy":
+                found = {mean: interval for mean in MEANS if (interval := self.interval(mean)) is not None}
+                flat |= {f"{key}/{mean}_low": interval.low for mean, interval in found.items()}
+                flat |= {f"{key}/{mean}_high": interval.high for mean, interval in found.items()}
         return {name: value for name, value in flat.items() if value is not None}
 
     def to_dict(self) -> dict[str, Any]:
@@ -243,8 +249,8 @@ class CorruptionTable:
 # ---- Classes and groups ----
 
 
-@dataclass(frozen=True, config=STRICT)
-class GroupMeasures:
+@dataclass(frozen=True)
+class GroupMeasures(Part):
     """What the model does on the `n` images of one group."""
 
     name: str
@@ -262,8 +268,8 @@ class GroupMeasures:
     coverage_significant: bool = False
 
 
-@dataclass(frozen=True, config=STRICT)
-class GroupTable:
+@dataclass(frozen=True)
+class GroupTable(Part):
     """The images by class, or by another column of the dataset."""
 
     column: str  # such as "label"
@@ -272,12 +278,9 @@ class GroupTable:
     groups: tuple[GroupMeasures, ...]
     promised_coverage: Fraction | None = None  # what the prediction sets guarantee for all images together
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        for group in self.groups:
-            if self.promised_coverage is not None and group.coverage is None:
-                raise ValueError(f"group {group.name!r} must have a coverage, since one is promised")
-        return self
+    def _rules(self) -> Iterator[tuple[bool, str]]:
+        covered = all(group.coverage is not None for group in self.groups)
+        yield covered or self.promised_coverage is None, "groups must have a coverage, since one is promised"
 
     @property
     def n(self) -> int:
@@ -285,8 +288,8 @@ class GroupTable:
         return sum(group.n for group in self.groups)
 
 
-@dataclass(frozen=True, config=STRICT)
-class ConfusionMatrix:
+@dataclass(frozen=True)
+class ConfusionMatrix(Part):
     """How often each label got each prediction; only pairs that occurred are kept."""
 
     n_classes: PositiveInt
@@ -295,15 +298,12 @@ class ConfusionMatrix:
     count: tuple[PositiveInt, ...]
     names: tuple[str, ...] = ()  # of the classes; empty if they are not known
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.names and len(self.names) != self.n_classes:
-            raise ValueError(f"names must be one for each of the {self.n_classes} classes, got {len(self.names)}")
-        if not len(self.label) == len(self.prediction) == len(self.count):
-            raise ValueError("label, prediction and count must have one entry per pair")
-        if any(number >= self.n_classes for number in (*self.label, *self.prediction)):
-            raise ValueError(f"label and prediction must hold class ids below {self.n_classes}")
-        return self
+    def _rules(self) -> Iterator[tuple[bool, str]]:
+        yield len(self.names) in (0, self.n_classes), f"names must be one for each of the {self.n_classes} classes"
+        same = len(self.label) == len(self.prediction) == len(self.count)
+        yield same, "label, prediction and count must have one entry per pair"
+        largest = max(*self.label, *self.prediction, 0, 0)
+        yield largest < self.n_classes, f"label and prediction must hold class ids below {self.n_classes}"
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -328,8 +328,8 @@ class ConfusionMatrix:
 ScoreName = Literal["max_probability", "max_logit", "energy"]
 
 
-@dataclass(frozen=True, config=STRICT)
-class Detection:
+@dataclass(frozen=True)
+class Detection(Part):
     """How well one score, which is high for images of the model's classes, tells them from others."""
 
     score: ScoreName
@@ -337,8 +337,8 @@ class Detection:
     fpr95: FractionInterval  # others accepted at the highest threshold that accepts at least 95 % of the test images
 
 
-@dataclass(frozen=True, config=STRICT)
-class Answered:
+@dataclass(frozen=True)
+class Answered(Part):
     """What happens if the model answers only where its confidence reaches the threshold of a guarantee."""
 
     accuracy: Fraction  # what the threshold guarantees for images of its classes
@@ -347,8 +347,8 @@ class Answered:
     known: FractionInterval  # the same of the test images
 
 
-@dataclass(frozen=True, config=STRICT)
-class OutOfDistribution:
+@dataclass(frozen=True)
+class OutOfDistribution(Part):
     """Images that belong to none of the model's classes, against the test images."""
 
     dataset: str
@@ -363,11 +363,8 @@ class OutOfDistribution:
     left_out: tuple[str, ...] = ()  # classes of that dataset that the model has too
     copies: NonNegativeInt = 0  # images that are exact copies of test images
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.total < self.n:
-            raise ValueError(f"total must be at least n = {self.n}, got {self.total}")
-        return self
+    def _rules(self) -> Iterator[tuple[bool, str]]:
+        yield self.total >= self.n, f"total must be at least n = {self.n}"
 
     @property
     def published(self) -> tuple[Detection, ...]:
@@ -378,8 +375,8 @@ class OutOfDistribution:
 # ---- Risk and coverage ----
 
 
-@dataclass(frozen=True, config=STRICT)
-class RiskCoverage:
+@dataclass(frozen=True)
+class RiskCoverage(Part):
     """
     A model that answers only where it is most confident: the share of answers that are wrong (risk) against the share
     of images that get an answer (coverage).
@@ -400,8 +397,8 @@ class RiskCoverage:
 SHOWN_COVERAGE = 0.9
 
 
-@dataclass(frozen=True, config=STRICT)
-class PredictionSetGuarantee:
+@dataclass(frozen=True)
+class PredictionSetGuarantee(Part):
     """Sets that hold the right class of a new image with a probability of at least `coverage`."""
 
     method: Literal["lac", "raps"]
@@ -413,17 +410,17 @@ class PredictionSetGuarantee:
     # For each class, how many of its test images are covered, of `Guarantees.class_counts`: the guarantee is for all
     # images together, and may be missed by a class.
     class_covered: tuple[NonNegativeInt, ...] = ()
-    severity_coverage: dict[int, Share] = field(default_factory=dict)  # of corrupted images, where it does not hold
+    severity_coverage: dict[Severity, Share] = field(
+        default_factory=dict
+    )  # of corrupted images, where it does not hold
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.mean_size is not None and self.mean_size > len(self.class_covered) + ROUNDING:
-            raise ValueError(f"mean_size must be at most {len(self.class_covered)}, got {self.mean_size}")
-        return self
+    def _rules(self) -> Iterator[tuple[bool, str]]:
+        most = len(self.class_covered)
+        yield self.mean_size is None or self.mean_size <= most + ROUNDING, f"mean_size must be at most {most}"
 
 
-@dataclass(frozen=True, config=STRICT)
-class AbstentionGuarantee:
+@dataclass(frozen=True)
+class AbstentionGuarantee(Part):
     """
     A confidence from which on answers are right with a share of at least `accuracy`, unless the draw of the held-out
     samples was one of the unlucky ones, which has a probability of at most `delta`.
@@ -436,19 +433,18 @@ class AbstentionGuarantee:
     reason: str | None = None  # why there is no threshold, and nothing guaranteed
     test_answered: Share | None = None  # test images that are answered
     test_accuracy: Share | None = None  # of these, the right ones; `None` if none is answered
-    severity_accuracy: dict[int, Share] = field(default_factory=dict)  # of corrupted images, where it does not hold
+    severity_accuracy: dict[Severity, Share] = field(
+        default_factory=dict
+    )  # of corrupted images, where it does not hold
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.threshold is None) == (self.reason is None):
-            raise ValueError("reason must be given where there is no threshold, and only there")
-        if self.threshold is None and self.test_answered is not None:
-            raise ValueError("test_answered must be given only where there is a threshold")
-        return self
+    def _rules(self) -> Iterator[tuple[bool, str]]:
+        has = self.threshold is not None
+        yield has == (self.reason is None), "reason must be given where there is no threshold, and only there"
+        yield has or self.test_answered is None, "test_answered must be given only where there is a threshold"
 
 
-@dataclass(frozen=True, config=STRICT)
-class Guarantees:
+@dataclass(frozen=True)
+class Guarantees(Part):
     """Everything that a model guarantees for new images, and what came true on the test images."""
 
     num_temperature: NonNegativeInt  # held-out samples that fitted the temperature
@@ -462,20 +458,16 @@ class Guarantees:
     prediction_sets: tuple[PredictionSetGuarantee, ...] = ()
     abstentions: tuple[AbstentionGuarantee, ...] = ()
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.num_guarantee == 0) != (self.reason is not None):
-            raise ValueError("reason must be given where num_guarantee is 0, and only there")
-        if self.prediction_sets and sum(self.class_counts) != self.num_test:
-            raise ValueError(f"class_counts must add up to num_test, {self.num_test}, got {sum(self.class_counts)}")
-        if self.class_names and len(self.class_names) != len(self.class_counts):
-            raise ValueError(f"class_names must be as many as class_counts, {len(self.class_counts)}")
-        for sets in self.prediction_sets:
-            if len(sets.class_covered) != len(self.class_counts):
-                raise ValueError("prediction_sets must have one entry of class_covered for each of class_counts")
-            if any(covered > count for covered, count in zip(sets.class_covered, self.class_counts, strict=True)):
-                raise ValueError("prediction_sets cover more images of a class than there are")
-        return self
+    def _rules(self) -> Iterator[tuple[bool, str]]:
+        nothing, counts, sets = self.num_guarantee == 0, self.class_counts, self.prediction_sets
+        yield nothing == (self.reason is not None), "reason must be given where num_guarantee is 0, and only there"
+        yield not sets or sum(counts) == self.num_test, f"class_counts must add up to num_test, {self.num_test}"
+        yield len(self.class_names) in (0, len(counts)), "class_names must be as many as class_counts"
+        for found in sets:
+            covered = found.class_covered
+            yield len(covered) == len(counts), "prediction_sets must have one class_covered for each of class_counts"
+            fits = all(part <= count for part, count in zip(covered, counts, strict=True))
+            yield fits, "prediction_sets cover more images of a class than there are"
 
     @property
     def shown_set(self) -> PredictionSetGuarantee | None:
@@ -487,8 +479,8 @@ class Guarantees:
 # ---- Margins ----
 
 
-@dataclass(frozen=True, config=STRICT)
-class MarginAnalysis:
+@dataclass(frozen=True)
+class MarginAnalysis(Part):
     """Means over the images, misclassified ones included; `macs_hf.evaluation.margins` has the equations."""
 
     num_samples: PositiveInt
@@ -513,8 +505,8 @@ class MarginAnalysis:
 # ---- Leakage ----
 
 
-@dataclass(frozen=True, config=STRICT)
-class Copies:
+@dataclass(frozen=True)
+class Copies(Part):
     """Images of `split` whose decoded pixels are equal to those of an image of `other`."""
 
     split: str
@@ -522,27 +514,22 @@ class Copies:
     count: NonNegativeInt
 
 
-@dataclass(frozen=True, config=STRICT)
-class Leakage:
+@dataclass(frozen=True)
+class Leakage(Part):
     """Exact copies of images between splits. Images that were scaled, cropped or compressed again are not found."""
 
     compared: dict[str, NonNegativeInt]  # by split, how many of its images were compared
     total: dict[str, NonNegativeInt]  # by split, how many it has: where this is more, copies may be missing
     copies: tuple[Copies, ...]  # for each two splits
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.compared.keys() != self.total.keys():
-            raise ValueError(f"total must have the splits of compared, {list(self.compared)}, got {list(self.total)}")
+    def _rules(self) -> Iterator[tuple[bool, str]]:
+        yield self.compared.keys() == self.total.keys(), "total must have the splits of compared"
         for split, number in self.compared.items():
-            if self.total[split] < number:
-                raise ValueError(f"total.{split} must be at least compared.{split}, {number}")
+            yield self.total[split] >= number, f"total.{split} must be at least compared.{split}, {number}"
         for place, pair in enumerate(self.copies):
-            if unknown := {pair.split, pair.other} - self.compared.keys():
-                raise ValueError(f"copies[{place}] names a split that was not compared, {sorted(unknown)[0]!r}")
-            if pair.count > self.compared[pair.split]:
-                raise ValueError(f"copies[{place}].count is {pair.count}, more than were compared")
-        return self
+            known = {pair.split, pair.other} <= self.compared.keys()
+            yield known, f"copies[{place}] names a split that was not compared"
+            yield pair.count <= self.compared[pair.split], f"copies[{place}].count is more than were compared"
 
     @property
     def found(self) -> tuple[Copies, ...]:
@@ -564,8 +551,8 @@ FileName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
 Checksum = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-@dataclass(frozen=True, config=STRICT)
-class ReliabilityTable:
+@dataclass(frozen=True)
+class ReliabilityTable(Part):
     """A reliability diagram as numbers, one entry per bin `(lower, upper]`; an empty bin has zeros."""
 
     lower: tuple[Fraction, ...]
@@ -574,36 +561,29 @@ class ReliabilityTable:
     confidence: tuple[Fraction, ...]
     accuracy: tuple[Fraction, ...]
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        for name in ("lower", "upper", "confidence", "accuracy"):
-            if len(getattr(self, name)) != len(self.count):
-                raise ValueError(f"{name} must have one entry per bin, {len(self.count)}")
+    def _rules(self) -> Iterator[tuple[bool, str]]:
+        columns = (self.lower, self.upper, self.confidence, self.accuracy)
+        yield {len(column) for column in columns} == {len(self.count)}, "all columns must have one entry per bin"
         for place, (low, high) in enumerate(zip(self.lower, self.upper, strict=True)):
-            if low >= high:
-                raise ValueError(f"upper.{place} must be above lower.{place}, {low}, got {high}")
-        return self
+            yield low < high, f"upper.{place} must be above lower.{place}, {low}, got {high}"
 
 
-@dataclass(frozen=True, config=STRICT)
-class Measurement:
+@dataclass(frozen=True)
+class Measurement(Part):
     """The metrics of one model, and the bins of its ECE."""
 
     metrics: dict[str, Interval]  # accuracy, nll, ece, brier, logit_margin, as fractions and nats
     noise_floor: Fraction  # the ECE that a perfectly calibrated model with the same confidences would get
     bins: ReliabilityTable
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        for name, bounds in METRIC_BOUNDS.items():
-            if name not in self.metrics:
-                raise ValueError(f"metrics.{name} is missing")
-            _within(self.metrics[name], *bounds, name=f"metrics.{name}")
-        return self
+    def _rules(self) -> Iterator[tuple[bool, str]]:
+        for name, (low, high) in METRIC_BOUNDS.items():
+            yield name in self.metrics, f"metrics.{name} is missing"
+            yield self.metrics[name].is_within(low, high), f"metrics.{name} must lie within [{low:g}, {high:g}]"
 
 
-@dataclass(frozen=True, config=STRICT)
-class Temperature:
+@dataclass(frozen=True)
+class Temperature(Part):
     """The fitted temperature, or why it stayed 1."""
 
     value: Annotated[float, Field(ge=MIN_TEMPERATURE - ROUNDING, le=MAX_TEMPERATURE + ROUNDING)]
@@ -626,8 +606,8 @@ class Temperature:
         return (self.nll_gain is None or self.nll_gain.low > 0) and (self.ece_rise is None or self.ece_rise.low <= 0)
 
 
-@dataclass(frozen=True, config=STRICT)
-class SizeTrial:
+@dataclass(frozen=True)
+class SizeTrial(Part):
     """Where a model is hardly above chance: another size of its input at which it is right far more often."""
 
     size: PositiveInt  # height and width, in pixels
@@ -635,8 +615,8 @@ class SizeTrial:
     accuracy: Fraction
 
 
-@dataclass(frozen=True, config=STRICT)
-class EvaluationReport:
+@dataclass(frozen=True)
+class EvaluationReport(Part):
     """
     Everything about one checkpoint on one dataset.
 
@@ -700,23 +680,20 @@ class EvaluationReport:
     checksums: dict[FileName, Checksum] = field(default_factory=dict, compare=False)
     schema_version: Literal[2] = field(default=2, kw_only=True, repr=False)
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.after is not None and self.temperature is None:
-            raise ValueError("temperature must be given where there is after, which is with it")
-        for name in ("before", "after"):
-            part = getattr(self, name)
-            if part is not None and sum(part.bins.count) != self.n:
-                raise ValueError(f"{name}.bins.count must add up to n = {self.n}, got {sum(part.bins.count)}")
-        if self.guarantees is not None and self.guarantees.prediction_sets and self.guarantees.num_test != self.n:
-            raise ValueError(f"guarantees.num_test must be n = {self.n}, got {self.guarantees.num_test}")
+    def _rules(self) -> Iterator[tuple[bool, str]]:
+        yield self.after is None or self.temperature is not None, "temperature must be given where there is after"
+        counted = {"before.bins.count": self.before.bins.count}
+        if self.after is not None:
+            counted["after.bins.count"] = self.after.bins.count
+        if self.guarantees is not None and self.guarantees.prediction_sets:
+            counted["guarantees.num_test"] = (self.guarantees.num_test,)
         for name in ("classes", "groups"):
-            table = getattr(self, name)
-            if table is not None and table.n != self.n:
-                raise ValueError(f"{name} must be about n = {self.n} images, got {table.n}")
-        if self.confusion is not None and sum(self.confusion.count) != self.n:
-            raise ValueError(f"confusion.count must add up to n = {self.n}, got {sum(self.confusion.count)}")
-        return self
+            if (table := getattr(self, name)) is not None:
+                counted[name] = (table.n,)
+        if self.confusion is not None:
+            counted["confusion.count"] = self.confusion.count
+        for name, counts in counted.items():
+            yield sum(counts) == self.n, f"{name} must add up to n = {self.n}, got {sum(counts)}"
 
     @property
     def published(self) -> Measurement:
@@ -739,13 +716,12 @@ class EvaluationReport:
         The accuracy of always naming the most frequent class of the test images; `None` if the report does not have
         their classes, or they are all of one.
         """
-        counts: Sequence[int] = ()
         if self.classes is not None:
             counts = [group.n for group in self.classes.groups]
         elif self.confusion is not None:
             counts = self.confusion.to_array().sum(axis=1).tolist()
-        elif self.guarantees is not None:
-            counts = self.guarantees.class_counts
+        else:
+            counts = [] if self.guarantees is None else self.guarantees.class_counts
         return max(counts) / self.n if sum(count > 0 for count in counts) > 1 else None
 
     @property
@@ -873,17 +849,13 @@ TEMPERATURE_FIELD = "calibration_temperature"
 THRESHOLD_FIELDS = ("prediction_set_thresholds", "abstention_thresholds", "guarantee_reason")
 
 
-def forget_guarantees(config: Any) -> None:
+def forget_guarantees(config: Any, fields: Sequence[str] = THRESHOLD_FIELDS) -> None:
     """Remove the thresholds: they were for other logits."""
-    _remove(config, THRESHOLD_FIELDS)
+    for name in fields:
+        if hasattr(config, name):
+            delattr(config, name)
 
 
 def forget_calibration(config: Any) -> None:
     """Remove temperature and thresholds: the weights are trained on, or the head is replaced."""
-    _remove(config, (TEMPERATURE_FIELD, *THRESHOLD_FIELDS))
-
-
-def _remove(config: Any, names: tuple[str, ...]) -> None:
-    for name in names:
-        if hasattr(config, name):
-            delattr(config, name)
+    forget_guarantees(config, (TEMPERATURE_FIELD, *THRESHOLD_FIELDS))

@@ -16,7 +16,6 @@ from ..exceptions import ArgumentError
 
 
 # ---- A folder belongs to one run ----
-# A folder belongs to one run: one command at a time writes into it, and it holds the results of that run only.
 
 
 REPORT_FILE = "evaluation.json"
@@ -71,9 +70,10 @@ def locked_folder(folder: str | Path, hold: bool = True) -> Iterator[None]:
         yield
         return
     folder = Path(folder)
-    made = _make(folder)
     lock = FileLock(folder / LOCK_FILE, timeout=0)
     try:
+        made = [path for path in (folder, *folder.parents) if not path.exists()]  # the innermost first
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
         raise FileExistsError(
@@ -81,7 +81,10 @@ def locked_folder(folder: str | Path, hold: bool = True) -> Iterator[None]:
             "output_dir."
         ) from None
     except OSError as error:
-        raise _cannot_write(folder, error) from error
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise type(error)(
+            f"output_dir={str(folder)!r} cannot be written to: {reason}. Choose another folder, or a copy of this one."
+        ) from error
     try:
         finish_writing(folder)  # what an earlier command was about to move into place when it was killed
         yield
@@ -118,44 +121,25 @@ def claim_folder(
         `FileExistsError`: If it holds results of another run, or of an unknown one.
     """
     folder = Path(folder)
-    plain = _stated(json.loads(redact(json.dumps(identity))))
+    # What was asked for: an argument that was left out, or that an earlier version did not have, says nothing.
+    plain = json.loads(redact(json.dumps({name: part for name, part in identity.items() if part is not None})))
+    earlier = _read(folder / IDENTITY_FILE)
     if held := sorted(path.name for pattern in RESULTS for path in folder.glob(pattern)):
-        earlier = _read(folder / IDENTITY_FILE)
         own = continues is not None and Path(continues).resolve().is_relative_to(folder.resolve())
-        if not _is_same(earlier, plain, own, changeable):
-            what = held[0] if earlier is None else "the results"
+        why = "" if own else "it has no record of what made it"
+        if earlier is not None:
+            names = [name for name in earlier | plain if earlier.get(name) != plain.get(name)]
+            names = [name for name in names if not (own and name in changeable)]
+            names = ["command"] if "command" in names else names  # then nearly everything differs
+            why = ", ".join(f"{name}: {earlier.get(name)!r}, now {plain.get(name)!r}" for name in names)
+        if why:
             raise FileExistsError(
-                f"{str(folder)!r} holds {what} of another run ({_differences(earlier, plain)}). Choose another "
-                f"output_dir, or delete this one{advice}."
+                f"{str(folder)!r} holds {held[0]} of another run ({why}). Choose another output_dir, or delete this "
+                f"one{advice}."
             )
-    if _read(folder / IDENTITY_FILE) != plain:  # the other processes of a run find it written
-        _make(folder)
+    if earlier != plain:  # the other processes of a run find it written
+        folder.mkdir(parents=True, exist_ok=True)
         write_text_atomically(folder / IDENTITY_FILE, json.dumps(plain, indent=2) + "\n")
-
-
-def _is_same(earlier: dict[str, Any] | None, identity: dict[str, Any], own: bool, changeable: Sequence[str]) -> bool:
-    if earlier is None:
-        return own
-    left_out = changeable if own else ()
-    return all(earlier.get(name) == identity.get(name) for name in {**earlier, **identity} if name not in left_out)
-
-
-def _stated(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """What was asked for: an argument that was left out, or that an earlier version did not have, says nothing."""
-    return {name: value for name, value in identity.items() if value is not None}
-
-
-def _differences(earlier: dict[str, Any] | None, identity: Mapping[str, Any]) -> str:
-    if earlier is None:
-        return "it has no record of what made it"
-    names = [name for name in earlier | identity if earlier.get(name) != identity.get(name)]
-    if "command" in names:  # then nearly everything differs
-        return f"made by another command, {earlier.get('command', 'train')}"
-    return ", ".join(f"{name}: {_given(earlier, name)}, now {_given(identity, name)}" for name in names)
-
-
-def _given(identity: Mapping[str, Any], name: str) -> str:
-    return repr(identity[name]) if name in identity else "not given"
 
 
 def _read(record: Path) -> dict[str, Any] | None:
@@ -167,25 +151,8 @@ def _read(record: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _make(folder: Path) -> list[Path]:
-    """Make a folder and those above it; returns the ones that were not there, the innermost first."""
-    try:
-        missing = [path for path in (folder, *folder.parents) if not path.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
-    return missing
-
-
-def _cannot_write(folder: Path, error: OSError) -> OSError:
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    return type(error)(
-        f"output_dir={str(folder)!r} cannot be written to: {reason}. Choose another folder, or a copy of this one."
-    )
-
-
 # ---- Files that change together ----
-# Several files that change together: written beside those they replace, then moved into place.
+# They are written beside those they replace, then moved into place.
 
 
 # Where files are written, and what says that all of them are.
@@ -300,15 +267,14 @@ def sha256(path: str | Path) -> str:
 
 def _plan(place: Path) -> dict[str, Any] | None:
     """What is to be done with a draft; `None` if it is not complete, or if it would touch anything outside."""
+    plan = _read(place / COMPLETE)
     try:
-        plan = json.loads((place / COMPLETE).read_text(encoding="utf-8"))
         names = [plan["draft"], plan["last"], *plan["removed"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        inside = all(Path(name).name == name != os.pardir for name in names)
+    except (KeyError, TypeError):
         return None
-    if any(not isinstance(name, str) or Path(name).name != name or name == os.pardir for name in names):
-        return None
-    draft = place / plan["draft"]
-    if not draft.is_dir() or draft.is_symlink():
+    draft = place / str(names[0])
+    if not inside or not draft.is_dir() or draft.is_symlink():
         return None
     return plan if all(path.is_file() and not path.is_symlink() for path in draft.iterdir()) else None
 
@@ -357,15 +323,12 @@ def refuse_secrets(arguments: Mapping[str, Any]) -> None:
     secrets = _secret_values()
     for name, value in arguments.items():
         for text in _texts(value):
-            found = next((variable for variable, secret in secrets.items() if secret in text), None)
-            token = TOKEN.search(text)
-            if found is None and token is None:
-                continue
-            what = f"the value of the environment variable {found}" if found else f"a token ({token[0][:4]}...)"
-            message = (
-                f"holds {what}, which would be written into files that may be published. Leave it out; for the Hub,"
-            )
-            raise ArgumentError(name, f"{message} run `hf auth login` or set HF_TOKEN.", "...")
+            found = next((f"the value of {variable}" for variable, secret in secrets.items() if secret in text), None)
+            if found is None and (token := TOKEN.search(text)):
+                found = f"a token ({token[0][:4]}...)"
+            if found is not None:
+                message = f"holds {found}, which would be written into files that may be published. Leave it out; for "
+                raise ArgumentError(name, f"{message}the Hub, run `hf auth login` or set HF_TOKEN.", "...")
 
 
 def _secret_values() -> dict[str, str]:
@@ -380,9 +343,7 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _texts(key)
-            yield from _texts(item)
+        yield from _texts([*value, *value.values()])
     elif isinstance(value, list | tuple | set):
         for item in value:
             yield from _texts(item)

@@ -66,13 +66,6 @@ def _share(found: Interval) -> str:
     return interval_text(found, 100, " %", 1)
 
 
-def digits_shown(found: Interval, digits: int, most: int = 6) -> int:
-    """At least so many digits, and as many more as it takes that an end beside 0 is not shown as 0."""
-    while digits < most and any(number and not float(f"{number:.{digits}f}") for number in (found.low, found.high)):
-        digits += 1
-    return digits
-
-
 def short_name(name: str) -> str:
     """A Hub id as it is; of a local path only the last part, which says nothing about the machine."""
     return name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else Path(name).name
@@ -118,18 +111,16 @@ IN_EVERY_REPORT = ("accuracy", "ece", "nll", "brier")
 # ---- Headline ----
 
 
-NO_CHANGE = 0.05  # temperatures closer to 1 move no probability by much
 MOST_UNCERTAIN = 0.03  # noise floor, and half of the interval of the accuracy: with more, nothing is ruled out
 Trust = Literal["trusted", "overconfident", "underconfident", "miscalibrated", "unknown", "chance"]
-HEADLINES = {
-    "chance": "Its accuracy is not above chance",
-    "trusted": "Its probabilities can be trusted",
-    "overconfident": "Overconfident",
-    "underconfident": "Underconfident",
-    "miscalibrated": "Miscalibrated",
-    "unknown": "No miscalibration beyond chance",
+# What a calibration error says of a model: a title, and the beginning of a sentence.
+FINDINGS: dict[str, tuple[str, str]] = {
+    "trusted": ("Its probabilities can be trusted", "No miscalibration was detected"),
+    "unknown": ("No miscalibration beyond chance", "More images would tell whether there is more to it than chance"),
+    "overconfident": ("Overconfident", "Its confidence is {:.1f} points too high on average"),
+    "underconfident": ("Underconfident", "Its confidence is {:.1f} points too low on average"),
+    "miscalibrated": ("Miscalibrated", "It is too sure at some confidences and not sure enough at others"),
 }
-TOO_FEW = "Too few images to tell"
 NOT_FOUND = ("trusted", "unknown")  # no calibration error beyond chance
 
 
@@ -157,7 +148,7 @@ def headline(report: EvaluationReport) -> Headline:
     can be ruled out either.
     """
     if report.above_chance is False:
-        return Headline("chance", HEADLINES["chance"], _ability_at_chance(report), _why_at_chance(report))
+        return Headline("chance", "Its accuracy is not above chance", _ability(report), _why_at_chance(report))
     before, published = trust_of(report.before), trust_of(report.published)
     title, found = _title(report.before), before not in NOT_FOUND
     if not found and published != "trusted":
@@ -165,13 +156,8 @@ def headline(report: EvaluationReport) -> Headline:
     if report.has_temperature and not report.is_calibrated:
         title += ", and a temperature does not help beyond chance"
     elif report.has_temperature and found:
-        effect = "repairs it" if published == "trusted" else "helps"
-        title += f", and a temperature {'changes little' if changes_little(report.temperature) else effect}"
-    return Headline(published, title, _ability(report), _confidence(report, before))
-
-
-def changes_little(temperature: Temperature) -> bool:
-    return abs(temperature.value - 1) < NO_CHANGE
+        title += f", and a temperature {'repairs it' if published == 'trusted' else 'helps'}"
+    return Headline(published, title, _ability(report), _confidence(report))
 
 
 def trust_of(part: Measurement) -> Trust:
@@ -189,7 +175,7 @@ def trust_of(part: Measurement) -> Trust:
 
 def _title(part: Measurement) -> str:
     trust = trust_of(part)
-    return TOO_FEW if trust == "unknown" and has_too_few(part) else HEADLINES[trust]
+    return "Too few images to tell" if trust == "unknown" and has_too_few(part) else FINDINGS[trust][0]
 
 
 def has_too_few(part: Measurement) -> bool:
@@ -212,34 +198,34 @@ def _gap_error(part: Measurement) -> float:
 
 
 def _ability(report: EvaluationReport) -> str:
-    text = f"It is right on {percent(report.published.metrics['accuracy'].value)} of {report.n:,} test images"
-    table = report.corruptions
-    if table is None:
-        return f"{text}."
-    worst, accuracy = _worst(table)
-    mean = table.mean(STANDARD_15)
-    if mean is None:
-        return f"{text}, and at worst, under {worst}, on {percent(accuracy)}."
-    return f"{text}, and on {percent(mean)} of corrupted ones; {worst} is the worst, with {percent(accuracy)}."
+    accuracy, table = report.published.metrics["accuracy"], report.corruptions
+    text = f"of {report.n:,} test images"
+    if report.above_chance is False:
+        chance = percent(report.chance_level)
+        return f"It is right on {_share(accuracy)} {text}; to name their most frequent class always, on {chance}."
+    text = f"It is right on {percent(accuracy.value)} {text}"
+    if table is not None:
+        mean = table.mean(STANDARD_15)
+        text += "" if mean is None else f", and on {percent(mean)} of corrupted ones"
+        text += "; {} is the worst, with {}".format(*_worst(table))
+    return f"{text}."
 
 
-def _ability_at_chance(report: EvaluationReport) -> str:
-    accuracy = _share(report.published.metrics["accuracy"])
-    return (
-        f"It is right on {accuracy} of {report.n:,} test images; to name their most frequent class always would be "
-        f"right on {percent(report.chance_level)}."
-    )
+def _worst(table: CorruptionTable) -> tuple[str, str]:
+    accuracy, name = min((mean, name) for name, mean in table.by_corruption().items())
+    return name.replace("_", " "), percent(accuracy)
 
 
 def _why_at_chance(report: EvaluationReport) -> str:
     if report.better_size is not None:
         return _at_another_size(report.better_size)
-    if report.training_arguments:
-        return "Likely reasons, in this order: too few steps, too large a learning rate, labels of other images."
-    return (
-        "Likely reasons, in this order: it was trained with images of another size (--image_size), its classes have "
-        "another order than those of the dataset, or it was trained on other data."
+    why = (
+        "it was trained with images of another size (--image_size), its classes have another order than those of the "
     )
+    why += "dataset, or it was trained on other data"
+    if report.training_arguments:
+        why = "too few steps, too large a learning rate, labels of other images"
+    return f"Likely reasons, in this order: {why}."
 
 
 def _at_another_size(better: SizeTrial) -> str:
@@ -249,40 +235,19 @@ def _at_another_size(better: SizeTrial) -> str:
     )
 
 
-def _worst(table: CorruptionTable) -> tuple[str, float]:
-    means = table.by_corruption()
-    name = min(means, key=means.__getitem__)
-    return name.replace("_", " "), means[name]
+def _confidence(report: EvaluationReport) -> str:
+    part, temperature = report.before, report.temperature
+    text = FINDINGS[trust_of(part)][1].format(100 * abs(confidence_gap(part)))
+    text += f": its calibration error is {_ece_and_chance(part)}"
+    if temperature is not None and temperature.reason is not None:
+        text += f"; the temperature stays 1 ({temperature.reason})"
+    elif report.after is not None:
+        text += f"; with a temperature of {temperature.value:.2f} it is {_ece_and_chance(report.after)}"
+    return f"{text}."
 
 
-def _confidence(report: EvaluationReport, trust: Trust) -> str:
-    part = report.before
-    ece, floor, gap = percent(part.metrics["ece"].value), percent(part.noise_floor), 100 * confidence_gap(part)
-    text = {
-        "trusted": f"No miscalibration was detected: its calibration error is {ece}, and {floor} would be chance",
-        "unknown": f"Its calibration error is {ece}, and {floor} would be chance: more images would tell "
-        "whether there is more to it",
-        "overconfident": f"Its confidence is {gap:.1f} points too high on average, more than chance explains",
-        "underconfident": f"Its confidence is {-gap:.1f} points too low on average, more than chance explains",
-        "miscalibrated": f"Its calibration error is {ece}, more than chance explains ({floor}): too sure at some "
-        "confidences and not sure enough at others, which cancels on average",
-    }[trust]
-    return f"{text}{_temperature(report, trust)}."
-
-
-def _temperature(report: EvaluationReport, trust: Trust) -> str:
-    """What it does to the calibration error, as the end of a sentence."""
-    if report.after is None:
-        return ""
-    if report.temperature.reason is not None:
-        return f"; the temperature stays 1 ({report.temperature.reason})"
-    value = report.temperature.value
-    if changes_little(report.temperature) and trust in NOT_FOUND:
-        effect = "so there is nothing to repair" if trust == "trusted" else "which changes little"
-        return f"; the temperature that fits best is {value:.2f}, {effect}"
-    before, after = (percent(part.metrics["ece"].value) for part in (report.before, report.after))
-    chance = percent(report.after.noise_floor)
-    return f"; a temperature of {value:.2f} brings the calibration error from {before} to {after} (chance: {chance})"
+def _ece_and_chance(part: Measurement) -> str:
+    return f"{percent(part.metrics['ece'].value)} (by chance {percent(part.noise_floor)})"
 
 
 # ---- Sections ----
@@ -326,11 +291,9 @@ def sections(report: EvaluationReport) -> list[Section]:
     """Everything that a report has, the most important first; what it lacks is left out."""
     found = [measured(report)]
     if report.better_size is not None and report.above_chance:  # else the headline says it
-        line = _at_another_size(report.better_size)
-        found.append(Section("Input size", line, line))
+        found.append(_line("Input size", _at_another_size(report.better_size)))
     if report.renamed_classes:
-        line = renamed_line(report.renamed_classes)
-        found.append(Section("Class names", line, line))
+        found.append(_line("Class names", renamed_line(report.renamed_classes)))
     if report.corruptions is not None:
         found.append(corrupted(report.corruptions))
     if report.guarantees is not None:
@@ -346,8 +309,13 @@ def sections(report: EvaluationReport) -> list[Section]:
     if report.leakage is not None:
         line = f"{leakage_line(report.leakage).capitalize()}."
         notes = ("Scaled, cropped or newly compressed copies are not found.",)
-        found.append(Section("Copies between splits", line, line, notes=notes))
+        found.append(_line("Copies between splits", line)._replace(notes=notes))
     return found
+
+
+def _line(title: str, line: str) -> Section:
+    """A section of one sentence."""
+    return Section(title, line, line)
 
 
 def alt_texts(report: EvaluationReport) -> dict[str, str]:
@@ -377,15 +345,14 @@ def measured(report: EvaluationReport) -> Section:
             "ECE of a perfectly calibrated model with the same confidences on so many images (the noise floor).",
             *sentences,
         ),
-        _described(_confidence(report, trust_of(report.before)), "reliability.png"),
+        _described(_confidence(report), "reliability.png"),
     )
 
 
 def _in_a_line(report: EvaluationReport) -> str:
     """Accuracy and calibration of the published model, and why it has no temperature or should have none."""
     part, temperature = report.published, report.temperature
-    ece, chance = percent(part.metrics["ece"].value), percent(part.noise_floor)
-    line = f"Accuracy {_share(part.metrics['accuracy'])}; ECE {ece} (by chance {chance})"
+    line = f"Accuracy {_share(part.metrics['accuracy'])}; ECE {_ece_and_chance(part)}"
     if report.has_temperature:
         line += f", without the temperature {percent(report.before.metrics['ece'].value)}"
     if temperature is None or report.is_calibrated:
@@ -415,16 +382,11 @@ def temperature_sentences(temperature: Temperature) -> list[str]:
         "tested the model; it changes the confidence, not the predicted class."
     ]
     gain, rise = temperature.nll_gain, temperature.ece_rise
-    if gain is not None:
-        amount = interval_text(gain, digits=digits_shown(gain, 3))
-        if temperature.helped:
-            sentences.append(f"It lowered the NLL of the test images by {amount}.")
-        elif gain.low > 0:
-            more = interval_text(rise, 100, " points", 1)
-            sentences.append(f"Not called calibrated: it raised the ECE of the test images by {more}.")
-        else:
-            effect = "raised the NLL of" if gain.high < 0 else "did not lower the NLL beyond chance on"
-            sentences.append(f"Not called calibrated: it {effect} the test images (gain {amount}).")
+    if gain is not None and temperature.helped:
+        sentences.append(f"It lowered the NLL of the test images by {interval_text(gain)}.")
+    elif gain is not None:
+        more = "" if rise is None else f", and it raised their ECE by {interval_text(rise, 100, ' points', 2)}"
+        sentences.append(f"Not called calibrated: the gain in NLL on the test images is {interval_text(gain)}{more}.")
     shift = temperature.confidence_shift
     if shift is not None and shift >= SURE_SHIFT:
         sentences.append(
@@ -442,13 +404,12 @@ def corrupted(table: CorruptionTable) -> Section:
         if accuracy is not None and mean != "extra":
             shown = percent(accuracy) if interval is None else _share(interval)
             rows.append((MEAN_NAMES.get(mean, f"{mean}, of the 15"), shown))
-    worst, accuracy = _worst(table)
-    main = next((f"{shown}, {name}" for name, shown in rows if name in MEAN_NAMES.values()), "")
+    main = next((f"{shown}, {name}" for name, shown in rows if name in MEAN_NAMES.values()), None)
     each = ", each image under one of them" if table.design == "spread" else ""
     notes = confidence_sentences(table)
     if table.source == "generated":
         notes.append("Compare them only with numbers from images that were corrupted in the same way.")
-    finding = f"Accuracy under corruption: {main or f'{percent(accuracy)} under {worst}, the worst'}."
+    finding = f"Accuracy under corruption: {main or '{1} under {0}, the worst'.format(*_worst(table))}."
     return Section(
         "Under corruption",
         finding,
@@ -476,17 +437,12 @@ def _severity_in_words(table: CorruptionTable) -> str:
 def _guaranteed(found: Guarantees) -> list[Section]:
     """Prediction sets and answers only when sure: what is guaranteed, and what came true."""
     if found.reason is not None:
-        line = f"No coverage guarantee: {found.reason}."
-        return [Section("Coverage guarantees", line, line)]
+        return [_line("Coverage guarantees", f"No coverage guarantee: {found.reason}.")]
     origin = f"the {found.num_guarantee:,} held-out images, which were used for nothing else"
     if not found.exact:
         origin = f"{found.num_guarantee:,} held-out images that also chose the checkpoint: it is approximate"
-    parts = []
-    if (shown := found.shown_set) is not None:
-        parts.append(_prediction_sets(found, shown, origin))
-    if found.abstentions:
-        parts.append(_abstentions(found, origin))
-    return parts
+    parts = [] if found.shown_set is None else [_prediction_sets(found, found.shown_set, origin)]
+    return [*parts, _abstentions(found, origin)] if found.abstentions else parts
 
 
 def _prediction_sets(found: Guarantees, shown: PredictionSetGuarantee, origin: str) -> Section:
@@ -497,7 +453,6 @@ def _prediction_sets(found: Guarantees, shown: PredictionSetGuarantee, origin: s
         tested = "" if sets.test_coverage is None else _share(sets.test_coverage)
         size = "" if sets.mean_size is None else f"{sets.mean_size:.2f}"
         rows.append([level(sets.coverage), sets.method.upper(), tested, size, f"{name}: {_share(lowest)}"])
-    shifted = _add_severities(header, rows, [sets.severity_coverage for sets in found.prediction_sets])
     tested = "" if shown.test_coverage is None else f": {percent(shown.test_coverage.value)} contain the right class"
     size = "" if shown.mean_size is None else f", {shown.mean_size:.2f} classes each"
     return Section(
@@ -507,27 +462,14 @@ def _prediction_sets(found: Guarantees, shown: PredictionSetGuarantee, origin: s
         "guaranteed probability for new images like the held-out ones (a conformal coverage guarantee). It comes from "
         f"{origin}. Over the choice of these images, sets of {level(shown.coverage)} usually reach "
         f"{_usual_coverage(shown.coverage, found.num_guarantee)}. It holds for all images together, not for each "
-        f"class{', and not for corrupted images' if shifted else ''}. Beside it, what came true on the test images.",
-        Table(header, rows),
+        "class, and not for corrupted images. Beside it, what came true on the test images.",
+        _with_severities(header, rows, [sets.severity_coverage for sets in found.prediction_sets]),
         (
             "LAC (least ambiguous sets) aims at the smallest sets, RAPS (regularised adaptive sets) at a coverage "
-            "that is more even over easy and hard images.",
-            *_same_sets(found),
+            "that is more even over easy and hard images. Sets of several levels are the same where the most probable "
+            "class alone is right often enough.",
         ),
     )
-
-
-def _same_sets(found: Guarantees) -> list[str]:
-    """Why sets of several levels are the same, if they are."""
-    lac = [sets for sets in found.prediction_sets if sets.method == "lac" and sets.test_coverage is not None]
-    alike = [sets for sets in lac if sets.mean_size == lac[0].mean_size == 1]
-    if len(alike) < 2:
-        return []
-    levels = [level(sets.coverage) for sets in alike]
-    return [
-        f"Sets of {', '.join(levels[:-1])} and {levels[-1]} are the same: the most probable class is always in the "
-        f"set, and alone it is right for {percent(lac[0].test_coverage.value)} of the test images."
-    ]
 
 
 def _abstentions(found: Guarantees, origin: str) -> Section:
@@ -542,7 +484,6 @@ def _abstentions(found: Guarantees, origin: str) -> Section:
         ]
         for part in kept
     ]
-    _add_severities(header, rows, [part.severity_accuracy for part in kept])
     missing = [
         f"{level(part.accuracy)} right is not guaranteed: {part.reason}." for part in found.abstentions if part.reason
     ]
@@ -552,28 +493,26 @@ def _abstentions(found: Guarantees, origin: str) -> Section:
         "If the model answers only where its confidence reaches a threshold, at least the guaranteed share of its "
         f"answers is right for images like the held-out ones. It comes from {origin}. Each line by itself holds with "
         f"a probability of {percent(1 - found.abstentions[0].delta, 0)} over the choice of these images.",
-        Table(header, rows) if rows else None,
+        _with_severities(header, rows, [part.severity_accuracy for part in kept]) if rows else None,
         missing,
     )
 
 
 def _answers_line(part: AbstentionGuarantee) -> str:
-    when = f"if it is {level(part.threshold)} sure" if part.threshold > 0 else "always"
-    line = f"Answers {when}, guaranteed {level(part.accuracy)} right"
+    line = f"Answers if it is {level(part.threshold)} sure, guaranteed {level(part.accuracy)} right"
     if part.test_answered is None or part.test_accuracy is None:
         return f"{line}: no test image is answered."
     return f"{line}: {percent(part.test_accuracy.value)} right, {percent(part.test_answered.value)} answered."
 
 
-def _add_severities(header: list[str], rows: list[list[str]], found: Sequence[Mapping[int, Share]]) -> bool:
-    """A last column with what came true on corrupted images; returns whether these were measured."""
-    if not any(found):
-        return False
-    header.append("corrupted, severity 1 to 5")
-    for row, shares in zip(rows, found, strict=True):
-        cells = ["-" if s not in shares else f"{100 * shares[s].value:.1f}" for s in SEVERITIES]
-        row.append(f"{' / '.join(cells)} %")
-    return True
+def _with_severities(header: list[str], rows: list[list[str]], found: Sequence[Mapping[int, Share]]) -> Table:
+    """With a last column of what came true on corrupted images, if these were measured."""
+    if any(found):
+        header.append("corrupted, severity 1 to 5")
+        for row, shares in zip(rows, found, strict=True):
+            cells = (f"{100 * shares[s].value:.1f}" if s in shares else "-" for s in SEVERITIES)
+            row.append(f"{' / '.join(cells)} %")
+    return Table(header, rows)
 
 
 def _usual_coverage(share: float, n: int) -> str:
@@ -602,7 +541,7 @@ def _ranked(found: RiskCoverage) -> Section:
     title = "Risk and coverage"
     if found.risk[-1] == 0:
         line = "No answer to a test image was wrong: how well confidence ranks errors is not known."
-        return Section(title, line, line, pictures=_described(line, "risk_coverage.png"))
+        return _line(title, line)._replace(pictures=_described(line, "risk_coverage.png"))
     shares = {risk.replace("%", " %"): _share(part) for risk, part in found.coverage_at_risk.items()}
     answered = ", ".join(f"{share} with {risk} wrong" for risk, share in shares.items())
     finding = f"Test images that can be answered, the surest first: {answered} (measured, not guaranteed)."
@@ -621,32 +560,25 @@ def _ranked(found: RiskCoverage) -> Section:
 
 def worst_groups(table: GroupTable, confusion: ConfusionMatrix | None = None) -> Section:
     """The classes, or the groups by another column, that the model is least accurate on."""
-    of_classes, number = table.column == "label", f"{len(table.groups):,}"
-    header = ["class" if of_classes else table.column, "images", "accuracy", "confidence - accuracy"]
-    header += (
-        [] if table.promised_coverage is None else [f"{level(table.promised_coverage)} sets with the right class"]
-    )
+    of_classes, promised = table.column == "label", table.promised_coverage
+    what, number = "class" if of_classes else table.column, f"{len(table.groups):,}"
+    header = [what, "images", "accuracy", "confidence - accuracy"]
+    header += [] if promised is None else [f"{level(promised)} sets with the right class"]
     rows = []
     for group in table.groups[:WORST]:
         gap = interval_text(group.gap, 100, " %", 1, "+")
         rows.append([group.name, f"{group.n:,}", _share(group.accuracy) + _star(group.significant), gap])
-        if table.promised_coverage is not None:
+        if promised is not None:
             rows[-1].append(_share(group.coverage) + _star(group.coverage_significant))
-    starred = any(cell.endswith("*") for row in rows for cell in row[2:])
-    chance = f"differs from all other images beyond chance, corrected for {number} comparisons."
-    chance = f"*: {chance}" if starred else f"None of these {chance}"
-    notes = [chance]
+    notes = [f"*: differs from all other images beyond chance, corrected for {number} comparisons."]
     if of_classes:
         notes.append("Even a perfectly calibrated model is too confident on the images of a hard class.")
-    if confusion is not None:
-        mistakes = f"Most frequent mistakes: {', '.join(_mistakes(confusion)) or 'none'}."
-        notes.append(mistakes)
-    what = "class" if of_classes else table.column
     lowest = ", ".join(f"{group.name!r} {percent(group.accuracy.value)}" for group in table.groups[:IN_A_LINE])
     finding = f"Lowest accuracy by {what}: {lowest}."
     pictures = _described(finding, "classes.png" if of_classes else "groups.png")
     if confusion is not None:
-        pictures |= _described(mistakes, "confusion.png")
+        notes.append(f"Most frequent mistakes: {', '.join(_mistakes(confusion)) or 'none'}.")
+        pictures |= _described(notes[-1], "confusion.png")
     return Section(
         "Classes" if of_classes else f"By {table.column}",
         finding,
@@ -737,28 +669,24 @@ def renamed_line(renamed: Sequence[tuple[str, str]], at_most: int = 3) -> str:
 
 def confidence_sentences(table: CorruptionTable) -> list[str]:
     """In plain words: over- or underconfident, by how much, and whether the temperature still helps."""
-    sentences = []
-    gaps = table.confidence_gap or {}
+    sentences, gaps = [], table.confidence_gap or {}
+    where = {"mean15": "Under corruption (mean of the standard 15)", "clean": "Without corruption (the same images)"}
     if "mean15" in gaps:
-        sentences.append(f"Under corruption (mean of the standard 15) the model is {_direction(gaps['mean15'])}.")
-        if "clean" in gaps:
-            sentences.append(f"On the same {table.n:,} images without corruption it is {_direction(gaps['clean'])}.")
+        sentences += [f"{text} the model is {_direction(gaps[name])}." for name, text in where.items() if name in gaps]
     score, floor = ("ece", "noise_floor") if table.temperature is None else ("scaled_ece", "scaled_noise_floor")
-    ece = table.mean(STANDARD_15, score)
-    if ece is not None:
+    if table.mean(STANDARD_15) is not None:
         cells = [cell for name in STANDARD_15 for cell in table.cells[name].values()]
-        sentence = f"The mean ECE is {100 * ece:.1f} %{_floor(cells, floor)}"
-        if table.clean is not None:
-            clean = f"{100 * getattr(table.clean, score):.1f} %{_floor([table.clean], floor)}"
-            sentence += f", that of the same images without corruption {clean}"
-        sentences.append(f"{sentence}.")
-    severity = harmful_severity(table)
-    if severity is not None:
-        with_it, without = (table.by_severity(score, STANDARD_15)[severity] for score in ("scaled_ece", "ece"))
-        where = f"At severity {severity} the temperature does harm:"
-        if severity < SEVERITIES[-1]:
-            where = f"From severity {severity} on the temperature does harm: at severity {severity}"
-        sentences.append(f"{where} the mean ECE is {100 * with_it:.1f} % with it and {100 * without:.1f} % without.")
+        shown = {"under corruption": cells, "without": [table.clean] if table.clean is not None else []}
+        parts = (f"{_mean_and_floor(part, score, floor)} {name}" for name, part in shown.items() if part)
+        sentences.append(f"Mean ECE: {', '.join(parts)}.")
+    if (severity := harmful_severity(table)) is not None:
+        with_it, without = (
+            percent(table.by_severity(score, STANDARD_15)[severity]) for score in ("scaled_ece", "ece")
+        )
+        sentences.append(
+            f"From severity {severity} on the temperature does harm: there the mean ECE is {with_it} with it and "
+            f"{without} without."
+        )
     return sentences
 
 
@@ -787,20 +715,13 @@ def harmful_severity(table: CorruptionTable) -> int | None:
 
 
 def _direction(gap: Interval) -> str:
-    low, high = sorted((100 * abs(gap.low), 100 * abs(gap.high)))
-    size = f"{100 * abs(gap.value):.1f} points"
-    if gap.low > 0:
-        return f"overconfident: its mean confidence is {size} above its accuracy [{low:.1f}, {high:.1f}]"
-    if gap.high < 0:
-        return f"underconfident: its mean confidence is {size} below its accuracy [{low:.1f}, {high:.1f}]"
-    interval = f"[{100 * gap.low:.1f}, {100 * gap.high:.1f}]"
-    return (
-        "neither over- nor underconfident beyond chance: its mean confidence minus its accuracy is "
-        f"{100 * gap.value:.1f} points {interval}"
-    )
+    word = "neither over- nor underconfident beyond chance"
+    if gap.low > 0 or gap.high < 0:
+        word = "overconfident" if gap.low > 0 else "underconfident"
+    return f"{word}: its mean confidence minus its accuracy is {interval_text(gap, 100, ' points', 1, '+')}"
 
 
-def _floor(cells: list[Cell], name: str) -> str:
-    """The noise floor, the mean over the cells; older tables do not hold it."""
-    floors = [getattr(cell, name) for cell in cells]
-    return "" if None in floors else f" (noise floor {100 * fmean(floors):.1f} %)"
+def _mean_and_floor(cells: Sequence[Cell], score: str, floor: str) -> str:
+    """The mean over cells, and that of the noise floors, which older tables do not hold."""
+    mean, floors = percent(fmean(getattr(cell, score) for cell in cells)), [getattr(cell, floor) for cell in cells]
+    return mean if None in floors else f"{mean} (noise floor {percent(fmean(floors))})"

@@ -49,10 +49,6 @@ def refuse_nul(arguments: Mapping[str, Any]) -> None:
                 raise ArgumentError(name, "has a NUL character (\\x00). Leave it out.", text)
 
 
-# Sections of which a terminal says nothing: the page has them.
-NOT_IN_SHORT = ("Risk and coverage",)
-
-
 def summary(report: EvaluationReport) -> str:
     """What a command prints at its end: what was measured, the headline, and a line for each finding."""
     method = report.training_arguments.get("method")
@@ -63,7 +59,7 @@ def summary(report: EvaluationReport) -> str:
     if shown.trust == "chance":
         lines = [f"{shown.title}.", f"{shown.ability} {shown.confidence}", title]
     clean = report.leakage is not None and not report.leakage.found
-    left_out = {*NOT_IN_SHORT, *(["Copies between splits"] if clean else [])}
+    left_out = ("Risk and coverage", "Copies between splits" if clean else "")  # the page has them
     findings = [part.finding for part in sections(report) if part.title not in left_out]
     return printable("\n".join([*lines, *findings]))
 
@@ -79,7 +75,7 @@ def table_lines(found: Table) -> list[str]:
 
 
 # ---- HTML ----
-# Small pieces of HTML. Whatever comes from outside goes through `text`, so that it is shown as text.
+# Whatever comes from outside goes through `text`, so that it is shown as text.
 
 
 SPACE = "\u00a0"  # between a number and its unit, where no line breaks
@@ -125,22 +121,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-BADGES = {
-    "chance": "bad",
-    "trusted": "good",
-    "overconfident": "bad",
-    "underconfident": "bad",
-    "miscalibrated": "bad",
-    "unknown": "neutral",
-}
-
-
 def headline_html(report: EvaluationReport) -> str:
     """The headline and two sentences, and what they are about."""
     found = headline(report)
     where = f"{short_name(report.model)} on {short_name(report.dataset)}, {report.split}"
+    badge = {"trusted": "good", "unknown": "neutral"}.get(found.trust, "bad")
     return (
-        f'<header class="verdict {BADGES[found.trust]}"><p class="where">{text(where)}</p><h2>{found.title}</h2>'
+        f'<header class="verdict {badge}"><p class="where">{text(where)}</p><h2>{found.title}</h2>'
         f"<p>{words(f'{found.ability} {found.confidence}')}</p></header>"
     )
 
@@ -182,15 +169,10 @@ def report_in_notebook(report: EvaluationReport) -> str:
 
 def corruptions_in_notebook(found: CorruptionTable) -> str:
     """The means, and the accuracy by corruption and severity."""
-    means = found.by_corruption()
-    rows = [
-        [
-            name.replace("_", " "),
-            *(plain_percent(row[s].accuracy) if s in row else "" for s in SEVERITIES),
-            plain_percent(means[name]),
-        ]
-        for name, row in found.cells.items()
-    ]
+    rows = []
+    for name, mean in found.by_corruption().items():
+        cells = (plain_percent(found.cells[name][s].accuracy) if s in found.cells[name] else "" for s in SEVERITIES)
+        rows.append([name.replace("_", " "), *cells, plain_percent(mean)])
     cells = Table(("accuracy at severity", *map(str, SEVERITIES), "mean"), rows)
     return in_notebook(section_html(corrupted(found)) + table_html(cells))
 
@@ -201,11 +183,7 @@ def groups_in_notebook(found: GroupTable) -> str:
 
 def rows_in_notebook(rows: SampleRows) -> str:
     part = rows.to_table().slice(0, FIRST_ROWS).to_pydict()
-    cells = zip(*([_cell(value) for value in column] for column in part.values()), strict=True)
-    listed = Table(("", *part), [[str(place), *row] for place, row in enumerate(cells)])
+    columns = ([f"{value:.4f}" if isinstance(value, float) else str(value) for value in x] for x in part.values())
+    listed = Table(("", *part), [[str(place), *row] for place, row in enumerate(zip(*columns, strict=True))])
     accuracy = percent(float(rows.correct.mean()))
     return in_notebook(f"<p>{len(rows):,} samples, accuracy {accuracy}. The first ones:</p>{table_html(listed)}")
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -247,7 +247,7 @@ def test_checksums_are_of_rows_and_of_the_weights_of_this_report(folder: Path) -
     (folder / "model.safetensors").write_bytes(b"weightz")
     assert changed_files(load_run(folder).report, folder, ["model.safetensors"]) == ["model.safetensors"]
     edited(folder, **{"samples.parquet": "0" * 64})
-    with pytest.raises(ValueError, match="samples.parquet was changed"):
+    with pytest.raises(ValueError, match=r"samples.parquet was changed"):
         load_run(folder)
 
 
@@ -264,12 +264,12 @@ def test_damaged_and_missing_files(folder: Path, tmp_path: Path) -> None:
     whole = (folder / "samples.parquet").read_bytes()
     for part in (whole[: len(whole) // 2], b"", b"PAR1 and no more"):
         (folder / "samples.parquet").write_bytes(part)
-        with pytest.raises(ValueError, match="samples.parquet cannot be used"):
+        with pytest.raises(ValueError, match=r"samples.parquet cannot be used"):
             load_run(folder)
     (folder / "samples.parquet").unlink()
-    with pytest.raises(FileNotFoundError, match="samples.parquet"):
+    with pytest.raises(FileNotFoundError, match=r"samples.parquet"):
         load_run(folder)
-    with pytest.raises(FileNotFoundError, match="evaluation.json"):
+    with pytest.raises(FileNotFoundError, match=r"evaluation.json"):
         load_run(tmp_path)
 
 

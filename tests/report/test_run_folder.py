@@ -44,17 +44,16 @@ def test_a_new_folder_is_claimed_and_the_same_run_comes_back(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["checkpoint-5", "model.safetensors", "README.md", "evaluation.json", "config.json"])
 def test_results_of_another_run_are_not_overwritten(name: str, tmp_path: Path) -> None:
     (tmp_path / name).touch()
-    with pytest.raises(FileExistsError, match=rf"holds {name} of another run \(it has no record of what made it\)"):
-        claim_folder(tmp_path, RUN)
-    for record in ("", "[]", "[" * 100_000, "{"):
-        (tmp_path / "run.json").write_text(record)
-        with pytest.raises(FileExistsError, match="no record"):
+    for record in (None, "", "[]", "[" * 100_000, "{"):
+        if record is not None:
+            (tmp_path / "run.json").write_text(record)
+        with pytest.raises(FileExistsError, match=rf"holds {name} .*no record"):
             claim_folder(tmp_path, RUN)
     (tmp_path / "run.json").write_text(json.dumps(RUN))
     claim_folder(tmp_path, RUN)
-    with pytest.raises(FileExistsError, match=r"\(split: 'test', now 'train'\). Choose another output_dir"):
+    with pytest.raises(FileExistsError, match=r"\(split: 'test', now 'train'\)"):
         claim_folder(tmp_path, RUN | {"split": "train"})
-    with pytest.raises(FileExistsError, match="made by another command, evaluate"):
+    with pytest.raises(FileExistsError, match=r"\(command: 'evaluate', now 'calibrate'\)"):
         claim_folder(tmp_path, RUN | {"command": "calibrate", "model": "other"})
 
 
@@ -97,7 +96,6 @@ def test_a_folder_in_which_nothing_was_written_is_removed_again(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
     with locked_folder(tmp_path / "a" / "b"):
         (tmp_path / "a" / "b" / "result").touch()
-    assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["result"]
     with pytest.raises(ValueError, match="inside"), locked_folder(tmp_path / "a" / "b"):
         raise ValueError("inside")
     assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["result"]
@@ -138,15 +136,7 @@ def test_tokens_are_found_anywhere(text: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "hf_model",
-        "hf-internal-testing/tiny",
-        "shelf_0123456789abcdef01",
-        "user/hf_photos",
-        "sk-learn",
-        "false",
-        "digits",
-    ],
+    ["hf_model", "hf-internal-testing/tiny", "shelf_0123456789abcdef01", "user/hf_photos", "sk-learn", "false"],
 )
 def test_names_are_not_taken_for_tokens(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
@@ -158,13 +148,7 @@ def test_names_are_not_taken_for_tokens(text: str, monkeypatch: pytest.MonkeyPat
 def test_local_paths_become_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data" / "photos").mkdir(parents=True)
-    for name in (
-        "data/photos",
-        "data/photos/",
-        "./data/photos",
-        str(tmp_path / "data" / "photos"),
-        "/not/there/photos",
-    ):
+    for name in ("data/photos", "data/photos/", "./data/photos", f"{tmp_path}/data/photos", "/not/there/photos"):
         assert public_name(name) == "photos"
     assert public_name(".") == tmp_path.name
     for name in ("owner/photos", "resnet50", "tiny", ""):
@@ -182,24 +166,8 @@ def test_places_differ_where_names_do_not_and_move_together(tmp_path: Path) -> N
 
 
 def test_commands_keep_no_machine_paths() -> None:
-    words = [
-        "/home/me/settings.yaml",
-        "--dataset",
-        "/data/photos",
-        "--output_dir=../../out",
-        "--model",
-        "~/m",
-        "--lr=3",
-    ]
-    assert public_words(words) == [
-        "settings.yaml",
-        "--dataset",
-        "photos",
-        "--output_dir=out",
-        "--model",
-        "m",
-        "--lr=3",
-    ]
+    words = ["/home/me/settings.yaml", "--dataset", "/data/photos", "--output_dir=../../out", "--model", "~/m"]
+    assert public_words(words) == ["settings.yaml", "--dataset", "photos", "--output_dir=out", "--model", "m"]
     kept = ["--model", "runs/first", "user/model", "--split", "test", "", "--flag=", "a=b"]
     assert public_words(kept) == kept
 
@@ -208,10 +176,5 @@ def test_room(tmp_path: Path) -> None:
     check_free_space(tmp_path / "not" / "there", 1000, "a model")
     with pytest.raises(OSError, match=r"1e\+03 TB .*new.*a model"):
         check_free_space(tmp_path / "new", 10**15, "a model")
-    assert [readable_size(size) for size in (0, 999, 1500, 2_500_000, 4.2e9)] == [
-        "0 bytes",
-        "999 bytes",
-        "1.5 kB",
-        "2.5 MB",
-        "4.2 GB",
-    ]
+    shown = [readable_size(size) for size in (0, 999, 1500, 2_500_000, 4.2e9)]
+    assert shown == ["0 bytes", "999 bytes", "1.5 kB", "2.5 MB", "4.2 GB"]

@@ -30,6 +30,7 @@ from macs_hf.report.sections import (
     confidence_gap,
     harmful_severity,
     headline,
+    interval_text,
     lowest_class,
     sections,
     temperature_sentences,
@@ -105,7 +106,6 @@ def test_the_headline_is_that_of_the_published_model() -> None:
     cases = [
         (bad, good, 1.5, "Overconfident, and a temperature repairs it"),
         (bad, measured(0.8, 0.85), 1.2, "Overconfident, and a temperature helps"),
-        (bad, measured(0.8, 0.895), 1.03, "Overconfident, and a temperature changes little"),
         (good, bad, 0.8, "Overconfident with its temperature"),
         (unsure, measured(0.8, 0.7), 1.5, "Underconfident with its temperature"),
         (good, unsure, 0.9, "No miscalibration beyond chance"),
@@ -121,15 +121,18 @@ def test_the_headline_is_that_of_the_published_model() -> None:
 def test_two_sentences_with_the_numbers() -> None:
     found = headline(report(measured(0.8, 0.9), measured(0.8, 0.8), 1.5))
     assert re.findall(r"[\d.,]*\d", found.ability) == ["80.0", "1,000"]
-    assert re.findall(r"[\d.]*\d", found.confidence)[:4] == ["10.0", "1.50", "10.0", "0.0"]
+    gap, ece, _, temperature, after, _ = re.findall(r"[\d.]*\d", found.confidence)
+    assert (ece, gap, temperature, after) == ("10.0", "10.0", "1.50", "0.0")
     reason = replace(report(measured(0.8, 0.9), measured(0.8, 0.9)), temperature=Temperature(1.0, "a reason"))
     assert "a reason" in headline(reason).confidence
     cells = {name: {s: Cell(10, 0.3 if name == "fog" else 0.6, 1.0, 0.1) for s in SEVERITIES} for name in CORRUPTIONS}
     table = CorruptionTable("cifar", "generated", 10, cells)
-    broken = headline(report(measured(0.8, 0.8), corruptions=table)).ability
-    assert re.findall(r"[\d.]+ %|fog", broken) == ["80.0 %", "58.0 %", "fog", "30.0 %"]
-    broken = headline(report(measured(0.8, 0.8), corruptions=replace(table, cells={"fog": cells["fog"]}))).ability
-    assert re.findall(r"[\d.]+ %|fog", broken) == ["80.0 %", "fog", "30.0 %"]
+    for part, numbers in (
+        (table, ["80.0 %", "58.0 %", "fog", "30.0 %"]),
+        (replace(table, cells={"fog": cells["fog"]}), ["80.0 %", "fog", "30.0 %"]),
+    ):
+        broken = headline(report(measured(0.8, 0.8), corruptions=part)).ability
+        assert re.findall(r"[\d.]+ %|fog", broken) == numbers
 
 
 # ---- Sections ----
@@ -141,11 +144,10 @@ def test_every_part_of_a_report_has_its_section_and_no_other() -> None:
     titles += ["Risk and coverage", "Classes", "By camera", "Images of none of its classes", "Copies between splits"]
     whole = sections(replace(FOUND, renamed_classes=(("LABEL_0", "cat"),)))
     assert [part.title for part in whole] == titles
-    assert all(part.finding.endswith(".") and part.lead for part in whole)
     for part in whole:
+        assert part.finding.endswith(".") and part.lead
         assert part.table is None or {len(row) for row in part.table.rows} == {len(part.table.header)}
-    assert [name for part in whole for name in part.pictures] != [] and set(alt_texts(FOUND)) == set(PICTURES)
-    assert {name for part in whole for name in part.pictures} == set(PICTURES)
+    assert set(alt_texts(FOUND)) == {name for part in whole for name in part.pictures} == set(PICTURES)
 
 
 def test_metrics_with_intervals_and_the_noise_floor() -> None:
@@ -161,19 +163,21 @@ def test_metrics_with_intervals_and_the_noise_floor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gain", "amount"),
+    ("gain", "rise", "helped"),
     [
-        (Interval(0.1, 0.08, 0.12), "0.100 [0.080, 0.120]"),
-        (Interval(0.0003, 0.0001, 0.0006), "0.0003 [0.0001, 0.0006]"),
-        (Interval(0.1, -0.01, 0.2), "0.100 [-0.010, 0.200]"),
-        (Interval(0.0, 0.0, 0.0), "0.000 [0.000, 0.000]"),
-        (Interval(-0.1, -0.2, -0.01), "-0.100 [-0.200, -0.010]"),
+        (Interval(0.1, 0.08, 0.12), None, True),
+        (Interval(0.1, 0.08, 0.12), Interval(0.03, 0.02, 0.04), False),
+        (Interval(0.1, -0.01, 0.2), None, False),
+        (Interval(-0.1, -0.2, -0.01), Interval(0.0, -0.01, 0.01), False),
     ],
 )
-def test_calibrated_is_said_only_where_the_temperature_helped(gain: Interval, amount: str) -> None:
-    fitted, helped, *_ = temperature_sentences(replace(REPORT.temperature, nll_gain=gain))
-    assert "1.5000 ± 0.0600" in fitted and "200 images of validation" in fitted and amount in helped
-    assert ("Not called calibrated" in helped) == (gain.low <= 0) and ("raised" in helped) == (gain.high < 0)
+def test_calibrated_is_said_only_where_the_temperature_helped(
+    gain: Interval, rise: Interval | None, helped: bool
+) -> None:
+    fitted, said, *_ = temperature_sentences(replace(REPORT.temperature, nll_gain=gain, ece_rise=rise))
+    assert "1.5000 ± 0.0600" in fitted and "200 images of validation" in fitted
+    assert ("Not called calibrated" not in said) == helped
+    assert interval_text(gain) in said and (helped or rise is None or interval_text(rise, 100, " points", 2) in said)
 
 
 @pytest.mark.parametrize(("shift", "warned"), [(0.0099, False), (0.01, True), (None, False)])
@@ -197,16 +201,16 @@ def test_means_under_corruption() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gap", "direction", "numbers"),
+    ("gap", "direction"),
     [
-        (Interval(0.052, 0.041, 0.063), "is overconfident", "5.2 points above its accuracy [4.1, 6.3]"),
-        (Interval(-0.052, -0.063, -0.041), "is underconfident", "5.2 points below its accuracy [4.1, 6.3]"),
-        (Interval(0.01, -0.02, 0.04), "neither over- nor underconfident", "1.0 points [-2.0, 4.0]"),
+        (Interval(0.052, 0.041, 0.063), "is overconfident"),
+        (Interval(-0.052, -0.063, -0.041), "is underconfident"),
+        (Interval(0.01, -0.02, 0.04), "neither over- nor underconfident"),
     ],
 )
-def test_the_sign_of_the_gap_says_whether_confidence_is_too_high(gap: Interval, direction: str, numbers: str) -> None:
+def test_the_sign_of_the_gap_says_whether_confidence_is_too_high(gap: Interval, direction: str) -> None:
     table = replace(REPORT.corruptions, confidence_gap=REPORT.corruptions.confidence_gap | {"mean15": gap})
-    assert re.search(f"{direction}.*{re.escape(numbers)}", corrupted(table))
+    assert re.search(f"{direction}.*{re.escape(interval_text(gap, 100, ' points', 1, '+'))}", corrupted(table))
     assert "confident" not in corrupted(replace(table, confidence_gap=None))  # older reports do not say
 
 
@@ -230,13 +234,14 @@ def harmed(by_severity: dict[int, float], spread: float = 0.0) -> CorruptionTabl
     ],
 )
 def test_the_severity_from_which_on_the_temperature_does_harm(harm: tuple[float, ...], severity: int | None) -> None:
-    table = harmed(dict(zip(SEVERITIES, harm, strict=True)))
+    by_severity = dict(zip(SEVERITIES, harm, strict=True))
+    table = harmed(by_severity)
     assert harmful_severity(table) == severity
     assert ("does harm" in corrupted(table)) == (severity is not None)
     if severity == 3:
         assert re.search(r"severity 3 .* 41\.0 % with it and 40\.0 % without", corrupted(table))
     # A harm that differs in sign from corruption to corruption is chance.
-    assert harmful_severity(harmed(dict(zip(SEVERITIES, harm, strict=True)), spread=0.2)) is None
+    assert harmful_severity(harmed(by_severity, spread=0.2)) is None
 
 
 @pytest.mark.parametrize(("floor", "severity"), [(0.005, 1), (0.015, 4), (0.05, None), (None, None)])
@@ -295,16 +300,6 @@ def test_how_far_a_model_may_miss_its_coverage() -> None:
     assert (float(stated[1]), float(stated[2])) == pytest.approx((low, high), abs=0.15)
 
 
-def test_sets_of_several_levels_that_are_the_same_say_why() -> None:
-    same = [
-        replace(sets, mean_size=1.0, test_coverage=Share(0.976, 0.96, 0.99, 1000))
-        for sets in REPORT.guarantees.prediction_sets
-    ]
-    alike = replace(REPORT, guarantees=replace(REPORT.guarantees, prediction_sets=tuple(same)))
-    assert "97.6 %" in section(alike, "Prediction sets").notes[-1]
-    assert len(section(alike, "Prediction sets").notes) == 1 + len(section(REPORT, "Prediction sets").notes)
-
-
 def test_the_lowest_class_is_not_one_of_a_few_images() -> None:
     sets = PredictionSetGuarantee("lac", 0.9, 0.4, 200, Share(0.9, 0.8, 1.0, 604), 1.2, (2, 210, 288, 0))
     found = Guarantees(200, 200, 604, 1.0, True, None, (4, 300, 300, 0), (), (sets,))
@@ -334,7 +329,6 @@ def test_classes_and_groups_worst_first() -> None:
     ]  # fmt: skip
     assert "cat taken for bird (90 of 400), bird taken for cat (60 of 300)" in classes.notes[-1]
     assert cameras.table.rows[0] == ["old", "500", "80.0 % [76.0, 84.0]", "+2.0 % [-2.0, +6.0]"]
-    assert classes.notes[0].startswith("*: differs") and cameras.notes[0].startswith("None of these differs")
     hard = "Even a perfectly calibrated model"  # only classes are not known beforehand
     assert hard in words(classes) and hard not in words(cameras)
 

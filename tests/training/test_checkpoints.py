@@ -165,7 +165,7 @@ def test_another_recipe_may_take_over_the_folder_of_a_run_that_has_checkpoints(t
 def test_a_setting_that_this_version_does_not_know_is_named_too(tmp_path: Path) -> None:
     claim_output_dir(tmp_path, RUN | {"old_setting": 3})
     checkpoint(tmp_path, 10)
-    with pytest.raises(FileExistsError, match=r"another run \(old_setting: 3, now not given\)"):
+    with pytest.raises(FileExistsError, match="old_setting"):
         claim_output_dir(tmp_path, RUN)
 
 

@@ -5,7 +5,7 @@ import shlex
 import warnings
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -249,7 +249,7 @@ def screen_of(quiet: bool, verbose: bool, *, bars: bool = True) -> Iterator[Scre
     if quiet and verbose:
         raise ArgumentError("quiet", "and --verbose contradict each other: leave one of them out.", True)
     screen = Screen(enabled=is_main_process() and not quiet, bars=bars and not verbose)
-    with quiet_libraries(verbose, downloads=screen.draws), screen:
+    with quiet_libraries(verbose, downloads=screen.draws), closing(screen):
         yield screen
 
 

@@ -8,8 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from types import TracebackType
+from contextlib import closing, contextmanager
 from typing import Any, TextIO
 
 import numpy as np
@@ -153,8 +152,7 @@ def _send(tracker: TrainerCallback, name: str, image: Image.Image, step: int) ->
 # Where a run writes what a person reads: lines and, below them, at most one bar. A log file gets the lines only.
 
 
-WIDEST = 120
-NARROWEST_BAR = 10
+WIDEST, NARROW = 120, 60  # columns: what is written in at most, and what a bar needs to show more than how far it is
 SECONDS_BETWEEN_DRAWINGS = 0.1
 # In a log file, long work shows that it goes on.
 SECONDS_BETWEEN_SIGNS_OF_LIFE = 300.0
@@ -192,6 +190,8 @@ class Screen:
         self.is_terminal = self._console.file.isatty() and not self._console.is_dumb_terminal
         self.draws = enabled and bars and self.is_terminal
         self._bar: Bar | None = None
+        if self.draws:
+            atexit.register(self.close)  # an error in a script must not leave the terminal without a cursor
 
     @property
     def width(self) -> int:
@@ -211,19 +211,17 @@ class Screen:
         """
         if not self.enabled:
             return
-        text = printable(text)
-        parts = [text]
+        parts = [printable(text)]
         if wrap and self.is_terminal:
             options = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
-            parts = textwrap.wrap(text, self.width, subsequent_indent=" " * indent, **options) or [text]
+            parts = textwrap.wrap(parts[0], self.width, subsequent_indent=" " * indent, **options) or parts
         for part in parts:
             self._console.print(Text(part, style=style), soft_wrap=True)
 
-    def bar(self, label: str, total: int | None = None) -> "Bar":
-        """A bar for `total` things to be counted; with `None` only the label is shown."""
-        if self._bar is not None:
-            self._bar.close()
-        self._bar = Bar(self._live() if self.draws else None, label, total)
+    def bar(self, label: str, total: int | None = None, done: int = 0) -> "Bar":
+        """A bar for `total` things, of which `done` were counted before; with `None` only the label is shown."""
+        self.close()
+        self._bar = Bar(self._console if self.draws else None, label, total, done)
         return self._bar
 
     @contextmanager
@@ -232,7 +230,7 @@ class Screen:
         if not self.draws:
             self.line(label)
         start = time.monotonic()
-        with self.bar(label, total) as bar:
+        with closing(self.bar(label, total)) as bar:
             yield bar
         if self.draws:
             self.line(f"{label}  {duration(time.monotonic() - start)}")
@@ -242,42 +240,29 @@ class Screen:
         if self._bar is not None:
             self._bar.close()
 
-    def __enter__(self) -> "Screen":
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def _live(self) -> Live:
-        # No thread draws it: the workers of data loaders are forked, and would inherit its lock.
-        live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stderr=sys.stderr.isatty())
-        atexit.register(live.stop)  # an error in a script must not leave the terminal without a cursor
-        return live
-
 
 class Bar:
     """
     What is done of how much. It has the methods of a tqdm bar that this package calls.
 
     Args:
-        live (`Live`, *optional*): Draws it; without one, it only counts.
+        console (`Console`, *optional*): Where it is drawn; without one, it only counts.
         label (`str`): What is being done.
         total (`int`, *optional*): How many there are.
+        done (`int`, *optional*): From where it counts on; the time left is estimated from what follows.
     """
 
-    def __init__(self, live: Live | None, label: str, total: int | None) -> None:
-        self._live = live
+    def __init__(self, console: Console | None, label: str, total: int | None, done: int = 0) -> None:
         self.label, self.total, self.note = label, total, ""
-        self.done = self._first = 0
-        self._start, self._drawn = time.monotonic(), 0.0
-        if live is not None:
-            live.start()
-            self.draw(now=True)
-
-    def begin_at(self, done: int) -> None:
-        """Count from `done` on; the time left is estimated from what is done after this call."""
         self.done = self._first = done
-        self._start = time.monotonic()
+        self._start, self._drawn = time.monotonic(), -math.inf
+        self._live: Live | None = None
+        if console is not None:
+            # No thread draws it: the workers of data loaders are forked, and would inherit its lock.
+            errors = sys.stderr.isatty()
+            self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stderr=errors)
+            self._live.start()
+            self.draw()
 
     def update(self, count: int = 1) -> None:
         self.done += count
@@ -288,12 +273,23 @@ class Bar:
         if refresh:
             self.draw()
 
-    def draw(self, *, now: bool = False) -> None:
+    def draw(self) -> None:
         """Show what has changed, at most ten times a second."""
-        if self._live is None or not (now or time.monotonic() - self._drawn > SECONDS_BETWEEN_DRAWINGS):
+        if self._live is None or time.monotonic() - self._drawn <= SECONDS_BETWEEN_DRAWINGS:
             return
         self._drawn = time.monotonic()
-        self._live.update(self._row(), refresh=True)
+        row = Table.grid(padding=(0, 2), expand=True)
+        if self.total is None:
+            row.add_row(Text(f"{self.label} ..."))
+        else:
+            for column in ({"no_wrap": True}, {"ratio": 1}, {"no_wrap": True}):
+                row.add_column(**column)
+            told = [f"{self.done:,}/{self.total:,}"]
+            if self._live.console.width >= NARROW:
+                told += filter(None, [self.note, self.left])
+            bar = ProgressBar(total=max(self.total, 1), completed=self.done)
+            row.add_row(Text(self.label), bar, Text("  ".join(told)))
+        self._live.update(row, refresh=True)
 
     @property
     def left(self) -> str:
@@ -307,42 +303,15 @@ class Bar:
     def close(self) -> None:
         if self._live is not None:
             self._live.stop()
-            atexit.unregister(self._live.stop)
             self._live = None
 
-    def __enter__(self) -> "Bar":
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _row(self) -> Table | Text:
-        if self.total is None:
-            return Text(f"{self.label} ...")
-        row = Table.grid(padding=(0, 2), expand=True)
-        cells = [self.label, f"{self.done:,}/{self.total:,}", self.note, self.left]
-        if self._live.console.width < sum(map(len, cells)) + 2 * len(cells) + NARROWEST_BAR:
-            cells[2] = ""
-        row.add_column(no_wrap=True)
-        row.add_column(ratio=1)
-        for _ in cells[1:]:
-            row.add_column(no_wrap=True, justify="right")
-        first, *others = (Text(cell) for cell in cells)
-        row.add_row(first, ProgressBar(total=max(self.total, 1), completed=self.done), *others)
-        return row
+# ---- Terminal ----
+# `TerminalCallback`: training in a terminal as one bar and one line an epoch.
 
 
-# ---- The line of an epoch ----
-# The line that a terminal shows for an epoch, or for the steps up to an evaluation.
-
-
-# What a line shows of an evaluation, where it was measured: the end of the key, the label, whether in percent.
-SHOWN = (
-    ("accuracy", "accuracy", True),
-    ("ece", "ECE", True),
-    ("nll", "NLL", False),
-    ("loss", "validation loss", False),
-)
+# What a line shows of an evaluation, where it was measured: the end of the key, and the form of its value.
+SHOWN = {"accuracy": "accuracy {:6.2%}", "ece": "ECE {:6.2%}", "nll": "NLL {:.4f}", "loss": "validation loss {:.4f}"}
 IN_TRAINING = 2  # of the above: a line has to fit a narrow terminal
 
 
@@ -359,43 +328,11 @@ def epoch_text(args: TrainingArguments, state: TrainerState, begun: bool = False
 def scores_in(metrics: Mapping[str, Any]) -> list[str]:
     """Those of an evaluation's metrics that are shown, with the name of its dataset if there are several."""
     found = []
-    for name, label, in_percent in SHOWN:
+    for name, form in SHOWN.items():
         for key, value in metrics.items():
-            if found_key := re.fullmatch(rf"eval_(?:(.+)_)?{name}", key):
-                dataset = f"{found_key[1]} " if found_key[1] else ""
-                found.append(
-                    f"{dataset}{label} {100 * value:5.2f}%" if in_percent else f"{dataset}{label} {value:.4f}"
-                )
+            if parts := re.fullmatch(rf"eval_(?:(.+)_)?{name}", key):
+                found.append(" ".join(filter(None, [parts[1], form.format(value)])))
     return found
-
-
-class EpochLine:
-    """What is known of an epoch, or of the steps up to an evaluation."""
-
-    def __init__(self, first_step: int = 0) -> None:
-        self.is_due = self.is_saved = False
-        self.scores: list[str] = []
-        self._start = time.monotonic()
-        self._step = self._first = first_step
-        self._sum = 0.0
-
-    def add_loss(self, loss: float, step: int) -> None:
-        """The mean loss of the steps since the last one."""
-        self._sum += loss * (step - self._step)
-        self._step = step
-
-    def text(self, place: str) -> str:
-        steps = self._step - self._first
-        parts = [place]
-        if steps > 0 and math.isfinite(self._sum):
-            parts.append(f"loss {self._sum / steps:.4f}")
-        parts += self.scores
-        parts += ["saved"] if self.is_saved else []
-        return "   ".join([*parts, duration(time.monotonic() - self._start)])
-
-
-# ---- Terminal ----
-# `TerminalCallback`: training in a terminal as one bar and one line an epoch.
 
 
 class TerminalCallback(TrainerCallback):
@@ -414,8 +351,7 @@ class TerminalCallback(TrainerCallback):
         self.screen = Screen() if screen is None else screen
         self._training: Bar | None = None
         self._other: Bar | None = None  # of an evaluation outside of training
-        self._line = EpochLine()
-        self._sign_of_life = 0.0
+        self._begin_line(0)
 
     def add_to(self, trainer: Trainer) -> None:
         """Add this callback to `trainer`, and remove the one that shows its progress now."""
@@ -426,121 +362,97 @@ class TerminalCallback(TrainerCallback):
         if not trainer.is_world_process_zero():
             self.screen = Screen(enabled=False)
 
+    # ---- The line of an epoch, or of the steps up to an evaluation ----
+
+    def _begin_line(self, step: int) -> None:
+        self._first_step, self._start = step, time.monotonic()
+        self._sign_of_life = self._start
+        self._is_due = self._is_saved = False
+        self._scores: list[str] = []
+
+    def _show_line(self, args: TrainingArguments, state: TrainerState) -> None:
+        """Write the line, if it is due. When the next step begins, it is known whether it was saved."""
+        if not self._is_due:
+            return
+        total, step = 0.0, self._first_step
+        for entry in state.log_history:  # each has the mean loss of the steps since the last one
+            if "loss" in entry and entry["step"] > step:
+                total, step = total + entry["loss"] * (entry["step"] - step), entry["step"]
+        parts = [epoch_text(args, state)]
+        if step > self._first_step and math.isfinite(total):
+            parts.append(f"loss {total / (step - self._first_step):.4f}")
+        parts += [*self._scores, *(["saved"] if self._is_saved else [])]
+        self.screen.line("   ".join([*parts, duration(time.monotonic() - self._start)]))
+        self._begin_line(state.global_step)
+
     # ---- Training ----
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        if state.is_world_process_zero:
-            self._training = self.screen.bar(epoch_text(args, state, begun=True), state.max_steps)
-            self._training.begin_at(state.global_step)
-            self._line = EpochLine(first_step=state.global_step)
-            self._sign_of_life = time.monotonic()
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
+        self._training = self.screen.bar(epoch_text(args, state, begun=True), state.max_steps, state.global_step)
+        self._begin_line(state.global_step)
 
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         self._show_line(args, state)
-        if self._training is not None:
-            self._training.label = epoch_text(args, state, begun=True)
+        self._training.label = epoch_text(args, state, begun=True)
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         self._show_line(args, state)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        if self._training is not None:
-            self._training.update(state.global_step - self._training.done)
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
+        self._training.update(state.global_step - self._training.done)
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_end(self, args: Any, state: Any, control: TrainerControl, **__: Any) -> None:
         control.should_log = True  # in all processes, which log together
-        self._line.is_due = True
+        self._is_due = True
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        self, args: Any, state: TrainerState, control: Any, logs: Mapping[str, Any] | None = None, **__: Any
     ) -> None:
         if self._training is None or not logs or "loss" not in logs:
             return
-        self._line.add_loss(float(logs["loss"]), state.global_step)
-        self._training.set_postfix_str(f"loss {float(logs['loss']):.4f}")
-        if time.monotonic() - self._sign_of_life > SECONDS_BETWEEN_SIGNS_OF_LIFE and not self._line.is_due:
+        loss = f"loss {logs['loss']:.4f}"
+        self._training.set_postfix_str(loss)
+        if time.monotonic() - self._sign_of_life > SECONDS_BETWEEN_SIGNS_OF_LIFE and not self._is_due:
             self._sign_of_life = time.monotonic()
             if not self.screen.is_terminal:
                 counted = f"step {state.global_step:,}/{state.max_steps:,}"
-                self.screen.line(f"{counted}   loss {float(logs['loss']):.4f}   {self._training.left}")
+                self.screen.line(f"{counted}   {loss}   {self._training.left}")
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._line.is_saved = True
+    def on_save(self, *_: Any, **__: Any) -> None:
+        self._is_saved = True
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         self._show_line(args, state)
-        if self._training is not None:
-            self._training.close()
-            self._training = None
+        self._training.close()
+        self._training = None
 
     # ---- Evaluation ----
 
     def on_prediction_step(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        eval_dataloader: Any = None,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: Any, eval_dataloader: Any = None, **__: Any
     ) -> None:
-        if not state.is_world_process_zero:
-            return
         if self._training is not None:
             self._training.label = f"{epoch_text(args, state)}, validating"
             self._training.draw()
             return
         if self._other is None:
-            self._other = self.screen.bar("evaluating")
-        if self._other.total is None and has_length(eval_dataloader):
-            self._other.total = len(eval_dataloader)
+            total = len(eval_dataloader) if has_length(eval_dataloader) else None
+            self._other = self.screen.bar("evaluating", total)
         self._other.update()
 
     def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: Any, metrics: Mapping[str, Any], **__: Any
     ) -> None:
-        found = scores_in(metrics or {})
+        found = scores_in(metrics)
         if self._training is not None:
-            self._line.scores += found[:IN_TRAINING]
-            self._line.is_due = True
+            self._scores += found[:IN_TRAINING]
+            self._is_due = True
             self._training.label = epoch_text(args, state)
-        elif state.is_world_process_zero:
-            self._end_of_other()
+        else:
+            self.on_predict()
             self.screen.line("   ".join(["evaluated", *found]))
 
-    def on_predict(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._end_of_other()
-
-    def _end_of_other(self) -> None:
+    def on_predict(self, *_: Any, **__: Any) -> None:
         if self._other is not None:
             self._other.close()
             self._other = None
-
-    def _show_line(self, args: TrainingArguments, state: TrainerState) -> None:
-        """Write the line of an epoch or evaluation. When the next step begins, it is known whether it was saved."""
-        if self._training is None or not self._line.is_due:
-            return
-        self.screen.line(self._line.text(epoch_text(args, state)))
-        self._line = EpochLine(first_step=state.global_step)
-        self._sign_of_life = time.monotonic()

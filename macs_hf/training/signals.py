@@ -8,9 +8,9 @@ import re
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,8 +30,6 @@ from .checkpoints import last_complete_checkpoint
 logger = logging.get_logger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-SECONDS_BETWEEN_EXCHANGES = 1.0
-MOST_STEPS_BETWEEN_EXCHANGES = 100
 
 
 def stops_on_signals(args: TrainingArguments) -> bool:
@@ -57,8 +55,7 @@ class SignalStop(TrainerCallback):
     Saves a checkpoint and ends training when one of the processes has received a signal.
 
     All processes have to save at the same step. After a step they begin to exchange the signals that they have
-    received, and read the result after the next one, so that no step waits for it. They do so about once a second,
-    after each step if steps are longer: the exchange also says after how many steps the next one is due.
+    received, and read the result after the next one, so that no step waits for it.
     """
 
     def __init__(self, process: int = 0) -> None:
@@ -68,8 +65,6 @@ class SignalStop(TrainerCallback):
         self._previous: dict[int, Any] = {}
         self._group: dist.ProcessGroup | None = None
         self._exchange: tuple[dist.Work, torch.Tensor] | None = None
-        self._began = 0, -1.0  # the step and the time of the last exchange
-        self._due = 0  # the step of the next one
 
     # ---- Signals ----
 
@@ -96,28 +91,21 @@ class SignalStop(TrainerCallback):
 
     # ---- Called by the trainer's loop ----
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, *_: Any, **__: Any) -> None:
         if args.parallel_mode == ParallelMode.DISTRIBUTED:
             self._group = dist.new_group(backend="gloo")  # for numbers in main memory, whatever the devices are
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **__: Any) -> None:
         if state.epoch == int(state.epoch) or state.global_step >= state.max_steps:
             return  # the end of the epoch follows, with an evaluation that belongs to this checkpoint
         number = self._result()
-        if state.global_step >= self._due:
-            self._begin_exchange(state.global_step)
+        self._begin_exchange()
         self._stop_at(number, args, control)
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self._stop_at(self.agree(state.global_step), args, control)
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **__: Any) -> None:
+        self._stop_at(self.agree(), args, control)
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(self, args: TrainingArguments, *_: Any, **__: Any) -> None:
         if self.stopping:
             if self._group is not None:
                 dist.barrier(self._group)  # a launcher ends the others when one process ends
@@ -125,10 +113,10 @@ class SignalStop(TrainerCallback):
                 self.close()
             raise TrainingStopped(self.stopping, last_complete_checkpoint(args.output_dir))
 
-    def agree(self, step: int) -> int:
+    def agree(self) -> int:
         """The number of the signal that any process has received up to now, the same in all of them; 0 if none."""
         self._result()
-        self._begin_exchange(step)
+        self._begin_exchange()
         return self._result()
 
     def close(self) -> None:
@@ -143,15 +131,11 @@ class SignalStop(TrainerCallback):
             self.stopping = signal_number
             control.should_log = control.should_save = True
 
-    def _begin_exchange(self, step: int) -> None:
-        if self._group is None:
-            return
-        now, (last_step, last_time) = time.monotonic(), self._began
-        steps_per_second = (step - last_step) / max(now - last_time, 1e-3)
-        interval = max(1, min(int(steps_per_second * SECONDS_BETWEEN_EXCHANGES), MOST_STEPS_BETWEEN_EXCHANGES))
-        values = torch.tensor([self.received, -interval])  # the largest number and the smallest interval are taken
-        work = dist.all_reduce(values, dist.ReduceOp.MAX, group=self._group, async_op=True)
-        self._exchange, self._began = (work, values), (step, now)
+    def _begin_exchange(self) -> None:
+        if self._group is not None:
+            number = torch.tensor(self.received)
+            work = dist.all_reduce(number, dist.ReduceOp.MAX, group=self._group, async_op=True)
+            self._exchange = work, number
 
     def _result(self) -> int:
         """The number that was exchanged last; of a single process, that of its own signal."""
@@ -159,11 +143,10 @@ class SignalStop(TrainerCallback):
             return self.received
         if self._exchange is None:
             return 0
-        work, values = self._exchange
+        work, number = self._exchange
         work.wait()
-        number, interval = values.tolist()
-        self._exchange, self._due = None, self._began[0] - interval
-        return number
+        self._exchange = None
+        return int(number)
 
 
 @contextmanager
@@ -177,7 +160,7 @@ def stopping_on_signals(trainer: Trainer) -> Iterator[SignalStop]:
     trainer.add_callback(stop)
     try:
         yield stop
-        signal_number = stop.agree(trainer.state.global_step)  # about signals since the last epoch ended
+        signal_number = stop.agree()  # about signals since the last epoch ended
         stop.close()
         if signal_number:
             raise TrainingStopped(signal_number, last_complete_checkpoint(trainer.args.output_dir))
@@ -232,23 +215,18 @@ def shield_workers(loader: DataLoader, args: TrainingArguments) -> DataLoader:
     """
     if stops_on_signals(args) and args.dataloader_num_workers > 0:
         prepared = loader.base_dataloader
-        prepared.worker_init_fn = _ShieldedStart(prepared.worker_init_fn)
+        prepared.worker_init_fn = partial(_start_shielded, prepared.worker_init_fn)
     return loader
 
 
-class _ShieldedStart:
-    """A `worker_init_fn`: calls the one that the loader had, then shields the worker from signals."""
-
-    def __init__(self, start: Callable[[int], None] | None) -> None:
-        self.start = start
-
-    def __call__(self, worker: int) -> None:
-        if self.start is not None:
-            self.start(worker)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if sys.platform == "linux":  # elsewhere there is no way to know who sent a signal
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-            threading.Thread(target=_end_with_the_loader, daemon=True).start()
+def _start_shielded(start: Callable[[int], None] | None, worker: int) -> None:
+    """A `worker_init_fn`: what the loader had as one, `start`, and then the shield."""
+    if start is not None:
+        start(worker)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":  # elsewhere there is no way to know who sent a signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_with_the_loader, daemon=True).start()
 
 
 def _end_with_the_loader() -> None:

@@ -15,7 +15,7 @@ from tiny import Augmented, Images, arguments, build, end_process
 from transformers import TrainerCallback
 
 from macs_hf import MaCSTrainer
-from macs_hf.training import checkpoint_to_continue, signals
+from macs_hf.training import checkpoint_to_continue
 
 
 class SendTo(TrainerCallback):
@@ -52,8 +52,6 @@ class Slow(TrainerCallback):
 
 
 def main(folder: str, settings: dict[str, Any]) -> None:
-    if settings.pop("exchange_always", False):
-        signals.SECONDS_BETWEEN_EXCHANGES = 0
     callbacks: list[TrainerCallback] = []
     if send := settings.pop("send", None):
         callbacks.append(SendTo(*send))

@@ -164,9 +164,7 @@ def build_trainer(
     identity = identity_of(args, data.train, facts | places | held_out_images)
     same = SAME_RUN if script.allow_inexact_resume else None
     with args.main_process_first(desc="looking into the output folder"):
-        checkpoint = claim_output_dir(
-            args.output_dir, identity.run | identity.length, args.resume_from_checkpoint, same
-        )
+        checkpoint = claim_output_dir(args.output_dir, identity, args.resume_from_checkpoint, same)
         check_disk(args, model)
     trainer = MaCSTrainer(
         model=model,

@@ -6,7 +6,7 @@ import json
 import zipfile
 from collections.abc import Collection, Mapping, Sized
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel, TrainingArguments
@@ -41,57 +41,43 @@ LENGTH = ("num_train_epochs", "max_steps")
 OBJECTIVE = (*(each.name for each in dataclasses.fields(Objective)), "perturbation_function")
 
 
-class Identity(NamedTuple):
+def identity_of(args: TrainingArguments, train_dataset: Any, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """
-    Args:
-        run (`dict[str, Any]`): What has to be the same for a resumed run to be exactly the one that was stopped.
-        length (`dict[str, Any]`): The epochs and steps that were asked for, which may change.
-    """
+    What has to be the same for a resumed run to be exactly the one that was stopped, and its [`LENGTH`], which may
+    change.
 
-    run: dict[str, Any]
-    length: dict[str, Any]
-
-
-def identity_of(args: TrainingArguments, train_dataset: Any, facts: Mapping[str, Any] | None = None) -> Identity:
-    """
     Args:
         args ([`~transformers.TrainingArguments`]): Of the run.
         train_dataset (`Any`): Its size counts; of a stream, the number of workers that read it.
         facts (`Mapping[str, Any]`, *optional*): What else counts, such as the names of the dataset and the model.
     """
-    settings = args.to_dict()
+    settings, objective = args.to_dict(), dataclasses.asdict(objective_of(args))
+    # Added later: without them, what an earlier version recorded is still the same run.
+    for name, usual in {"augment_fraction": 1.0, "class_weights": None}.items():
+        if objective[name] == usual:
+            del objective[name]
     # A stream is divided among its workers; a map-style dataset gives the same batches with any number of them.
-    data = (
-        {"training_samples": len(train_dataset)}
-        if isinstance(train_dataset, Sized)
-        else {"dataloader_num_workers": args.dataloader_num_workers}
-    )
-    run = (
+    is_stream = not isinstance(train_dataset, Sized)
+    identity = (
         dict(facts or {})
-        | _objective_settings(args)
+        | objective
         | {name: settings.get(name) for name in RECIPE}
         | {name: getattr(args.accelerator_config, name) for name in BATCHING}
-        | data
+        | (
+            {"dataloader_num_workers": args.dataloader_num_workers}
+            if is_stream
+            else {"training_samples": len(train_dataset)}
+        )
         | {"processes": args.world_size, "sharding": sharding_of(args), "device": args.device.type}
+        | {name: settings[name] for name in LENGTH}
     )
-    return Identity(_as_in_json(run), _as_in_json({name: settings[name] for name in LENGTH}))
+    return json.loads(json.dumps(identity, default=str))
 
 
-def _objective_settings(args: TrainingArguments) -> dict[str, Any]:
-    settings = dataclasses.asdict(objective_of(args))
-    # Added later: without them, what an earlier version recorded is still the same run.
-    later = {"augment_fraction": 1.0, "class_weights": None}
-    return {name: value for name, value in settings.items() if name not in later or value != later[name]}
-
-
-def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """`name: value, now other value` for all that differs, those that only one of them has included."""
+def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """`name: value, now other value` by the name of all that differs, those that only one of them has included."""
     names = [name for name in {**earlier, **now} if earlier.get(name) != now.get(name)]
-    return ", ".join(f"{name}: {earlier.get(name)!r}, now {now.get(name)!r}" for name in names)
-
-
-def _as_in_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    return json.loads(json.dumps(values, default=str))
+    return {name: f"{name}: {earlier.get(name)!r}, now {now.get(name)!r}" for name in names}
 
 
 # ---- The record ----
@@ -110,26 +96,23 @@ OPTIMIZER_FILE, SCHEDULER_FILE = "optimizer.pt", "scheduler.pt"
 BLOCKS, BLOCK_BYTES = 256, 2**16
 
 
-def write_record(checkpoint: str | Path, identity: Identity) -> None:
+def write_record(checkpoint: str | Path, identity: Mapping[str, Any]) -> None:
     """Record the files that are in a checkpoint now, and the run that they belong to."""
     checkpoint = Path(checkpoint)
-    files = {}
-    for path in sorted(path for path in checkpoint.rglob("*") if path.is_file()):
-        name = path.relative_to(checkpoint).as_posix()
-        if name not in (RECORD_FILE, STATE_FILE, ARGUMENTS_FILE):
-            files[name] = {"bytes": path.stat().st_size, "sha256": digest(path)}
-    record = {"run": identity.run, "length": identity.length, "files": files}
-    (checkpoint / RECORD_FILE).write_text(json.dumps(record, indent=2) + "\n")
+    files = {path.relative_to(checkpoint).as_posix(): path for path in sorted(checkpoint.rglob("*")) if path.is_file()}
+    left_out = (RECORD_FILE, STATE_FILE, ARGUMENTS_FILE)
+    contents = {name: content_of(path) for name, path in files.items() if name not in left_out}
+    (checkpoint / RECORD_FILE).write_text(json.dumps({"run": identity, "files": contents}, indent=2) + "\n")
 
 
-def read_identity(checkpoint: str | Path) -> Identity | None:
+def read_identity(checkpoint: str | Path) -> dict[str, Any] | None:
     """The run that a checkpoint belongs to; `None` if it does not say, as those of plain `Trainer`."""
     record = _read_json(Path(checkpoint) / RECORD_FILE)
-    return Identity(record["run"], record["length"]) if _is_record(record) else None
+    return record["run"] | record.get("length", {}) if _is_record(record) else None  # earlier versions had it apart
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file, or of 16 MiB of a larger one: its first and last bytes, and blocks between them."""
+def content_of(path: Path) -> dict[str, Any]:
+    """The size and SHA-256 of a file, or of 16 MiB of a larger one: its first and last bytes, and blocks between."""
     size, sha = path.stat().st_size, hashlib.sha256()
     with path.open("rb") as file:
         if size <= BLOCKS * BLOCK_BYTES:
@@ -138,13 +121,12 @@ def digest(path: Path) -> str:
             for block in range(BLOCKS):
                 file.seek(block * (size - BLOCK_BYTES) // (BLOCKS - 1))
                 sha.update(file.read(BLOCK_BYTES))
-    return sha.hexdigest()
+    return {"bytes": size, "sha256": sha.hexdigest()}
 
 
 def was_finished(checkpoint: str | Path) -> bool:
     """Whether a checkpoint was saved to its end, whatever has become of it since."""
-    state = _read_json(Path(checkpoint) / STATE_FILE)
-    return isinstance(state, dict) and isinstance(state.get("global_step"), int)
+    return isinstance(_read_json(Path(checkpoint) / STATE_FILE).get("global_step"), int)
 
 
 def flaw_of(checkpoint: str | Path) -> str | None:
@@ -167,10 +149,7 @@ def flaw_of(checkpoint: str | Path) -> str | None:
             continue  # the model was saved again, in several files; whether all are there is seen when it is read
         if not path.is_file():
             return f"{name} is missing"
-        size = path.stat().st_size
-        if size != recorded["bytes"]:
-            return f"{name} is damaged: it has {size:,} bytes in place of {recorded['bytes']:,}"
-        if digest(path) != recorded.get("sha256"):
+        if content_of(path) != recorded:
             return f"{name} has changed since it was saved"
     return None
 
@@ -197,20 +176,17 @@ def _has_optimizer(checkpoint: Path) -> bool:
     return any(path for pattern in ("optimizer*", "global_step*") for path in checkpoint.glob(pattern))
 
 
-def _is_record(record: Any) -> bool:
-    return (
-        isinstance(record, dict)
-        and all(isinstance(record.get(part), dict) for part in ("run", "length", "files"))
-        and all(isinstance(file, dict) and isinstance(file.get("bytes"), int) for file in record["files"].values())
-    )
+def _is_record(record: dict[str, Any]) -> bool:
+    return isinstance(record.get("run"), dict) and isinstance(record.get("files"), dict)
 
 
-def _read_json(path: Path) -> Any:
-    """What a file holds; `None` if it cannot be read."""
+def _read_json(path: Path) -> dict[str, Any]:
+    """What a file holds; nothing if it cannot be read."""
     try:
-        return json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
-        return None
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 # ---- Finding and restoring ----
@@ -258,16 +234,12 @@ def checkpoint_to_continue(output_dir: str | Path) -> Path | None:
     Raises:
         `ValueError`: If all that were saved are damaged or incomplete now: it says how to use their weights.
     """
-    found, flaws = None, {}
-    for path in reversed(checkpoints(output_dir)):
-        flaw = flaw_of(path)
-        if flaw is None:
-            found = path
-            break
-        flaws[path] = flaw
-    saved = next((path for path in flaws if was_finished(path)), None)
-    if found is None and saved is not None:
-        raise ValueError(refusal(saved, flaws[saved]))
+    found, folders = last_complete_checkpoint(output_dir), checkpoints(output_dir)
+    newer = folders if found is None else folders[folders.index(found) + 1 :]
+    flaws = {path: flaw_of(path) for path in reversed(newer)}
+    for path, flaw in flaws.items():
+        if found is None and was_finished(path):
+            raise ValueError(refusal(path, flaw))
     for path, flaw in flaws.items():
         logger.warning(f"{path} is skipped: {flaw}.")
     return found
@@ -301,15 +273,9 @@ def restore_weights(model: PreTrainedModel, checkpoint: str | Path) -> None:
             )
     except SafetensorError as error:
         raise ValueError(f"The weights in {checkpoint} are damaged ({error}). Resume from an earlier one.") from error
-    problems = {
-        what: sorted(str(key) for key in info[f"{what}_keys"])
-        for what in ("missing", "unexpected", "mismatched")
-        if info[f"{what}_keys"]
-    }
-    if problems:
-        found = "; ".join(
-            f"{what}: {', '.join(keys[:5])}{' ...' * (len(keys) > 5)}" for what, keys in problems.items()
-        )
+    problems = {what: sorted(map(str, info[f"{what}_keys"])) for what in ("missing", "unexpected", "mismatched")}
+    if any(problems.values()):
+        found = "; ".join(f"{what}: {', '.join(keys[:5])}" for what, keys in problems.items() if keys)
         raise ValueError(
             f"The checkpoint {checkpoint} does not fit {type(model).__name__} ({found}). It was saved by another "
             "model or with another number of labels; resume with the same model, or choose another output_dir."
@@ -361,7 +327,7 @@ SPACE = "perturbed_in"  # where the perturbation acted, in a checkpoint's record
 def checkpoint_to_resume(
     resume_from_checkpoint: str | Path | bool | None,
     args: TrainingArguments,
-    identity: Identity,
+    identity: Mapping[str, Any],
     same: Collection[str] | None = OBJECTIVE,
 ) -> str | None:
     """
@@ -370,7 +336,8 @@ def checkpoint_to_resume(
     Args:
         resume_from_checkpoint (`str`, `Path`, `bool`, *optional*): A checkpoint folder; a Hub id, whose
             `last-checkpoint` is then downloaded; or `True` (`"true"`) for the newest whole checkpoint in `output_dir`.
-        args ([`~transformers.TrainingArguments`]), identity ([`Identity`]): Of the run that is to continue.
+        args ([`~transformers.TrainingArguments`]), identity (`Mapping[str, Any]`): Of the run that is to
+            continue.
         same (`Collection[str]`, *optional*): What has to be the same as in the checkpoint, as far as it says;
             `None` for all of it, so that nothing but the length of the run may differ.
 
@@ -393,9 +360,7 @@ def checkpoint_to_resume(
 
 
 def _checkpoint_folder(name: str) -> Path:
-    if not name.strip():
-        raise ArgumentError("resume_from_checkpoint", "is empty. Name a checkpoint folder, or leave it out.", name)
-    if Path(name).is_dir():
+    if name.strip() and Path(name).is_dir():
         return Path(name)
     if is_local(name) or name.count("/") != 1:
         raise ValueError(  # in the words of `Trainer`
@@ -405,37 +370,37 @@ def _checkpoint_folder(name: str) -> Path:
     return Path(download_checkpoint(name))
 
 
-def _check_run(checkpoint: Path, args: TrainingArguments, identity: Identity, same: Collection[str] | None) -> None:
+def _check_run(
+    checkpoint: Path, args: TrainingArguments, identity: Mapping[str, Any], same: Collection[str] | None
+) -> None:
     """Refuse another run, and say what is not exact."""
-    gaps = _gaps(checkpoint, args)
-    lost_generators = _lost_generators(checkpoint, args, identity)
-    if lost_generators is not None:
-        gaps.append(lost_generators)
-    earlier, length = read_identity(checkpoint), ""
+    earlier, gaps, length = read_identity(checkpoint), [], []
     if earlier is None:
-        gaps.insert(0, f"it has no {RECORD_FILE}, as of plain Trainer, so nothing says how it was trained")
+        gaps.append(f"it has no {RECORD_FILE}, as of plain Trainer, so nothing says how it was trained")
     else:
-        earlier.run.pop(SPACE, None)  # found out from the first batch, which a resumed run does not see again
-        names = {name for name in {**earlier.run, **identity.run} if earlier.run.get(name) != identity.run.get(name)}
+        earlier.pop(SPACE, None)  # found out from the first batch, which a resumed run does not see again
+        changes = differences(earlier, identity)
         # FSDP and DeepSpeed write the optimiser in a form of their own, which nothing else can read.
-        if fixed := names.intersection({*(OBJECTIVE if same is None else same), "sharding"}):
-            wrong, now = ({name: run.get(name) for name in fixed} for run in (earlier.run, identity.run))
-            raise ValueError(refusal(checkpoint, f"it is of another run ({differences(wrong, now)})"))
-        gaps += [differences(earlier.run, identity.run)] if names else []
-        length = differences(earlier.length, identity.length)
+        fixed = [changes[name] for name in changes if name in (*(OBJECTIVE if same is None else same), "sharding")]
+        if fixed:
+            raise ValueError(refusal(checkpoint, f"it is of another run ({', '.join(fixed)})"))
+        gaps += [change for name, change in changes.items() if name not in LENGTH]
+        length = [change for name, change in changes.items() if name in LENGTH]
+    # On a disk that the processes do not share, the record does not know of the files of all of them.
+    generators = "rng_state.pth" if args.world_size == 1 else f"rng_state_{args.process_index}.pth"
+    as_many = earlier is None or earlier.get("processes") == args.world_size
+    lost_generators = as_many and not (checkpoint / generators).is_file()
+    gaps += [f"{generators} is missing"] if lost_generators else []
+    gaps += _gaps(checkpoint, args)
     if gaps and same is None:
         reason = refusal(checkpoint, "; ".join(gaps))
         raise ArgumentError("allow_inexact_resume", f"{reason} To go on all the same, add")
-    gaps += [length] if length else []
     # Of one process only, unless it alone misses a file.
-    if gaps and (args.process_index == 0 or lost_generators is not None):
+    if (gaps or length) and (args.process_index == 0 or lost_generators):
         logger.warning(
-            f"The run goes on from {str(checkpoint)!r}, but not exactly as if it had not stopped: {'; '.join(gaps)}. "
-            + (
-                "The optimiser and the learning rate go on as they were saved."
-                if _has_optimizer(checkpoint)
-                else "The optimiser and the learning rate start anew."
-            )
+            f"The run goes on from {str(checkpoint)!r}, but not exactly as if it had not stopped: "
+            f"{'; '.join([*gaps, *length])}. What it holds of the optimiser and the learning rate goes on as it was "
+            "saved."
         )
 
 
@@ -443,31 +408,16 @@ def _gaps(checkpoint: Path, args: TrainingArguments) -> list[str]:
     """What of a checkpoint itself keeps a run from going on exactly."""
     gaps = []
     if not _has_optimizer(checkpoint):
-        gaps.append(
-            f"it holds a model without {OPTIMIZER_FILE} and {SCHEDULER_FILE}, as save_only_model=True leaves it"
-        )
+        gaps.append(f"it has no {OPTIMIZER_FILE} and {SCHEDULER_FILE}, so that both start anew")
     if args.ignore_data_skip:
         gaps.append("ignore_data_skip=True, so the first images of the epoch are seen again")
     best = _read_json(checkpoint / STATE_FILE).get("best_model_checkpoint")
     if args.load_best_model_at_end and best is not None:
-        flaw = flaw_of(best) if Path(best).is_dir() else None
-        if flaw is not None:
+        if not Path(best).is_dir():
+            gaps.append(f"the best model so far was saved in {best!r}, which is not there any more")
+        elif flaw := flaw_of(best):
             raise ValueError(
                 f"The best model so far was saved in {best!r}, and {flaw}, so that the run could end with another "
                 "one. Put it back, remove it, or pass load_best_model_at_end=False."
             )
-        if not Path(best).is_dir():
-            gaps.append(f"the best model so far was saved in {best!r}, which is not there any more")
     return gaps
-
-
-def _lost_generators(checkpoint: Path, args: TrainingArguments, identity: Identity) -> str | None:
-    """
-    The file of this process's random generators, if it is missing though there were as many processes. On a disk that
-    the processes do not share, the record does not know of the files of all of them.
-    """
-    earlier = read_identity(checkpoint)
-    if earlier is not None and earlier.run.get("processes") != identity.run["processes"]:
-        return None
-    name = "rng_state.pth" if args.world_size == 1 else f"rng_state_{args.process_index}.pth"
-    return None if (checkpoint / name).is_file() else f"{name} is missing"

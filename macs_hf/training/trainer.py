@@ -74,7 +74,6 @@ from .callbacks import RowsBeside, TerminalCallback
 from .checkpoints import (
     OBJECTIVE,
     SPACE,
-    Identity,
     checkpoint_to_resume,
     identity_of,
     is_checkpoint,
@@ -304,7 +303,7 @@ class MaCSTrainer(Trainer):
         self._check_label_columns()
         checkpoint = checkpoint_to_resume(resume_from_checkpoint, self.args, self._identity(), self.resumes_only_same)
         if checkpoint is not None and (earlier := read_identity(checkpoint)) is not None:
-            self.perturbed_in = earlier.run.get(SPACE)
+            self.perturbed_in = earlier.get(SPACE)
         with (
             lost_processes_named(self.args),
             averaging(self.callback_handler, checkpoint) as self._average,
@@ -312,7 +311,7 @@ class MaCSTrainer(Trainer):
         ):
             return super().train(checkpoint, *args, **kwargs)
 
-    def _identity(self) -> Identity:
+    def _identity(self) -> dict[str, Any]:
         return identity_of(self.args, self.train_dataset, self.run_facts)
 
     def _run_epoch(self, *, epoch: int, **kwargs: Any) -> None:
@@ -651,8 +650,7 @@ class MaCSTrainer(Trainer):
         super()._save_rng_state(output_dir)  # the last file that each process writes; only the state is written later
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            identity = self._identity()
-            write_record(output_dir, identity._replace(run=identity.run | {SPACE: self.perturbed_in}))
+            write_record(output_dir, self._identity() | {SPACE: self.perturbed_in})
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """As in `Trainer`: of the averaged weights if there are any, and a timm model in timm's own layout."""

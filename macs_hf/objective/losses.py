@@ -148,22 +148,26 @@ def macs_loss(
             "image. Set lambda_margin=0 and focal_gamma=0, or pass class indices."
         )
     class_weights = _class_weights(objective, logits)
-    own_loss, cross_entropy = cross_entropy, None
 
     def classification_loss(logits: Tensor, labels: Tensor) -> Tensor:
-        if own_loss is not None:
-            return own_loss(_full_precision(logits), labels)
-        return _classification_loss(logits, labels, objective, class_weights)
+        if cross_entropy is not None:
+            return cross_entropy(_full_precision(logits), labels)
+        return _classification_loss(_full_precision(logits), labels, objective, class_weights)
 
-    cross_entropy = classification_loss(logits, labels)
+    classification = classification_loss(logits, labels)
     hinge = consistency = divergence = cap = gap = None
     if objective.uses_second_view:
-        clean, clean_labels = _rows_of_second_view(logits, labels, perturbed_logits, perturbed_rows)
+        if perturbed_logits is None:
+            raise ValueError(
+                "The consistency term and two-view cross-entropy need `perturbed_logits`. Pass them, or set "
+                "lambda_consistency=0 and two_view_cross_entropy=False."
+            )
+        chosen = slice(None) if perturbed_rows is None else perturbed_rows
         if objective.two_view_cross_entropy:
-            perturbed = classification_loss(perturbed_logits, clean_labels)
             share = objective.perturbed_share
-            cross_entropy = (1 - share) * cross_entropy + share * perturbed
-    loss = cross_entropy
+            perturbed = classification_loss(perturbed_logits, labels[chosen])
+            classification = (1 - share) * classification + share * perturbed
+    loss = classification
     if not soft_labels:
         gaps = _gaps(logits if objective.lambda_margin > 0 else logits.detach(), labels)
         gap = gaps.detach().mean()
@@ -172,7 +176,7 @@ def macs_loss(
             hinge = (hinges if class_weights is None else hinges * class_weights[labels]).mean()
             loss = loss + objective.lambda_margin * hinge
     if objective.lambda_consistency > 0:
-        consistency = consistency_loss(clean, perturbed_logits)
+        consistency = consistency_loss(logits[chosen], perturbed_logits)
         loss = loss + objective.lambda_consistency * consistency
     if objective.lambda_jsd > 0:
         if not augmix_logits:
@@ -182,7 +186,7 @@ def macs_loss(
     if objective.lambda_mbls > 0:
         cap = mbls_penalty(logits, objective.mbls_margin)
         loss = loss + objective.lambda_mbls * cap
-    return MaCSLoss(loss, cross_entropy, hinge, consistency, divergence, cap, gap, logits)
+    return MaCSLoss(loss, classification, hinge, consistency, divergence, cap, gap, logits)
 
 
 def checked_labels(labels: Tensor, classes: int) -> Tensor:
@@ -197,14 +201,14 @@ def checked_labels(labels: Tensor, classes: int) -> Tensor:
     if labels.ndim == 2 and labels.is_floating_point():
         if labels.shape[1] != classes:
             raise ValueError(f"Soft labels of shape {tuple(labels.shape)} do not fit logits of {classes} classes.")
-        if on_cpu and len(labels):
-            sums = labels.detach().float().sum(1)
-            worst = int((sums - 1).abs().argmax())
-            if labels.min() < 0 or not abs(float(sums[worst]) - 1) <= 1e-2:
+        if on_cpu:
+            wrong = (labels.min(1).values < 0) | ~((labels.detach().float().sum(1) - 1).abs() <= 1e-2)
+            if wrong.any():
+                row = int(wrong.nonzero()[0])
                 raise ValueError(
-                    f"Soft labels must be probabilities of one class per image, but row {worst} sums to "
-                    f"{float(sums[worst]):.4g} and the smallest entry is {float(labels.min()):.4g}. Images of several "
-                    "classes (multi-label) cannot be trained on here: pass one class number per image."
+                    f"Soft labels must be probabilities of one class per image, but row {row} is "
+                    f"{labels[row].tolist()}. Images of several classes (multi-label) cannot be trained on here: pass "
+                    "one class number per image."
                 )
         return labels
     if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
@@ -236,17 +240,16 @@ def _check_views(views: Sequence[Tensor]) -> None:
 
 
 def _classification_loss(logits: Tensor, labels: Tensor, objective: Objective, class_weights: Tensor | None) -> Tensor:
-    logits = _full_precision(logits)
-    if class_weights is None:
-        if objective.focal_gamma > 0:
-            return _focal_losses(logits, labels, objective.focal_gamma).mean()
-        return F.cross_entropy(logits, labels, label_smoothing=objective.label_smoothing_factor)
-    # The mean of weight times loss. torch's `weight` divides by the weights in the batch instead, so that batches of
-    # 8 would not give what 4 batches of 2 give together.
+    reduction = "mean" if class_weights is None else "none"
     if objective.focal_gamma > 0:
         losses = _focal_losses(logits, labels, objective.focal_gamma)
     else:
-        losses = F.cross_entropy(logits, labels, label_smoothing=objective.label_smoothing_factor, reduction="none")
+        smoothing = objective.label_smoothing_factor
+        losses = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction=reduction)
+    if class_weights is None:
+        return losses.mean()
+    # The mean of weight times loss. torch's `weight` divides by the weights in the batch instead, so that batches of
+    # 8 would not give what 4 batches of 2 give together.
     weights = class_weights[labels] if labels.ndim == 1 else labels.to(class_weights.dtype) @ class_weights
     return (weights * losses).mean()
 
@@ -264,25 +267,6 @@ def _class_weights(objective: Objective, logits: Tensor) -> Tensor | None:
     if len(weights) != logits.shape[-1]:
         raise ValueError(f"class_weights has {len(weights)} weights, but there are {logits.shape[-1]} classes.")
     return torch.tensor(weights, dtype=torch.float32).to(logits.device, non_blocking=True)
-
-
-def _rows_of_second_view(
-    logits: Tensor, labels: Tensor, perturbed_logits: Tensor | None, perturbed_rows: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The clean logits and labels of the images whose perturbed view was computed."""
-    if perturbed_logits is None:
-        raise ValueError(
-            "The consistency term and two-view cross-entropy need `perturbed_logits`. Pass them, or set "
-            "lambda_consistency=0 and two_view_cross_entropy=False."
-        )
-    if perturbed_rows is not None:
-        logits, labels = logits[perturbed_rows], labels[perturbed_rows]
-    if perturbed_logits.shape != logits.shape:
-        raise ValueError(
-            f"perturbed_logits have shape {tuple(perturbed_logits.shape)}, but the rows they belong to "
-            f"{tuple(logits.shape)}."
-        )
-    return logits, labels
 
 
 def _full_precision(logits: Tensor) -> Tensor:

@@ -7,8 +7,10 @@ with `gap` the logit of the label minus the largest other logit, and `T` a mild 
 """
 
 import difflib
+import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any, Literal, NoReturn, get_args
 
@@ -18,6 +20,7 @@ from ..exceptions import ArgumentError
 Perturbation = Literal["noise", "blur", "noise+blur", "jpeg", "geometric"]
 PerturbationSpace = Literal["normalized", "pixel"]
 PERTURBATIONS, PERTURBATION_SPACES = get_args(Perturbation), get_args(PerturbationSpace)
+POSITIVE, FRACTIONS = ("margin", "mbls_margin"), ("consistency_fraction", "augment_fraction")
 NOT_NEGATIVE = (
     *("lambda_margin", "lambda_consistency", "lambda_jsd", "lambda_mbls", "focal_gamma", "mixup_alpha"),
     *("noise_std", "rotation_degrees", "translation_pixels"),
@@ -67,16 +70,16 @@ class Objective:
             Cross-entropy is the mean of that on x and that on T(x): the control with the same forward passes as the
             consistency term. `consistency_fraction` sets its share of perturbed views too.
         perturbed_share (`float`, *optional*, defaults to `0.5`):
-            Weight of T(x) in that mean. With a `consistency_fraction` f, f / (1 + f) gives every image the same
-            weight, as if the perturbed ones were appended to the batch.
+            Weight of T(x) in the mean of `two_view_cross_entropy`. With a `consistency_fraction` f, f / (1 + f) gives
+            every image the same weight, as if the perturbed ones were appended to the batch.
         perturb_as_augmentation (`bool`, *optional*, defaults to `False`):
             Train on T(x) in place of x: the perturbation as plain augmentation. Needs `lambda_consistency=0`.
         augment_fraction (`float`, *optional*, defaults to `1.0`):
             Share of each batch that `perturb_as_augmentation` perturbs; the other images stay as they are.
         class_weights (`"balanced"` or sequence of `float`, *optional*):
-            One weight per class for the cross-entropy and margin terms, scaled to a mean of 1 over the training set;
-            `"balanced"` weighs each class by one over its number of images. The trainer knows that number; elsewhere
-            pass the weights themselves.
+            One weight per class (between commas as an option) for the cross-entropy and margin terms, scaled to a mean
+            of 1 over the training set; `"balanced"` weighs each class by one over its number of images. The trainer
+            knows that number; elsewhere pass the weights themselves.
         focal_gamma (`float`, *optional*, defaults to `0.0`):
             Focusing parameter: cross-entropy is weighted by (1 - p_label)^gamma. `0` is plain cross-entropy.
         label_smoothing_factor (`float`, *optional*, defaults to `0.0`):
@@ -92,54 +95,31 @@ class Objective:
             The logit gap beyond which margin-based label smoothing penalises.
     """
 
-    lambda_margin: float = field(default=0.1, metadata={"help": "Weight of the squared hinge on the logit margin."})
-    margin: float = field(default=1.0, metadata={"help": "Logit gap that the margin term asks for."})
-    lambda_consistency: float = field(
-        default=0.5, metadata={"help": "Weight of KL(p(x) || p(T(x))); 0 also saves the second view."}
-    )
-    consistency_fraction: float = field(
-        default=1.0, metadata={"help": "Share of each batch, in (0, 1], whose perturbed view is computed."}
-    )
-    separate_views: bool = field(
-        default=False, metadata={"help": "Two forward passes, as Algorithm 1 is written, instead of one joint pass."}
-    )
-    perturbation: Perturbation = field(default="noise+blur", metadata={"help": "The perturbation T."})
-    perturbation_space: PerturbationSpace = field(
-        default="normalized", metadata={"help": "Where noise and blur act: network inputs, or pixels in [0, 1]."}
-    )
-    noise_std: float = field(default=0.1, metadata={"help": "Noise level in units of the perturbation space."})
-    blur_sigma_min: float = field(default=0.1, metadata={"help": "Smallest sigma of the 3x3 blur, in pixels."})
-    blur_sigma_max: float = field(default=2.0, metadata={"help": "Largest sigma of the 3x3 blur, in pixels."})
-    jpeg_quality_min: int = field(default=50, metadata={"help": "Lowest JPEG quality."})
-    jpeg_quality_max: int = field(default=95, metadata={"help": "Highest JPEG quality."})
-    rotation_degrees: float = field(default=5.0, metadata={"help": "Largest rotation of `geometric`, either way."})
-    translation_pixels: float = field(default=2.0, metadata={"help": "Largest shift of `geometric`, either way."})
-    two_view_cross_entropy: bool = field(
-        default=False, metadata={"help": "Cross-entropy on x and on T(x), their mean."}
-    )
-    perturbed_share: float = field(
-        default=0.5, metadata={"help": "Weight of T(x) in the mean of two_view_cross_entropy."}
-    )
-    perturb_as_augmentation: bool = field(
-        default=False, metadata={"help": "Train on T(x) in place of x; needs lambda_consistency 0."}
-    )
-    augment_fraction: float = field(
-        default=1.0, metadata={"help": "Share of each batch, in (0, 1], that perturb_as_augmentation perturbs."}
-    )
-    class_weights: str | Sequence[float] | None = field(
-        default=None,
-        metadata={"help": "`balanced`, or a weight per class between commas, for cross-entropy and margin."},
-    )
-    focal_gamma: float = field(default=0.0, metadata={"help": "Focal loss parameter; 0 is plain cross-entropy."})
-    label_smoothing_factor: float = field(default=0.0, metadata={"help": "Label smoothing of cross-entropy."})
-    mixup_alpha: float = field(default=0.0, metadata={"help": "MixUp's Beta parameter; 0 turns MixUp off."})
-    lambda_jsd: float = field(
-        default=0.0, metadata={"help": "Weight of the Jensen-Shannon divergence over AugMix views (AugMix: 12)."}
-    )
-    lambda_mbls: float = field(
-        default=0.0, metadata={"help": "Weight of margin-based label smoothing (its paper: 0.1)."}
-    )
-    mbls_margin: float = field(default=10.0, metadata={"help": "Logit gap that margin-based label smoothing allows."})
+    lambda_margin: float = 0.1
+    margin: float = 1.0
+    lambda_consistency: float = 0.5
+    consistency_fraction: float = 1.0
+    separate_views: bool = False
+    perturbation: Perturbation = "noise+blur"
+    perturbation_space: PerturbationSpace = "normalized"
+    noise_std: float = 0.1
+    blur_sigma_min: float = 0.1
+    blur_sigma_max: float = 2.0
+    jpeg_quality_min: int = 50
+    jpeg_quality_max: int = 95
+    rotation_degrees: float = 5.0
+    translation_pixels: float = 2.0
+    two_view_cross_entropy: bool = False
+    perturbed_share: float = 0.5
+    perturb_as_augmentation: bool = False
+    augment_fraction: float = 1.0
+    class_weights: str | Sequence[float] | None = None
+    focal_gamma: float = 0.0
+    label_smoothing_factor: float = 0.0
+    mixup_alpha: float = 0.0
+    lambda_jsd: float = 0.0
+    lambda_mbls: float = 0.0
+    mbls_margin: float = 10.0
 
     def __post_init__(self) -> None:
         validate(self)
@@ -156,10 +136,15 @@ class Objective:
     @property
     def needs_pixel_stats(self) -> bool:
         """Whether T has to leave the network's input space."""
-        through_pixels = self.perturbation == "jpeg" or (
-            self.perturbation_space == "pixel" and self.perturbation != "geometric"
-        )
-        return self.uses_perturbation and through_pixels
+        in_pixels = self.perturbation_space == "pixel" and self.perturbation != "geometric"
+        return self.uses_perturbation and (in_pixels or self.perturbation == "jpeg")
+
+
+def help_texts() -> dict[str, str]:
+    """For the parser of a command line: what the docstring above says of each field, in its first sentence."""
+    parts = re.split(r"\n        (\w+) \(.*\):\n", Objective.__doc__ or "")
+    texts = (" ".join(text.split()) for text in parts[2::2])
+    return {name: text.partition(". ")[0].rstrip(".") + "." for name, text in zip(parts[1::2], texts, strict=True)}
 
 
 # What each part of an objective adds to it, with its weight, the perturbation, and the share of images that get it.
@@ -222,67 +207,54 @@ def objective_of(arguments: object) -> Objective:
 def validate(objective: Objective) -> None:
     """Raise a `ValueError` naming field, value and fix for values and combinations that make no sense."""
     objective.class_weights = check_class_weights(objective.class_weights)
-    for f in fields(Objective):
-        value = getattr(objective, f.name)
-        if f.type in (float, int) and not isinstance(value, Real):
-            raise TypeError(f"{f.name}={value!r} must be a number.")
-    for name in NOT_NEGATIVE:
-        _require(objective, name, 0 <= getattr(objective, name) < float("inf"), "must be a finite number >= 0")
-    for name in ("margin", "mbls_margin"):
-        _require(objective, name, 0 < getattr(objective, name) < float("inf"), "must be a finite number > 0")
-    _require(objective, "consistency_fraction", 0 < objective.consistency_fraction <= 1, "must lie in (0, 1]")
-    _require(objective, "augment_fraction", 0 < objective.augment_fraction <= 1, "must lie in (0, 1]")
-    _require(objective, "perturbed_share", 0 < objective.perturbed_share < 1, "must lie in (0, 1)")
-    _require(objective, "label_smoothing_factor", 0 <= objective.label_smoothing_factor < 1, "must lie in [0, 1)")
-    _require(objective, "perturbation", objective.perturbation in PERTURBATIONS, f"must be one of {PERTURBATIONS}")
-    _require(
-        objective,
-        "perturbation_space",
-        objective.perturbation_space in PERTURBATION_SPACES,
-        f"must be one of {PERTURBATION_SPACES}",
-    )
-    _require(
-        objective,
-        "blur_sigma_min",
-        0 < objective.blur_sigma_min <= objective.blur_sigma_max < float("inf"),
-        f"must satisfy 0 < blur_sigma_min <= blur_sigma_max={objective.blur_sigma_max}",
-    )
-    _require(
-        objective,
-        "jpeg_quality_min",
-        1 <= objective.jpeg_quality_min <= objective.jpeg_quality_max <= 100,
-        f"must satisfy 1 <= jpeg_quality_min <= jpeg_quality_max={objective.jpeg_quality_max} <= 100",
-    )
-    if objective.mixup_alpha > 0 and objective.lambda_margin > 0:
-        raise ArgumentError(
+    for each in fields(Objective):
+        value = getattr(objective, each.name)
+        if each.type in (float, int) and not isinstance(value, Real):
+            raise TypeError(f"{each.name}={value!r} must be a number.")
+    o = objective
+    rules = [
+        *((name, 0 <= getattr(o, name) < math.inf, "must be a finite number >= 0") for name in NOT_NEGATIVE),
+        *((name, 0 < getattr(o, name) < math.inf, "must be a finite number > 0") for name in POSITIVE),
+        *((name, 0 < getattr(o, name) <= 1, "must lie in (0, 1]") for name in FRACTIONS),
+        ("perturbed_share", 0 < o.perturbed_share < 1, "must lie in (0, 1)"),
+        ("label_smoothing_factor", 0 <= o.label_smoothing_factor < 1, "must lie in [0, 1)"),
+        ("perturbation", o.perturbation in PERTURBATIONS, f"must be one of {PERTURBATIONS}"),
+        ("perturbation_space", o.perturbation_space in PERTURBATION_SPACES, f"must be one of {PERTURBATION_SPACES}"),
+        (
+            "blur_sigma_min",
+            0 < o.blur_sigma_min <= o.blur_sigma_max < math.inf,
+            f"must satisfy 0 < blur_sigma_min <= blur_sigma_max={o.blur_sigma_max}",
+        ),
+        (
+            "jpeg_quality_min",
+            1 <= o.jpeg_quality_min <= o.jpeg_quality_max <= 100,
+            f"must satisfy 1 <= jpeg_quality_min <= jpeg_quality_max={o.jpeg_quality_max} <= 100",
+        ),
+        (
             "mixup_alpha",
-            f"with lambda_margin={objective.lambda_margin}: a mixed-up image has "
-            "no single label, so it has no logit margin. Set lambda_margin=0 or mixup_alpha=0.",
-            objective.mixup_alpha,
-        )
-    if objective.mixup_alpha > 0 and objective.lambda_jsd > 0:
-        raise ArgumentError(
-            "mixup_alpha",
-            f"with lambda_jsd={objective.lambda_jsd}: the AugMix views show one "
-            "image, the mixed-up view two, so they should not agree. Set one of them to 0.",
-            objective.mixup_alpha,
-        )
-    if objective.focal_gamma > 0 and (objective.mixup_alpha > 0 or objective.label_smoothing_factor > 0):
-        raise ArgumentError(
+            o.mixup_alpha == 0 or (o.lambda_margin == 0 and o.lambda_jsd == 0),
+            f"with lambda_margin={o.lambda_margin}, lambda_jsd={o.lambda_jsd}: a mixed-up image has no single label "
+            "and so no logit margin, and shows two images where AugMix views show one. Set mixup_alpha=0, or the "
+            "other two to 0",
+        ),
+        (
             "focal_gamma",
-            f"with mixup_alpha={objective.mixup_alpha}, "
-            f"label_smoothing_factor={objective.label_smoothing_factor}: the focal weight is defined by the "
-            "probability of one label, and soft labels have several. Set focal_gamma=0, or the other two to 0.",
-            objective.focal_gamma,
-        )
-    if objective.perturb_as_augmentation and objective.uses_second_view:
-        raise ArgumentError(
+            o.focal_gamma == 0 or (o.mixup_alpha == 0 and o.label_smoothing_factor == 0),
+            f"with mixup_alpha={o.mixup_alpha}, label_smoothing_factor={o.label_smoothing_factor}: the focal weight "
+            "is defined by the probability of one label, and soft labels have several. Set focal_gamma=0, or the "
+            "other two to 0",
+        ),
+        (
             "perturb_as_augmentation",
-            f"with lambda_consistency={objective.lambda_consistency}, "
-            f"two_view_cross_entropy={objective.two_view_cross_entropy}: no clean view is left to set beside "
-            "the perturbed one. Set lambda_consistency=0 and two_view_cross_entropy=False (method `perturb_augment`).",
-            True,
-        )
+            not (o.perturb_as_augmentation and o.uses_second_view),
+            f"with lambda_consistency={o.lambda_consistency}, two_view_cross_entropy={o.two_view_cross_entropy}: no "
+            "clean view is left to set beside the perturbed one. Set lambda_consistency=0 and "
+            "two_view_cross_entropy=False (method `perturb_augment`)",
+        ),
+    ]
+    for name, holds, rule in rules:
+        if not holds:
+            raise ArgumentError(name, f"{rule}.", getattr(objective, name))
 
 
 def check_class_weights(weights: object) -> str | tuple[float, ...] | None:
@@ -303,11 +275,6 @@ def check_class_weights(weights: object) -> str | tuple[float, ...] | None:
     if not values or not all(0 <= value < float("inf") for value in values) or not any(values):
         raise ArgumentError("class_weights", "must be finite numbers >= 0, one per class, and not all zero.", weights)
     return values
-
-
-def _require(objective: Objective, name: str, holds: bool, rule: str) -> None:
-    if not holds:
-        raise ArgumentError(name, f"{rule}.", getattr(objective, name))
 
 
 # ---- Methods ----

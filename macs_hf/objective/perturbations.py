@@ -84,17 +84,13 @@ def check_perturbation(function: OwnPerturbation, pixels: Tensor, seed: int = 0)
         raise ValueError(f"perturbation={name_of(function)} {problem}")
 
     once, again = (function(pixels.clone(), torch.Generator(pixels.device).manual_seed(seed)) for _ in range(2))
-    for view in (once, again):
-        if not isinstance(view, Tensor):
-            refuse(f"must return a tensor of pixels, got {type(view).__name__}.")
-        for what in ("shape", "dtype", "device"):
-            if getattr(view, what) != getattr(pixels, what):
-                refuse(f"must keep the {what} {getattr(pixels, what)}, got {getattr(view, what)}.")
-        if not view.isfinite().all():
-            refuse("returned NaN or infinite values.")
-        if view.min() < 0 or view.max() > 1:
-            low, high = view.min().item(), view.max().item()
-            refuse(f"must return pixels in [0, 1], got values from {low:.3g} to {high:.3g}: add .clamp(0, 1).")
+    if not isinstance(once, Tensor):
+        refuse(f"must return a tensor of pixels, got {type(once).__name__}.")
+    for what in ("shape", "dtype", "device"):
+        if getattr(once, what) != getattr(pixels, what):
+            refuse(f"must keep the {what} {getattr(pixels, what)}, got {getattr(once, what)}.")
+    if not (once.min() >= 0 and once.max() <= 1):  # nor NaN
+        refuse(f"must return pixels in [0, 1], got values from {once.min():.3g} to {once.max():.3g}: clamp them.")
     if not torch.equal(once, again):
         refuse(
             "gave two results with generators of one seed: draw all random numbers from the generator it is given, as "
@@ -125,25 +121,21 @@ def perturb(
             f"images of shape {tuple(images.shape)} and type {images.dtype} must be floats of shape (batch, channels, "
             "height, width), as the network is given them."
         )
-    if function is not None:
-        if pixel_stats is None:
-            raise ValueError(
-                f"perturbation={name_of(function)} acts on pixels, but how images were normalised is not known. Pass "
-                "pixel_stats=PixelStats(mean, std)."
-            )
-        return pixel_stats.normalize(function(pixel_stats.to_pixels(images.detach()), generator))
-    if objective.needs_pixel_stats and pixel_stats is None:
+    if pixel_stats is None and (function is not None or objective.needs_pixel_stats):
+        name = repr(objective.perturbation) if function is None else name_of(function)
         raise ValueError(
-            f"perturbation={objective.perturbation!r} in {objective.perturbation_space!r} space has to know how "
-            "images were normalised. Give the trainer the image processor (processing_class=...) or "
-            "pixel_stats=PixelStats(mean, std), or use noise or blur with perturbation_space='normalized'."
+            f"perturbation={name} acts on pixels, but how images were normalised is not known. Pass the image "
+            "processor as processing_class or pixel_stats=PixelStats(mean, std), or use noise or blur with "
+            "perturbation_space='normalized'."
         )
+    images = images.detach()
+    if function is not None:
+        return pixel_stats.normalize(function(pixel_stats.to_pixels(images), generator))
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:
         return torch.rand(shape, device=images.device, generator=generator) * (high - low) + low
 
     size = len(images)
-    images = images.detach()
     if objective.perturbation == "geometric":
         turn, reach = objective.rotation_degrees, objective.translation_pixels
         return rotate_translate(images, uniform(-turn, turn, size), uniform(-reach, reach, size, 2))

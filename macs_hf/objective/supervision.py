@@ -47,26 +47,25 @@ def supervise(
     """
     if not isinstance(objective, Objective):
         raise TypeError(f"`objective` must be an Objective, such as Objective(**METHODS['macs']), got {objective!r}.")
-    if not images.is_floating_point():
-        raise TypeError(
-            f"`images` must be normalised floats, got {images.dtype}: run them through the image processor."
-        )
     if seed is None and (objective.uses_perturbation or objective.mixup_alpha > 0):
         seed = int(torch.randint(2**62, ()))
     if objective.mixup_alpha > 0:
         images, labels = _mix_up(images, labels, objective.mixup_alpha, num_labels, seed)
     generator = torch.Generator(images.device).manual_seed(seed) if objective.uses_perturbation else None
-    if objective.perturb_as_augmentation:
-        rows = _random_rows(len(images), objective.augment_fraction, generator)
-        chosen = images if rows is None else images[rows]
-        perturbed = perturb(chosen, objective, pixel_stats, generator, perturbation)
-        images = perturbed if rows is None else images.index_copy(0, rows, perturbed)
 
+    def perturbed(share: float) -> tuple[Tensor | None, Tensor]:
+        """Which rows were drawn, and T of them."""
+        rows = _random_rows(len(images), share, generator)
+        chosen = images if rows is None else images[rows]
+        return rows, perturb(chosen, objective, pixel_stats, generator, perturbation)
+
+    if objective.perturb_as_augmentation:
+        rows, view = perturbed(objective.augment_fraction)
+        images = view if rows is None else images.index_copy(0, rows, view)
     views, rows = [images], None
     if objective.uses_second_view:
-        rows = _random_rows(len(images), objective.consistency_fraction, generator)
-        chosen = images if rows is None else images[rows]
-        views.append(perturb(chosen, objective, pixel_stats, generator, perturbation))
+        rows, view = perturbed(objective.consistency_fraction)
+        views.append(view)
     if objective.lambda_jsd > 0:
         if augmix_images is None:
             raise ValueError(
@@ -77,11 +76,11 @@ def supervise(
         views.extend(augmix_images.unbind(1))
 
     logits = _logits_of_views(forward, views, separate=objective.separate_views)
-    perturbed, augmix = (logits[1], logits[2:]) if objective.uses_second_view else (None, logits[1:])
+    second, augmix = (logits[1], logits[2:]) if objective.uses_second_view else (None, logits[1:])
     return macs_loss(
         logits[0],
         labels,
-        perturbed,
+        second,
         objective=objective,
         perturbed_rows=rows,
         augmix_logits=augmix,

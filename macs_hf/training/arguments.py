@@ -15,7 +15,7 @@ from transformers import TrainingArguments
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from ..exceptions import ArgumentError
-from ..objective.objective import DEFAULT_METHOD, METHODS, Objective, objective_of, settings_of
+from ..objective.objective import DEFAULT_METHOD, METHODS, Objective, help_texts, objective_of, settings_of
 from ..report.run_folder import public_name
 
 
@@ -23,10 +23,15 @@ LOWER_IS_BETTER = ("ece", "nll", "brier")
 
 # The fields of [`Objective`], each `None` where it is not given, so that the method can fill it. Their types stay,
 # since the parser of a command line reads them.
+HELP = help_texts()
 ObjectiveArguments = make_dataclass(
     "ObjectiveArguments",
     [
-        (each.name, str if each.name == "class_weights" else each.type, field(default=None, metadata=each.metadata))
+        (
+            each.name,
+            str if each.name == "class_weights" else each.type,
+            field(default=None, metadata={"help": HELP.get(each.name)}),
+        )
         for each in fields(Objective)
     ],
     bases=(Objective,),

@@ -177,5 +177,5 @@ def test_views_of_half_precision_images_stay_so_and_carry_no_gradient(perturbati
 )
 def test_pixels_without_statistics_are_refused(perturbation: str, space: str) -> None:
     objective = Objective(perturbation=perturbation, perturbation_space=space)
-    with pytest.raises(ValueError, match=re.escape(f"perturbation={perturbation!r} in {space!r} space")):
+    with pytest.raises(ValueError, match=re.escape(f"perturbation={perturbation!r} ")):
         perturb(pixels(), objective)

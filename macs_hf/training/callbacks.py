@@ -48,12 +48,14 @@ class RowsBeside:
 
     Args:
         trainer ([`~transformers.Trainer`]): With the user's functions, if any.
+        keeps_logits (`bool`, *optional*, defaults to `True`): Whether `Trainer` goes on to gather the logits; if not,
+            no process ever holds all of them.
     """
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: Trainer, keeps_logits: bool = True) -> None:
         self.measured: SampleRows | None = None  # of the last evaluation
         self._users_metrics, self._users_preprocessing = trainer.compute_metrics, trainer.preprocess_logits_for_metrics
-        self._accelerator = trainer.accelerator
+        self._accelerator, self._keeps_logits = trainer.accelerator, keeps_logits
         self._rows: list[Tensor] = []
         self._labels = 0
 
@@ -63,6 +65,8 @@ class RowsBeside:
             scores = logits[0] if isinstance(logits, tuple | list) else logits  # further outputs, as hidden states
             # All processes are here at once, and samples that fill up the last batch are left out.
             self._rows.append(self._accelerator.gather_for_metrics(sample_rows(scores, labels)))
+        if not self._keeps_logits:
+            return labels
         return logits if self._users_preprocessing is None else self._users_preprocessing(logits, labels)
 
     def metrics(self, prediction: EvalPrediction, **batch: bool) -> dict[str, float]:

@@ -3,7 +3,7 @@
 import math
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -22,12 +22,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.distributed.fsdp import StateDictType
 from torch.utils.data import DataLoader
-from transformers import (
-    EvalPrediction,
-    PreTrainedModel,
-    TimmWrapperForImageClassification,
-    Trainer,
-)
+from transformers import PreTrainedModel, TimmWrapperForImageClassification, Trainer
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.modeling_outputs import ImageClassifierOutput
 from transformers.trainer_utils import (
@@ -43,15 +38,8 @@ from transformers.utils.hub import PushInProgress
 from ..calibration import TemperatureFit, calibrate_logits, fit_temperature_report, fold_temperature, store_guarantees
 from ..calibration.folding import calibration_record
 from ..data.sources import check_numbered
-from ..evaluation.evaluate import (
-    MeasuredModel,
-    default_corruptions,
-    evaluate_checkpoint,
-    takes_pixel_values,
-    tqdm_bar,
-)
+from ..evaluation.evaluate import MeasuredModel, default_corruptions, evaluate_checkpoint, takes_pixel_values, tqdm_bar
 from ..exceptions import check_labels
-from ..metrics import summarize
 from ..models.loading import check_single_label, found_pixel_stats, processor_of, resized_processor
 from ..models.timm_layout import WEIGHT_FILES, save_in_timm_layout
 from ..objective.losses import MaCSLoss, checked_labels
@@ -65,7 +53,7 @@ from ..publishing.push import LAST_CHECKPOINT, STAGED, push_checkpoint, push_fol
 from ..randomness import KeyedDataset, global_rng_preserved, keyed, mix_seed
 from ..rendering.html import write_report
 from ..report.report import TEMPERATURE_FIELD, EvaluationReport, add_checksums, forget_calibration
-from ..report.rows import SampleRows, sample_rows
+from ..report.rows import SampleRows
 from ..report.run_folder import atomic_folder
 from ..sharding import divided_by_blocks, full_precision, local_parameters, sharded_modules, share_statistics
 from .arguments import class_weights, ema_decay_of, recorded_arguments, recorded_processes
@@ -92,6 +80,7 @@ BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 TYPICAL_STD = 0.225
 # Values a little beyond the processor's range, as noise adds them, and a few far beyond it, as random erasing does.
 SLACK, TOLERATED_SHARE = 0.05, 0.01
+UNKNOWN_STATS = "how images were normalised is not known"
 
 Size = tuple[int, int]
 
@@ -156,7 +145,8 @@ class MaCSTrainer(Trainer):
         self._stats_were_given = self.pixel_stats is not None
         self.pixel_stats = self.pixel_stats or found_pixel_stats(self.model, self.processing_class)
         objective = objective_of(self.args)
-        self._check_perturbation(objective)
+        if self.pixel_stats is None:
+            self._check_perturbation(objective, UNKNOWN_STATS)
         if self.perturbation is not None and objective.uses_perturbation:
             self.run_facts = {**(self.run_facts or {}), "perturbation_function": name_of(self.perturbation)}
         if self.train_dataset is not None:
@@ -174,33 +164,26 @@ class MaCSTrainer(Trainer):
             )
         if self.train_dataset is not None and self.args.n_gpu > 1:
             raise ValueError(
-                f"{self.args.n_gpu} GPUs are visible to one process, which torch.nn.DataParallel would split each "
-                "batch over, views apart from one another. Start one process per GPU with `accelerate launch`, or set "
+                f"{self.args.n_gpu} GPUs are visible to one process, which would split each batch over them, views "
+                "apart from one another. Start one process per GPU with `accelerate launch`, or set "
                 "CUDA_VISIBLE_DEVICES to one GPU."
             )
         started = int(os.environ.get("WORLD_SIZE", 1))
         if started > 1 and self.args.world_size == 1:
             raise ValueError(
-                f"This is one of {started} processes, but they do not know of each other and would all train alone. "
+                f"This is one of {started} processes, which do not know of each other and would all train alone. "
                 "Without a GPU pass use_cpu=True; with one, start them with `accelerate launch`."
             )
-        self._check_model()
-        self._check_sharding()
-
-    def _check_model(self) -> None:
         check_single_label(self.model)
         ema_decay = ema_decay_of(self.args)
-        if ema_decay is not None and not self._is_whole_model:
+        in_16_bits = {weight.dtype for weight in self.model.parameters()} & {torch.float16, torch.bfloat16}
+        if ema_decay is not None and (in_16_bits or not self._is_whole_model):
             raise ValueError(
-                f"ema_decay={ema_decay} needs a transformers model that is whole in each process. Leave it out under "
-                "FSDP or DeepSpeed, with adapters, and for other modules."
+                f"ema_decay={ema_decay} needs a transformers model that is whole in each process, with weights in "
+                "float32 (bf16=True is fine). Leave it out under FSDP or DeepSpeed, with adapters, and for other "
+                "modules."
             )
-        half = {parameter.dtype for parameter in self.model.parameters()} & {torch.float16, torch.bfloat16}
-        if ema_decay is not None and half:
-            raise ValueError(
-                f"ema_decay={ema_decay} would average {half.pop()} weights, where small changes are rounded away. "
-                "Load the model with dtype=torch.float32, and pass bf16=True for speed."
-            )
+        self._check_sharding()
 
     def _check_sharding(self) -> None:
         if self.is_deepspeed_enabled and is_deepspeed_zero3_enabled():
@@ -226,13 +209,9 @@ class MaCSTrainer(Trainer):
                 "float32, which torch does not do. Pass bf16=False and fp16=False, or train without FSDP."
             )
 
-    def _check_perturbation(
-        self, objective: Objective, found: str = "how images were normalised is not known"
-    ) -> None:
+    def _check_perturbation(self, objective: Objective, found: str) -> None:
         """Refuse what only pixels can be given; noise and blur can be moved to normalised images instead."""
-        on_pixels_only = self.perturbation is not None or objective.perturbation == "jpeg"
-        unknown = self.pixel_stats is None or self.perturbed_in == "normalized"
-        if objective.uses_perturbation and on_pixels_only and unknown:
+        if objective.uses_perturbation and (self.perturbation is not None or objective.perturbation == "jpeg"):
             name = repr(objective.perturbation) if self.perturbation is None else name_of(self.perturbation)
             raise ValueError(
                 f"perturbation={name} acts on pixels, but {found}. Pass the image processor as processing_class, or "
@@ -295,11 +274,11 @@ class MaCSTrainer(Trainer):
         """
         objective = objective_of(self.args)  # also checks values that a search may have set
         self._objective, self.perturbed_in = None, None
-        if self.introduces_itself and self.is_world_process_zero():
+        if self.introduces_itself:
             name = None if self.perturbation is None else name_of(self.perturbation)
             cost = expected_cost(objective)
             price = f"; a step takes about {cost:.1f} times as long as with cross-entropy alone" if cost > 1 else ""
-            logger.warning(f"MaCS: {describe(objective, name)}{price}.")
+            self._warn(f"MaCS: {describe(objective, name)}{price}.")
         self._check_label_columns()
         checkpoint = checkpoint_to_resume(resume_from_checkpoint, self.args, self._identity(), self.resumes_only_same)
         if checkpoint is not None and (earlier := read_identity(checkpoint)) is not None:
@@ -337,7 +316,7 @@ class MaCSTrainer(Trainer):
         restore_weights(self.model, resume_from_checkpoint)
 
     def _load_best_model(self) -> None:
-        if not self._is_whole_model:
+        if not self._is_whole_model or not Path(self.state.best_model_checkpoint).is_dir():
             return super()._load_best_model()
         restore_weights(self.model, self.state.best_model_checkpoint)
         self._average.discard()  # the checkpoint's model is the average of its own step
@@ -350,6 +329,7 @@ class MaCSTrainer(Trainer):
         """In training, the objective; in evaluation the clean cross-entropy, which means the same for every method."""
         images, labels = self._images_and_labels(inputs)
         forward = (lambda views: model(pixel_values=views)) if self._takes_pixel_values else model
+        own_loss = None if self.compute_loss_func is None else self._loss_of_user
         if model.training:
             if self.trained_size is None:
                 self._warn_of_unlike_images(images)
@@ -363,7 +343,7 @@ class MaCSTrainer(Trainer):
                 augmix_images=inputs.get("augmix_pixel_values"),
                 num_labels=self._num_labels,
                 perturbation=self.perturbation,
-                cross_entropy=None if self.compute_loss_func is None else self._loss_of_user,
+                cross_entropy=own_loss,
                 seed=self._next_batch_seed(),
             )
             # Each micro-batch weighs as much as in Trainer's own `loss`, so that the logged parts add up to it.
@@ -374,7 +354,7 @@ class MaCSTrainer(Trainer):
             # A bfloat16 checkpoint gives bfloat16 logits outside of autocast.
             logits = logits_of(forward(images)).float()
             labels = checked_labels(labels, logits.shape[-1])
-            loss = (self._loss_of_user if self.compute_loss_func is not None else F.cross_entropy)(logits, labels)
+            loss = (own_loss or F.cross_entropy)(logits, labels)
         # Whatever is returned here besides the loss becomes the predictions.
         return (loss, {"logits": logits}) if return_outputs else loss
 
@@ -398,12 +378,19 @@ class MaCSTrainer(Trainer):
         objective = self._with_class_weights(objective_of(self.args))
         on_pixels = objective.uses_perturbation and (objective.needs_pixel_stats or self.perturbation is not None)
         if on_pixels and self.perturbed_in is None:
-            stats = self.pixel_stats
+            stats, found = self.pixel_stats, UNKNOWN_STATS
+            if stats is not None:
+                found = f"the first batch does not fit mean={stats.mean} and std={stats.std}, which were found"
             fits = stats is not None and (self._stats_were_given or fits_range(images, stats.mean, stats.std))
             fits = bool(self.accelerator.gather(torch.tensor([fits], device=images.device)).all())
             self.perturbed_in = "pixel" if fits else "normalized"
             if not fits:
-                self._warn_of_normalized_space(objective)
+                self._check_perturbation(objective, found)
+                self._warn(
+                    f"Noise and blur act on normalised images, with noise_std={objective.noise_std / TYPICAL_STD:.3g} "
+                    f"in place of {objective.noise_std:g} in units of pixels, since {found}. Pass processing_class or "
+                    "pixel_stats=PixelStats(mean, std) for units of pixels."
+                )
         if on_pixels and self.perturbed_in == "normalized":
             objective = replace(
                 objective, perturbation_space="normalized", noise_std=objective.noise_std / TYPICAL_STD
@@ -414,18 +401,9 @@ class MaCSTrainer(Trainer):
         self._objective = objective
         return objective
 
-    def _warn_of_normalized_space(self, objective: Objective) -> None:
-        found = "how images were normalised is not known"
-        if self.pixel_stats is not None:
-            stats = self.pixel_stats
-            found = f"the first batch does not fit mean={stats.mean} and std={stats.std}, which were found"
-        self._check_perturbation(objective, found)
+    def _warn(self, message: str) -> None:
         if self.is_world_process_zero():
-            logger.warning(
-                f"Noise and blur act on normalised images, with noise_std={objective.noise_std / TYPICAL_STD:.3g} in "
-                f"place of {objective.noise_std:g} in units of pixels, since {found}. Pass processing_class or "
-                "pixel_stats=PixelStats(mean, std) for units of pixels."
-            )
+            logger.warning(message)
 
     def _with_class_weights(self, objective: Objective) -> Objective:
         if objective.class_weights is None:
@@ -453,23 +431,21 @@ class MaCSTrainer(Trainer):
     def _warn_of_unlike_images(self, images: Tensor) -> None:
         """Compare the first training batch with what the processor makes."""
         made = _prepared(processor_of(self.model, self.processing_class))
-        if made is None or not self.is_world_process_zero():  # the others see images of the same kind
+        if made is None:
             return
         size = tuple(images.shape[-2:])
         if made.size not in (None, size):
-            logger.warning(
+            self._warn(
                 f"Training images have {_pixels(size)}, but the image processor makes {_pixels(made.size)}, at which "
                 "the model would be used. The processor is saved with the size of the images that the model is "
                 "evaluated with, or else trained with; to choose it yourself, pass a processing_class of that size."
             )
         if images.is_floating_point() and not fits_range(images, made.mean, made.std):
             low, high = images.min().item(), images.max().item()
-            ends = _ends(made.mean, made.std)
-            logger.warning(
-                f"Training images have values from {low:.3g} to {high:.3g}, but the image processor makes values from "
-                f"{min(ends):.3g} to {max(ends):.3g}, with which the model would be used. Normalise training images "
-                "as it does, with its image_mean and image_std, or pass the processing_class that they were prepared "
-                "with."
+            self._warn(
+                f"Training images have values from {low:.3g} to {high:.3g}, which the image processor would not make. "
+                f"Normalise them as it does, with image_mean={made.mean} and image_std={made.std}, or pass the "
+                "processing_class that they were prepared with."
             )
 
     def _processor_to_save(self) -> Any:
@@ -486,8 +462,8 @@ class MaCSTrainer(Trainer):
             message = f"The processor is saved for images of {_pixels(size)}, in place of {_pixels(made.size)}."
         except ValueError as error:
             message = f"The saved processor still makes {_pixels(made.size)}, not {_pixels(size)}: {error}"
-        if self._warned_of_size != size and self.is_world_process_zero():  # once, not at each checkpoint
-            logger.warning(message)
+        if self._warned_of_size != size:  # once, not at each checkpoint
+            self._warn(message)
         self._warned_of_size = size
         return processor
 
@@ -522,11 +498,8 @@ class MaCSTrainer(Trainer):
         # A search without an objective of its own adds up all metrics but the loss.
         if added or (self.state.is_hyper_param_search and self.compute_objective is default_compute_objective):
             return super().evaluate(*args, **kwargs)
-        metrics, preprocessing = summary_of_rows, rows_of  # no process ever holds all logits
-        if self.compute_metrics or self.preprocess_logits_for_metrics or self.args.batch_eval_metrics:
-            beside = RowsBeside(self)
-            metrics, preprocessing = beside.metrics, beside.observe
-        with temporarily(self, compute_metrics=metrics, preprocess_logits_for_metrics=preprocessing):
+        beside = RowsBeside(self, keeps_logits=self.compute_metrics is not None)
+        with temporarily(self, compute_metrics=beside.metrics, preprocess_logits_for_metrics=beside.observe):
             return super().evaluate(*args, **kwargs)
 
     def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
@@ -541,10 +514,11 @@ class MaCSTrainer(Trainer):
         with global_rng_preserved(), self._average.applied():
             share_statistics(self.model)
             output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
-        nll = output.metrics.get(f"{metric_key_prefix}_nll")
-        if self.args.world_size > 1 and self.compute_metrics is summary_of_rows and nll is not None:
+        beside = getattr(self.compute_metrics, "__self__", None)
+        measured = beside.measured if isinstance(beside, RowsBeside) else None
+        if self.args.world_size > 1 and measured is not None and self.compute_loss_func is None:
             # Trainer's loss counts the samples that fill up each process's last batch; rows do not.
-            output.metrics[f"{metric_key_prefix}_loss"] = nll
+            output.metrics[f"{metric_key_prefix}_loss"] = float(measured.nll.mean(dtype=np.float64))
         return output
 
     def measured_model(self) -> MeasuredModel:
@@ -800,6 +774,7 @@ class MaCSTrainer(Trainer):
         where = {HubStrategy.CHECKPOINT: LAST_CHECKPOINT, HubStrategy.ALL_CHECKPOINTS: Path(checkpoint_folder).name}
         steps = args.save_strategy == SaveStrategy.STEPS
         at = f"step {state.global_step}" if steps else f"epoch {int(state.epoch)}"
+        jobs = self.push_in_progress.jobs if running else []
         try:
             job = push_checkpoint(
                 checkpoint_folder,
@@ -808,15 +783,11 @@ class MaCSTrainer(Trainer):
                 revision=args.hub_revision,
                 path_in_repo=where.get(args.hub_strategy),
                 tags=self._model_tags,
-                after=self.push_in_progress.jobs[-1] if running else None,
+                after=jobs[-1] if jobs else None,
             )
+            self.push_in_progress = PushInProgress([*jobs, job])
         except OSError as error:  # such as a full disk: no reason to end the training
             logger.warning(f"{checkpoint_folder} is not pushed: {error}.")
-            return
-        if running:
-            self.push_in_progress.jobs.append(job)
-        else:
-            self.push_in_progress = PushInProgress([job])
 
     @property
     def _model_tags(self) -> tuple[str, ...]:
@@ -825,7 +796,6 @@ class MaCSTrainer(Trainer):
 
 
 # ---- The parts of the loss ----
-# The parts of the loss between two log entries, summed on the device so that no step waits for it.
 
 
 # What is logged, where the objective has it. A loss that is not finite shows in the sum.
@@ -840,16 +810,11 @@ LOGGED_PARTS = (
 )
 
 
-def all_finite(tensors: Iterable[Tensor], accelerator: Accelerator) -> bool:
-    """Whether every number is finite, in all processes; waits for the device once."""
-    flags = [tensor.detach().isfinite().all() for tensor in tensors]
-    if not flags:
-        return True
-    return bool(accelerator.gather(torch.stack(flags).all()).all())
-
-
 class LossLog:
-    """Weighted means of the parts of the loss, and a watch over whether they are finite."""
+    """
+    Weighted means of the parts of the loss between two log entries, summed on the device so that no step waits for it,
+    and a watch over whether they are finite.
+    """
 
     def __init__(self) -> None:
         self.last_finite_step = 0
@@ -887,24 +852,20 @@ class LossLog:
         if self._sums is not None:
             reduced = accelerator.reduce(self._sums / self._weight, "mean").tolist()
             means = dict(zip(self._names, reduced, strict=True))
-        weights = () if model is None else local_parameters(model)
-        if not math.isfinite(means.get("loss", 0.0)) or not all_finite(weights, accelerator):
-            raise _divergence(output_dir, self.last_finite_step, step)
+        flags = [] if model is None else [weights.detach().isfinite().all() for weights in local_parameters(model)]
+        finite = not flags or bool(accelerator.gather(torch.stack(flags).all()).all())
+        if not finite or not math.isfinite(means.get("loss", 0.0)):
+            checkpoint = last_complete_checkpoint(output_dir, up_to_step=self.last_finite_step)
+            raise FloatingPointError(
+                f"The loss became nan or infinite between steps {self.last_finite_step} and {step}. Lower "
+                "learning_rate, set max_grad_norm, or use bf16 in place of fp16, then start a new run, with the last "
+                f"good checkpoint as its model: {checkpoint or 'none was saved'}."
+            )
         self.last_finite_step = step
         return means
 
 
-def _divergence(output_dir: str, last_finite_step: int, step: int) -> FloatingPointError:
-    checkpoint = last_complete_checkpoint(output_dir, up_to_step=last_finite_step)
-    anew = f" from model={str(checkpoint)!r}" if checkpoint else ""
-    return FloatingPointError(
-        f"The loss became nan or infinite between steps {last_finite_step} and {step}. Last good checkpoint: "
-        f"{checkpoint or 'none was saved'}. Lower learning_rate, set max_grad_norm, or use bf16 in place of fp16, "
-        f"then start a new run{anew}."
-    )
-
-
-# ---- Images and labels ----
+# ---- Images ----
 
 
 def fits_range(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> bool:
@@ -918,14 +879,8 @@ def fits_range(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> b
     mean_, std_ = (images.new_tensor(part).float().view(-1, 1, 1) for part in (mean, std))
     pixels = images.detach().float() * std_ + mean_  # in [0, 1] if they were prepared alike
     outside = ((pixels < -SLACK) | (pixels > 1 + SLACK)).float().mean().item()
-    low, high = images.min().item(), images.max().item()
-    not_normalised = low >= 0 and high <= 1 and min(_ends(mean, std)) < -0.5
+    not_normalised = images.min().item() >= 0 and images.max().item() <= 1 and (-mean_ / std_).min().item() < -0.5
     return outside <= TOLERATED_SHARE and not not_normalised
-
-
-def _ends(mean: Sequence[float], std: Sequence[float]) -> list[float]:
-    """What black and white pixels become, in each channel."""
-    return [(end - m) / s for end in (0, 1) for m, s in zip(mean, std, strict=True)]
 
 
 def _prepared(processor: Any) -> Preparation | None:
@@ -943,24 +898,12 @@ def _pixels(size: Size) -> str:
 # ---- Beside the class ----
 
 
-def rows_of(logits: Tensor, labels: Tensor | None) -> Tensor:
-    """A `preprocess_logits_for_metrics`: columns of [`SampleRows`], so that no process ever holds all logits."""
-    return logits if labels is None else sample_rows(logits, labels)
-
-
-def summary_of_rows(prediction: EvalPrediction) -> dict[str, float]:
-    """A `compute_metrics` of such rows: accuracy, nll, ece, brier and the mean logit margin."""
-    return summarize(SampleRows.from_array(prediction.predictions))
-
-
 @contextmanager
 def temporarily(target: Any, **attributes: Any) -> Iterator[None]:
     """Give attributes of `target` other values inside the block; afterwards they are what they were."""
     before = {name: getattr(target, name) for name in attributes}
+    vars(target).update(attributes)
     try:
-        for name, value in attributes.items():
-            setattr(target, name, value)
         yield
     finally:
-        for name, value in before.items():
-            setattr(target, name, value)
+        vars(target).update(before)

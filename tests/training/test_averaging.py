@@ -211,5 +211,5 @@ def test_adapters_and_half_precision_weights_are_not_averaged(tmp_path: Path) ->
     adapted = get_peft_model(build("vit"), LoraConfig(r=2, target_modules="all-linear"))
     with pytest.raises(ValueError, match=r"ema_decay=0.9 needs a transformers model that is whole.*adapters"):
         trainer(tmp_path, adapted, ema_decay=0.9)
-    with pytest.raises(ValueError, match=r"would average torch.bfloat16 weights.*dtype=torch.float32"):
+    with pytest.raises(ValueError, match=r"ema_decay=0.9 .*float32"):
         trainer(tmp_path, build("vit").to(torch.bfloat16), ema_decay=0.9)

@@ -121,7 +121,7 @@ class Poison(TrainerCallback):
 def test_nan_loss_stops_at_the_next_log_with_the_steps_and_the_last_good_checkpoint(tmp_path: Path) -> None:
     run = trainer(tmp_path, build("vit"), max_steps=12, logging_steps=4, save_strategy="steps", save_steps=3)
     run.add_callback(Poison(5))
-    with pytest.raises(FloatingPointError, match=r"between steps 4 and 6.*checkpoint-3.*start a new run from model="):
+    with pytest.raises(FloatingPointError, match=r"between steps 4 and 6.*checkpoint-3"):
         run.train()
     assert not (tmp_path / "checkpoint-6").exists()
 

@@ -117,4 +117,4 @@ def test_another_range_is_reported(
     trained(tmp_path, data)
     [message] = caplog.messages
     assert re.match(f"Training images have values {shown}", message)
-    assert "but the image processor makes values from -1 to 1" in message and "image_mean and image_std" in message
+    assert "image_mean=(0.5, 0.5, 0.5)" in message and "image_std=(0.5, 0.5, 0.5)" in message

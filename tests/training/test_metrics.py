@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 from tiny import Images, arguments, build, trainer
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -13,7 +12,7 @@ from transformers import AutoModelForImageClassification, EvalPrediction, ViTIma
 
 from macs_hf import MaCSTrainer
 from macs_hf.report.report import load_run
-from macs_hf.training.trainer import all_finite, temporarily
+from macs_hf.training.trainer import temporarily
 
 
 def accuracy_of_classes(prediction: EvalPrediction) -> dict[str, float]:
@@ -154,11 +153,3 @@ def test_attributes_are_other_ones_inside_and_the_old_ones_after() -> None:
     assert thing.colour == "red"
     with pytest.raises(AttributeError), temporarily(thing, weight=3):
         pass
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_all_finite(value: float) -> None:
-    accelerator, weights = Accelerator(cpu=True), [torch.ones(2, 3), torch.zeros(4)]
-    assert all_finite(weights, accelerator) and all_finite((), accelerator)
-    weights[1][2] = value
-    assert not all_finite(weights, accelerator)

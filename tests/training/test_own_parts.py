@@ -232,6 +232,16 @@ def doubled(outputs: Any, labels: Tensor, num_items_in_batch: int | None = None)
     return 2 * F.cross_entropy(outputs.logits, labels, reduction="sum") / num_items_in_batch
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_loss_of_an_evaluation_is_the_users(
+    processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = MaCSTrainer(build("vit"), arguments(tmp_path), train_dataset=Images(), compute_loss_func=doubled)
+    monkeypatch.setattr(type(run.args), "world_size", processes)
+    metrics = run.evaluate(Images(20))
+    assert metrics["eval_loss"] == pytest.approx(2 * metrics["eval_nll"], rel=1e-5)
+
+
 def test_a_loss_of_the_users_takes_the_place_of_cross_entropy(tmp_path: Path) -> None:
     args = arguments(tmp_path, gradient_accumulation_steps=2, max_steps=2)
     run = MaCSTrainer(build("vit"), args, train_dataset=Images(), compute_loss_func=doubled)
@@ -244,8 +254,6 @@ def test_a_loss_of_the_users_takes_the_place_of_cross_entropy(tmp_path: Path) ->
     assert first["consistency_loss"] == pytest.approx(other["consistency_loss"], rel=1e-5)
     total = first["cross_entropy_loss"] + 0.1 * first["margin_loss"] + 0.5 * first["consistency_loss"]
     assert first["loss"] == pytest.approx(total, abs=1e-6)
-    metrics = run.evaluate(Images(20))
-    assert metrics["eval_loss"] == pytest.approx(2 * metrics["eval_nll"], rel=1e-5)
 
 
 class WithoutMaCS(MaCSTrainer):

@@ -91,24 +91,23 @@ def check_class_folders(folder: str, files: Mapping[str, Sequence[str]]) -> None
     read = {
         split: {os.path.relpath(os.path.dirname(file), folder) for file in found} for split, found in files.items()
     }
-    for split, place in ((split, place) for split, places in read.items() for place in sorted(places)):
-        above, *below = place.split(os.sep)
-        if below and (meant := {name for name in files if _names_split(above, str(name))}) and split not in meant:
-            raise ValueError(
-                f"The images in {place!r} of {folder!r} would become part of split {str(split)!r}, because of a word "
-                "in the name of a folder. Rename that folder."
-            )
-    if any(os.path.basename(file).startswith("metadata.") for found in files.values() for file in found):
-        return  # which says what is read
     everywhere = set().union(*read.values())
-    for place in sorted(_image_folders(folder) - everywhere):
-        beside = [other for other in everywhere if os.path.dirname(other) == os.path.dirname(place)]
-        if beside:
-            raise ValueError(
-                f"The images in {place!r} of {folder!r} would be left out, while those in {min(beside)!r} beside it "
-                "are read: a class folder has a name with a line break, or with the name of a split in it, such as "
-                "'train'. Rename that folder; or sort all class folders into train and test."
-            )
+    parents = set(map(os.path.dirname, everywhere))
+    lost = [place for place in _image_folders(folder) - everywhere if os.path.dirname(place) in parents]
+    if any(os.path.basename(file).startswith("metadata.") for found in files.values() for file in found):
+        lost = []  # that file says what is read
+    for split, places in read.items():
+        for place in places:
+            above, *below = place.split(os.sep)
+            meant = {name for name in files if _names_split(above, str(name))}
+            if below and meant and split not in meant:
+                lost.append(place)
+    if lost:
+        raise ValueError(
+            f"The images in {min(lost)!r} of {folder!r} would be left out or become part of another split: a folder's "
+            "name has a line break or the name of a split in it, such as 'train'. Rename that folder; or sort all "
+            "class folders into train and test."
+        )
 
 
 def _names_split(folder: str, split: str) -> bool:

@@ -31,6 +31,7 @@ logger = logging.get_logger(__name__)
 
 STREAMED_EVAL_SAMPLES = 5000
 OOD_AT_MOST = 10_000  # more make the numbers no surer, since the test images are a sample too
+NAME_OTHERS = "Name a dataset with images of none of the model's classes."
 
 
 def load_data(
@@ -82,11 +83,11 @@ def smaller_training_set(
     size = max(1, round(len(splits.train) * data_fraction))
     size = size if max_train_samples is None else min(size, max_train_samples)
     subset = class_balanced_subset(splits.train, splits.label_column, size, seed)
-    if len(subset.unique(splits.label_column)) < 2:
+    if len(np.unique(labels_of(subset, splits.label_column))) < 2:
         raise ArgumentError(
             "data_fraction",
-            f"and max_train_samples={max_train_samples} leave {size} training images of "
-            "one class; a classifier needs at least two classes to learn from.",
+            f"and max_train_samples={max_train_samples} leave {size} training images of one class; a classifier needs "
+            "at least two classes to learn from.",
             data_fraction,
         )
     return splits._replace(train=subset)
@@ -112,7 +113,7 @@ def image_datasets(splits: ImageSplits, processor: Any) -> tuple[ImageDataset, I
     Train, validation and test images of [`load_data`] for an image processor: augmented to train on, and exactly
     what `pipeline` gives to measure on.
     """
-    train = image_dataset(splits, "train", TrainTransform(processor, splits.horizontal_flip))
+    train = image_dataset(splits, "train", TrainTransform(processor, splits.source.horizontal_flip))
     return train, held_out(splits, "validation", processor), held_out(splits, "test", processor)
 
 
@@ -120,19 +121,8 @@ def image_dataset(splits: ImageSplits, role: str, transform: Callable, cache_byt
     """One split through a transform; see [`ImageDataset`] for the budget of decoded pixels."""
     origin = splits.validation_name if role == "validation" else role
     columns = splits.image_column, splits.label_column
-    tested = {"group_column": splits.group_column, "index": splits.test_index} if role == "test" else {}
+    tested = {"group_column": splits.source.group_column, "index": splits.test_index} if role == "test" else {}
     return ImageDataset(getattr(splits, role), *columns, transform, origin, cache_bytes, **tested)
-
-
-def aligned_images(
-    splits: ImageSplits, roles: Sequence[str], config: Any, processor: Any, cache_bytes: int = CACHE_BYTES
-) -> dict[str, ImageDataset]:
-    """Held-out images by role, with the class numbers of a trained model, whose `config` names its classes."""
-    found = {}
-    for role in roles:
-        aligned = align_labels(getattr(splits, role), splits.label_column, splits.label_names, config)
-        found[role] = held_out(splits._replace(**{role: aligned}), role, processor, cache_bytes)
-    return found
 
 
 def held_out(splits: ImageSplits, role: str, processor: Any, cache_bytes: int = CACHE_BYTES) -> ImageDataset:
@@ -140,6 +130,16 @@ def held_out(splits: ImageSplits, role: str, processor: Any, cache_bytes: int = 
     dataset = image_dataset(splits, role, EvalTransform(processor), cache_bytes)
     dataset.check_images()
     return dataset
+
+
+def aligned_images(
+    splits: ImageSplits, roles: Sequence[str], config: Any, processor: Any, cache_bytes: int = CACHE_BYTES
+) -> dict[str, ImageDataset]:
+    """Held-out images by role, with the class numbers of a trained model, whose `config` names its classes."""
+    for role in roles:
+        aligned = align_labels(getattr(splits, role), splits.label_column, splits.label_names, config)
+        splits = splits._replace(**{role: aligned})
+    return {role: held_out(splits, role, processor, cache_bytes) for role in roles}
 
 
 # ---- Images out of distribution (OOD) ----
@@ -183,12 +183,7 @@ def load_ood(
     """
     source, known = (source_of(each) if isinstance(each, str) else each for each in (source, known))
     if (source.path, source.config) == (known.path, known.config):
-        raise ArgumentError(
-            "ood_dataset",
-            "is the dataset that the model is measured on, whose classes it knows. Name one with images of none of "
-            "them.",
-            source.path,
-        )
+        raise ArgumentError("ood_dataset", f"is the dataset that the model is measured on. {NAME_OTHERS}", source.path)
     raw = load_raw(source)
     name = split or (source.test_split if source.test_split in raw or len(raw) > 1 else next(iter(raw)))
     if name not in raw or not len(raw[name]):
@@ -220,26 +215,22 @@ def _without_known(
         )
         return rows, ()
     labels = values_of(rows, column)
-    present = sorted({label for label in labels if label not in (None, -1)})
+    present = set(labels) - {None, -1}
     names = {label: feature.int2str(label) if isinstance(feature, ClassLabel) else label for label in present}
     own = {_plain(name) for name in class_names}
     shared = {label: name for label, name in names.items() if _plain(name) in own}
-    if not shared:
-        return rows, ()
-    if all(name.isdecimal() for name in shared.values()):
+    if shared and all(name.isdecimal() for name in shared.values()):
         # Numbers are names of digits in one dataset and of anything in another.
         logger.warning(
             f"Dataset {source.path!r} has classes with the same numbers as the model's ({listed(shared.values())}). "
             "If they mean the same, its images are not unknown: choose another ood_dataset."
         )
+        shared = {}
+    if not shared:
         return rows, ()
     if len(shared) == len(names):
-        raise ArgumentError(
-            "ood_dataset",
-            f"has only classes of the model ({listed(shared.values())}), so its images are not unknown. Name one "
-            "with images of none of them.",
-            source.path,
-        )
+        only = listed(shared.values())
+        raise ArgumentError("ood_dataset", f"has only classes of the model ({only}). {NAME_OTHERS}", source.path)
     kept = [place for place, label in enumerate(labels) if label not in shared]
     logger.warning(
         f"{len(labels) - len(kept):,} of {len(labels):,} images of {source.path!r} are left out, since the model has "

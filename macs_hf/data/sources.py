@@ -63,9 +63,8 @@ def source_of(
 ) -> DatasetSource:
     """A benchmark dataset by name, or a Hub id or local folder laid out as found; what is given here wins."""
     if not dataset.strip():
-        raise ArgumentError(
-            "dataset", f"is empty: give a name ({', '.join(DATASETS)}), a Hub id or a folder.", dataset
-        )
+        names = ", ".join(DATASETS)
+        raise ArgumentError("dataset", f"is empty: give a name ({names}), a Hub id or a folder.", dataset)
     check_place("dataset", dataset, DATASETS)
     source = DatasetSource(dataset)
     if dataset in DATASETS and is_local(dataset):
@@ -91,11 +90,10 @@ class SplitPlan(NamedTuple):
 
     named: dict[str, str]  # by role; `train` is here too if another role is split off it
     split_off: tuple[str, ...]  # roles, in the order in which they are split off
-    warnings: list[str]
 
     def origin(self, role: str) -> str:
         """Where the rows of a role come from, for reports."""
-        return f"{self.named['train']} (a tenth, split off)" if role in self.split_off else self.named[role]
+        return f"{self.named['train']} (a tenth, split off)" if role in self.split_off else self.named.get(role, role)
 
 
 def plan_splits(
@@ -113,20 +111,18 @@ def plan_splits(
     Raises:
         `ValueError`: If a split that was named is missing, or rows would have two roles.
     """
-    wanted, train = {*wanted, "test"}, source.train_split
+    wanted, train, dataset = {*wanted, "test"}, source.train_split, f"Dataset {source.path!r}"
     chosen = {"test": source.test_split, "validation": source.validation_split}
-    warnings = []
     if chosen["test"] == "test" and "test" not in sizes and parts_of(train, sizes):
         chosen["test"] = None
     if chosen["validation"] is None and "validation" in sizes and "validation" not in (train, source.test_split):
         chosen["validation"] = "validation"
     chosen = {role: split for role, split in chosen.items() if role in wanted}
     if unseen and "train" not in wanted and [*sizes] == [train] and not any(chosen.values()):
-        halved = "validation" in wanted
-        chosen = dict(zip(("validation", "test"), (train + half for half in HALVES), strict=True)) if halved else {}
-        chosen = chosen or {"test": train}
-        how = "half of its images are for the temperature, the others are test images" if halved else "all are tested"
-        warnings.append(f"Dataset {source.path!r} has no splits: {how}. None of them may have trained the model.")
+        halves = [train + half for half in HALVES]
+        chosen = dict(zip(("validation", "test"), halves, strict=True)) if "validation" in wanted else {"test": train}
+        which = " and ".join(map(repr, chosen.values()))
+        logger.warning(f"{dataset} has no splits: all of it is measured, as {which}. None may have trained the model.")
     split_off = tuple(role for role, split in chosen.items() if split is None)
     named = {"train": train} if "train" in wanted or split_off else {}
     named |= {role: chosen[role] for role in ("validation", "test") if chosen.get(role)}
@@ -136,25 +132,25 @@ def plan_splits(
             role = role if role != "train" or "train" in wanted else split_off[0]
             raise ArgumentError(
                 f"{role}_split",
-                f"Dataset {source.path!r} has no split {split!r} for {role}, only {sorted(sizes)}. Name one, or a "
-                "slice such as 'train[:50%]', with",
+                f"{dataset} has no split {split!r} for {role}, only {sorted(sizes)}. Name one, or a slice such as "
+                "'train[:50%]', with",
             )
     if any(_overlap(one, other, sizes) for one, other in combinations(named.values(), 2)):
         assigned = ", ".join(f"{role}_split={name!r}" for role, name in named.items())
         raise ValueError(
-            f"Dataset {source.path!r}: {assigned} must differ, or the model is tested on what it has seen. Choose "
-            "other splits or slices of them; without validation_split, it is split off train."
+            f"{dataset}: {assigned} must differ, or the model is tested on what it has seen. Choose other splits or "
+            "slices of them; without validation_split, it is split off train."
         )
     if "test" in split_off:
-        warnings.append(f"Dataset {source.path!r} has no split 'test': a tenth of {train!r} is used as the test set.")
+        logger.warning(f"{dataset} has no split 'test': a tenth of {train!r} is used as the test set.")
     # Training keeps these rows apart; a model that comes from elsewhere may have been trained on them.
     if "train" not in wanted and ("validation" in split_off or named.get("validation") == train):
         part = f"a tenth of {train!r}" if "validation" in split_off else repr(train)
-        warnings.append(
+        logger.warning(
             f"The temperature is fitted on {part} of dataset {source.path!r}. A model that was trained on those rows "
             "will look better calibrated there than it is: name another split to calibrate on, which it has not seen."
         )
-    return SplitPlan(named, split_off, warnings)
+    return SplitPlan(named, split_off)
 
 
 class Part(NamedTuple):
@@ -203,11 +199,10 @@ class ImageSplits(NamedTuple):
     image_column: str
     label_column: str
     label_names: list[str]
+    source: DatasetSource
     validation_name: str = "validation"  # where its rows come from
-    horizontal_flip: bool = True  # whether mirroring keeps the meaning
-    group_column: str | None = None  # what test images are grouped by
-    test_index: np.ndarray | None = None  # where they are in their split, if some of it were left out
     test_name: str = "test"
+    test_index: np.ndarray | None = None  # where they are in their split, if some of it were left out
 
 
 def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES, unseen: bool = False) -> ImageSplits:
@@ -225,60 +220,45 @@ def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES, unseen: bo
     raw = load_raw(source)
     sizes = {name: len(split) for name, split in raw.items()}
     plan = plan_splits(source, sizes, wanted, unseen and is_local(source.path))
-    for warning in plan.warnings:
-        logger.warning(warning)
     parts = {role: parts_of(name, sizes) for role, name in plan.named.items()}
-    features = raw[next(iter(parts.values()))[0].split].features
-    image_column, label_column = find_columns(features, source)
     # Splits that are not needed (SVHN has 531,131 `extra` images) are left alone.
     needed = [part.split for found in parts.values() for part in found]
-    first = [
+    image, label = find_columns(raw[needed[0]].features, source)
+    check_group_column(raw[parts.get("test", parts.get("train"))[0].split].features, source)
+    numbering = [
         part.split
         for name in (source.train_split, source.validation_split or "validation")
         for part in parts_of(name, sizes)
     ]
-    if not isinstance(features[label_column], ClassLabel):
+    if not isinstance(raw[needed[0]].features[label], ClassLabel):
         # Classes without names are numbered in order, over the splits that a training run would number.
-        needed += first
+        needed += numbering
     # The first split decides the numbers of the classes.
-    raw = DatasetDict({name: raw[name] for name in dict.fromkeys(first + needed) if name in needed})
-    check_columns(raw, image_column, label_column, source)
-    if source.group_column is not None:
-        tested = parts.get("test", parts.get("train"))[0].split
-        check_group_column(raw[tested].features, source, tested)
-    raw, label_names = with_class_labels(raw, label_column, source)
-    for name, split in raw.items():
-        check_label_column(split, label_column, len(label_names), f"split {name!r} of {source.path!r}")
-
-    splits = {role: _joined(raw, found, label_column) for role, found in parts.items()}
-    if empty := [plan.named[role] for role, split in splits.items() if not len(split)]:
-        raise ValueError(f"Split {empty[0]!r} of dataset {source.path!r} is empty.")
+    ordered = {name: raw[name] for name in dict.fromkeys(numbering + needed) if name in needed}
+    raw, label_names = with_class_labels(ordered, image, label, source)
+    splits = {}
+    for role, found in parts.items():
+        splits[role] = _joined(raw, found, label)
+        check_label_column(splits[role], label, len(label_names), f"split {plan.named[role]!r} of {source.path!r}")
     if plan.split_off and len(splits["train"]) <= len(plan.split_off):
-        raise ArgumentError(
-            "validation_split",
-            f"Split {source.train_split!r} of dataset {source.path!r} has {len(splits['train'])} images, too few to "
-            f"split off {' and '.join(plan.split_off)}. Add some of each class, or name other splits with "
-            "test_split=... and",
-        )
+        missing = " and ".join(plan.split_off)
+        raise ValueError(f"Split {source.train_split!r} of {source.path!r} has too few images to split off {missing}.")
     for role in plan.split_off:
-        splits["train"], splits[role] = split_off(splits["train"], label_column, VALIDATION_SHARE)
+        splits["train"], splits[role] = split_off(splits["train"], label, VALIDATION_SHARE)
     if "train" in wanted:
-        left = f", which splitting off {' and '.join(plan.split_off)} left," if plan.split_off else ""
-        _check_classes(splits["train"], splits["test"], label_column, label_names, f"{source.path!r}{left}")
+        _check_classes(splits["train"], splits["test"], label, label_names, source)
     return ImageSplits(
-        *(splits[role] if role in wanted else None for role in ("train", "validation")),
-        splits["test"],
-        image_column,
-        label_column,
+        *(splits[role] if role in wanted or role == "test" else None for role in ROLES),
+        image,
+        label,
         label_names,
-        plan.origin("validation") if "validation" in wanted else "validation",
-        source.horizontal_flip,
-        source.group_column,
-        test_name=plan.named.get("test", source.test_split),
+        source,
+        plan.origin("validation"),
+        plan.named.get("test", source.test_split),
     )
 
 
-def _joined(raw: DatasetDict, parts: Sequence[Part], label_column: str) -> Dataset:
+def _joined(raw: Mapping[str, Dataset], parts: Sequence[Part], label_column: str) -> Dataset:
     rows = []
     for split, start, end, half in parts:
         whole = raw[split] if (start, end) == (0, len(raw[split])) else raw[split].select(range(start, end))
@@ -286,16 +266,17 @@ def _joined(raw: DatasetDict, parts: Sequence[Part], label_column: str) -> Datas
     return rows[0] if len(rows) == 1 else datasets.concatenate_datasets(rows)
 
 
-def _check_classes(train: Dataset, test: Dataset, label_column: str, label_names: list[str], where: str) -> None:
+def _check_classes(
+    train: Dataset, test: Dataset, label_column: str, label_names: list[str], source: DatasetSource
+) -> None:
     trained, tested = (set(np.unique(labels_of(split, label_column))) for split in (train, test))
     if len(trained) < 2:
-        (only,) = trained
         raise ValueError(
-            f"All {len(train)} training images of {where} are of class {label_names[only]!r}; a classifier needs at "
-            "least two classes to learn from."
+            f"All {len(train)} training images of {source.path!r} are of class {label_names[trained.pop()]!r}; a "
+            "classifier needs at least two classes to learn from."
         )
-    if unseen := tested - trained:
-        logger.warning(f"Classes in test that train does not have: {listed(label_names[i] for i in unseen)}.")
+    if missing := tested - trained:
+        logger.warning(f"Classes in test that train does not have: {listed(label_names[i] for i in missing)}.")
     if empty := set(range(len(label_names))) - trained - tested:
         logger.warning(f"Classes without an image in train and test: {listed(label_names[i] for i in empty)}.")
 
@@ -309,28 +290,23 @@ def listed(names: Iterable[Any], at_most: int = 20) -> str:
 
 def split_off(dataset: Dataset, label_column: str, share: float | int) -> tuple[Dataset, Dataset]:
     """The rest and a share or a number of the rows, stratified by class where every class can be split."""
-    counts = np.bincount(labels_of(dataset, label_column))
+    _, counts = np.unique(labels_of(dataset, label_column), return_counts=True)
     size = share if isinstance(share, int) else len(dataset) * share
-    enough = counts[counts > 0].min() >= 2 and size >= (counts > 0).sum()
-    parts = dataset.train_test_split(
-        test_size=share, seed=SPLIT_SEED, stratify_by_column=label_column if enough else None
-    )
+    column = label_column if counts.min() >= 2 and size >= len(counts) else None
+    parts = dataset.train_test_split(test_size=share, seed=SPLIT_SEED, stratify_by_column=column)
     return parts["train"], parts["test"]
 
 
 def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | IterableDatasetDict:
     """All splits, unchanged; data on this disk or embedded are never streamed."""
     saved = any(os.path.exists(os.path.join(source.path, name)) for name in ("dataset_dict.json", "state.json"))
-    if source.config is not None and (saved or source.path in EMBEDDED):
+    embedded = source.path in EMBEDDED and not is_local(source.path)
+    if source.config is not None and (saved or embedded):
         raise ArgumentError(
             "config", f"does not exist: dataset {source.path!r} has none. Leave it out.", source.config
         )
-    if source.path in EMBEDDED and not is_local(source.path):
+    if embedded:
         return _digits(few=source.path == "few_digits")
-    if os.path.isfile(source.path):
-        raise ValueError(f"Dataset {source.path!r} is a file. Give the folder that it is in.")
-    if os.path.isfile(os.path.join(source.path, "model.safetensors")):
-        raise ValueError(f"Dataset {source.path!r} is the folder of a saved model. Give the folder of the images.")
     try:
         if saved:
             found = datasets.load_from_disk(source.path)
@@ -357,7 +333,7 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
         cause = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        reason = " ".join(str(cause).split()) or type(cause).__name__
+        reason = " ".join(str(cause).split())
         if not isinstance(cause, ValueError | RuntimeError | OSError):
             reason = f"it is damaged, or a split of it is empty ({type(cause).__name__}: {reason})"
         raise ValueError(f"Dataset {source.path!r} cannot be loaded: {reason}") from error
@@ -375,12 +351,11 @@ def _digits(few: bool) -> DatasetDict:
     images = [Image.fromarray(np.uint8(scan * (255 / 16))) for scan in scans.images]
     features = Features({"image": datasets.Image(), "label": ClassLabel(names=[str(n) for n in scans.target_names])})
     whole = Dataset.from_dict({"image": images, "label": scans.target.tolist()}, features=features)
-    if few:
-        rest, test = split_off(whole, "label", 1097)
-        train, validation = split_off(rest, "label", 400)
-        return DatasetDict(train=train, validation=validation, test=test)
-    train, test = split_off(whole, "label", 0.25)
-    return DatasetDict(train=train, test=test)
+    train, test = split_off(whole, "label", 1097 if few else 0.25)
+    if not few:
+        return DatasetDict(train=train, test=test)
+    train, validation = split_off(train, "label", 400)
+    return DatasetDict(train=train, validation=validation, test=test)
 
 
 # ---- Columns and classes ----
@@ -388,22 +363,18 @@ def _digits(few: bool) -> DatasetDict:
 
 def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:
     """The image column and the label column: those named, or the only ones there can be."""
-    image = find_image_column(features, source)
-    label = named_label_column(features, source)
-    if label is None or label not in features:
-        if list(features) == [image] and (only := only_class(source.path)):
-            raise ValueError(
-                f"Only one class was found in the folder {source.path!r}: {only!r}. A classifier needs at least two, "
-                f"each with a folder of its own: {only}/1.png, another/1.png, ..., or, with splits, "
-                f"train/{only}/1.png, train/another/1.png, test/{only}/1.png, ..."
-            )
-        classes = [name for name, feature in features.items() if isinstance(feature, ClassLabel)]
-        raise ArgumentError(
-            "label_column",
-            f"Dataset {source.path!r} has no label column{f' {label!r}' if label else ''}; its columns are "
-            f"{sorted(features)}, {len(classes)} of them class labels ({', '.join(classes) or 'none'}). A folder of "
-            "images gets labels from two or more class folders. Name one with",
+    image, label = find_image_column(features, source), named_label_column(features, source)
+    if list(features) == [image] and (only := only_class(source.path)):
+        raise ValueError(
+            f"Only one class was found in the folder {source.path!r}: {only!r}. A classifier needs at least two, each "
+            f"with a folder of its own: {only}/1.png, another/1.png, ..., or the same below train and test."
         )
+    if not isinstance(features.get(label), ClassLabel) and _kind(features.get(label)) not in (
+        "integer",
+        "text",
+        "bool",
+    ):
+        raise _wrong_column("label_column", label, "one class per image", features, source)
     return image, label
 
 
@@ -412,12 +383,7 @@ def find_image_column(features: Features, source: DatasetSource, argument: str =
     images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
     image = source.image_column or (images[0] if len(images) == 1 else None)
     if image not in images:
-        what = f"no image column {image!r}" if image else f"{len(images)} image columns"
-        raise ArgumentError(
-            argument,
-            f"Dataset {source.path!r} has {what}; its columns are {sorted(features)}, with images: "
-            f"{', '.join(images) or 'none'}. Choose another with",
-        )
+        raise _wrong_column(argument, image, "images", features, source)
     return image
 
 
@@ -429,69 +395,68 @@ def named_label_column(features: Features, source: DatasetSource) -> str | None:
     return classes[0] if len(classes) == 1 else None
 
 
-def check_columns(raw: DatasetDict, image_column: str, label_column: str, source: DatasetSource) -> None:
-    """Refuse splits without the columns of the first one."""
-    for name, split in raw.items():
-        images = isinstance(split.features.get(image_column), datasets.Image)
-        if not images or label_column not in split.features:
-            missing = f"column {label_column!r}" if images else f"images in column {image_column!r}"
-            raise ValueError(
-                f"Split {name!r} of dataset {source.path!r} has no {missing}, only {split.features}. Give all splits "
-                "the same columns, or name other splits."
-            )
+def check_group_column(features: Features, source: DatasetSource) -> None:
+    """Refuse a column to group test images by, such as a camera, that does not exist or has no single value each."""
+    name = source.group_column
+    feature = features.get(name)
+    if name is not None and (not isinstance(feature, ClassLabel | Value) or "binary" in feature.dtype):
+        raise _wrong_column("group_column", name, "one value per image", features, source)
 
 
-def with_class_labels(raw: DatasetDict, label_column: str, source: DatasetSource) -> tuple[DatasetDict, list[str]]:
-    """Labels as `ClassLabel`: named ones stay, integers and strings become names in sorted order."""
-    feature = next(iter(raw.values())).features[label_column]
+def _wrong_column(
+    argument: str, name: str | None, wanted: str, features: Features, source: DatasetSource
+) -> ArgumentError:
+    which = "no column, or more than one," if name is None else f"no column {name!r}"
+    columns = ", ".join(
+        f"{column} ({feature.dtype if isinstance(feature, Value) else type(feature).__name__})"
+        for column, feature in features.items()
+    )
+    return ArgumentError(
+        argument, f"Dataset {source.path!r} has {which} with {wanted}; it has {columns}. Name another with"
+    )
+
+
+def with_class_labels(
+    raw: Mapping[str, Dataset], image_column: str, label_column: str, source: DatasetSource
+) -> tuple[dict[str, Dataset], list[str]]:
+    """
+    Labels as `ClassLabel`, numbered as in the first split; integers and strings become names in sorted order. What
+    marks a row without a label, None or -1, stays.
+    """
+    first = next(iter(raw.values())).features.get(label_column)
     for name, split in raw.items():
-        check_present(split, label_column, f"split {name!r} of dataset {source.path!r}")
-        own = split.features[label_column]
-        named = isinstance(own, ClassLabel) and isinstance(feature, ClassLabel)
-        alike = sorted(own.names) == sorted(feature.names) if named else _kind(own) == _kind(feature)
-        if not alike:
+        own = split.features.get(label_column)
+        if not isinstance(split.features.get(image_column), datasets.Image) or _kind(own) != _kind(first):
             raise ValueError(
-                f"The splits of dataset {source.path!r} disagree about column {label_column!r}: {name!r} has {own}, "
-                f"the first split {feature}. Give all splits the same classes, or name other splits."
+                f"The splits of dataset {source.path!r} disagree about columns {image_column!r} and {label_column!r}: "
+                f"split {name!r} has {split.features}, and the labels of the first one are {first}. Give all splits "
+                "the same columns and classes, or name other splits."
             )
-        if named and own.names != feature.names:
-            numbers = {number: feature.str2int(label) for number, label in enumerate(own.names)}
-            raw[name] = renumbered(split, label_column, numbers, feature.names)
-    if not isinstance(feature, ClassLabel):
-        check_one_class(feature, label_column, source)
-        values = sorted(set().union(*(split.unique(label_column) for split in raw.values())))
-        if -1 in values:
-            where = listed(repr(name) for name, split in raw.items() if -1 in split.unique(label_column))
-            raise ValueError(
-                f"Label -1 in column {label_column!r}, split {where} of dataset {source.path!r}, marks rows without a "
-                "label. Leave them out, or choose another split."
-            )
-        feature = ClassLabel(names=[str(value) for value in values])
-        numbers = {value: number for number, value in enumerate(values)}
-        raw = DatasetDict(
-            {name: renumbered(split, label_column, numbers, feature.names) for name, split in raw.items()}
-        )
-    if len(feature.names) < 2:
+    if isinstance(first, ClassLabel):
+        names = values = first.names
+    else:
+        values = sorted(set().union(*(values_of(split, label_column) for split in raw.values())) - {None, -1})
+        names = [str(value) for value in values]
+    if len(names) < 2:
         raise ValueError(
-            f"Dataset {source.path!r} has {len(feature.names)} class ({', '.join(feature.names)}) in column "
-            f"{label_column!r}; a classifier needs at least two."
+            f"Dataset {source.path!r} has {len(names)} class ({', '.join(names)}) in column {label_column!r}; a "
+            "classifier needs at least two."
         )
-    return raw, feature.names
+    order = {value: number for number, value in enumerate(values)}
+    numbered = dict(raw)
+    for name, split in raw.items():
+        own = getattr(split.features[label_column], "names", None)
+        if own != names:
+            numbers = order if own is None else {number: order[each] for number, each in enumerate(own)}
+            numbered[name] = renumbered(split, label_column, numbers, names)
+    return numbered, names
 
 
-def check_one_class(feature: Any, label_column: str, source: DatasetSource) -> None:
-    """Refuse a column with several classes for an image, or with measured values."""
-    if _kind(feature) not in ("integer", "text", "bool"):
-        raise ArgumentError(
-            "label_column",
-            f"Column {label_column!r} of dataset {source.path!r} holds {feature}, not one class per image, which is "
-            "needed. Name another with",
-        )
-
-
-def _kind(feature: Any) -> str:
-    """What a column without named classes holds: integers and strings of any width are alike."""
-    dtype = getattr(feature, "dtype", str(feature)) if isinstance(feature, Value) else str(feature)
+def _kind(feature: Any) -> Any:
+    """What labels of two splits have to have in common: names of classes, or integers or strings of any width."""
+    if isinstance(feature, ClassLabel):
+        return sorted(feature.names)
+    dtype = feature.dtype if isinstance(feature, Value) else str(feature)
     if "string" in dtype:
         return "text"
     return "integer" if dtype.startswith(("int", "uint")) else dtype
@@ -516,25 +481,15 @@ def labels_of(dataset: Dataset, label_column: str) -> np.ndarray:
     return dataset.with_format("numpy", columns=[label_column])[:][label_column]
 
 
-def check_present(dataset: Dataset, label_column: str, where: str) -> None:
-    """Refuse rows without a label."""
-    missing = dataset.with_format("arrow", columns=[label_column])[:].column(label_column).null_count
-    if missing:
-        raise ValueError(
-            f"{missing} of {len(dataset)} labels in column {label_column!r} of {where} are missing (None). Leave "
-            f"those rows out, with dataset.filter(lambda label: label is not None, input_columns=[{label_column!r}]), "
-            "or choose another split."
-        )
-
-
 def check_numbered(dataset: Dataset, label_column: str, where: str) -> None:
     """Refuse labels that are missing, or text in place of class numbers."""
-    check_present(dataset, label_column, where)
-    if _kind(dataset.features[label_column]) == "text":
+    values = values_of(dataset, label_column)
+    wrong = [value for value in values if value is None or isinstance(value, str)]
+    if wrong:
         raise ValueError(
-            f"Column {label_column!r} of {where} holds text ({', '.join(dataset.unique(label_column)[:3])}, ...). "
-            f"Number the classes, alike in every split, with dataset.cast_column({label_column!r}, "
-            "datasets.ClassLabel(names=[...]))."
+            f"Column {label_column!r} of {where} holds {wrong[0]!r}, no class number, in {len(wrong)} of "
+            f"{len(values)} rows. Leave rows without a label out, with dataset.filter; number named classes, alike in "
+            f"every split, with dataset.cast_column({label_column!r}, datasets.ClassLabel(names=[...]))."
         )
 
 
@@ -542,7 +497,7 @@ def check_label_column(dataset: Dataset, label_column: str, num_classes: int, wh
     labels = labels_of(dataset, label_column)
     if len(labels) == 0:
         raise ValueError(f"{where} is empty.")
-    advice = "-1 often marks a split without labels. Correct the labels or choose another split."
+    advice = "-1 or nan often marks rows without labels. Leave them out, correct them or choose another split."
     check_labels(labels, num_classes, where, advice)
 
 
@@ -557,15 +512,14 @@ def align_labels(dataset: Dataset, label_column: str, label_names: list[str], co
             logger.warning(f"{left} of the model's {len(model_names)} classes are not among the dataset's.")
         numbers = {number: model_names.index(name) for number, name in enumerate(names)}
         return renumbered(dataset, label_column, numbers, classes)
-    first = [", ".join(" ".join(name.split()) for name in side[:3]) for side in (model_names, label_names)]
-    sides = f"the model's classes are {first[0]}, ..., the dataset's {first[1]}, ..."
-    if len(names) != len(model_names):
+    moved = any(name in model_names and model_names.index(name) != index for index, name in enumerate(names))
+    if moved or len(names) != len(model_names):
+        first = [", ".join(" ".join(name.split()) for name in side[:3]) for side in (model_names, label_names)]
         raise ValueError(
-            f"The model has {len(model_names)} classes, the dataset {len(names)}: {sides}. Choose a dataset of the "
-            "model's classes, or train it on this one."
+            f"The model has {len(model_names)} classes, the dataset {len(names)}, and they do not fit: the model's "
+            f"are {first[0]}, ..., the dataset's {first[1]}, .... Choose a dataset of the model's classes, train it "
+            "on this one, or rename classes that are the same."
         )
-    if any(name in model_names and model_names.index(name) != index for index, name in enumerate(names)):
-        raise ValueError(f"Some classes have the same names but other numbers, others differ: {sides}. Rename them.")
     logger.warning(renamed_line(renamed_classes(classes, label_names)))
     return dataset
 
@@ -581,20 +535,3 @@ def _comparable(model_names: Sequence[str], label_names: Sequence[str]) -> tuple
     if len({name.lower() for name in model_names}) < len(model_names):
         return list(model_names), list(label_names)
     return [name.lower() for name in model_names], [name.lower() for name in label_names]
-
-
-def check_group_column(features: Features, source: DatasetSource, split: str) -> None:
-    """Refuse a column to group test images by, such as a camera, that does not exist or has no single value each."""
-    name = source.group_column
-    if name not in features:
-        raise ArgumentError(
-            "group_column",
-            f"Split {split!r} of dataset {source.path!r} has no column {name!r} to group by; its columns are "
-            f"{', '.join(sorted(features))}. Name one of them with",
-        )
-    if not isinstance(features[name], ClassLabel | Value) or "binary" in features[name].dtype:
-        raise ArgumentError(
-            "group_column",
-            f"Column {name!r} of dataset {source.path!r} holds {features[name]}, not one value per image. Name "
-            "another with",
-        )

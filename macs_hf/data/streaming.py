@@ -26,7 +26,6 @@ from .sources import (
     ImageSplits,
     check_group_column,
     check_label_column,
-    check_one_class,
     find_columns,
     load_raw,
     plan_splits,
@@ -94,23 +93,19 @@ def stream_splits(
     features = stream.features or stream._resolve_features().features
     image, label = find_columns(features, source)
     if not isinstance(features[label], ClassLabel):
-        check_one_class(features[label], label, source)
         raise ValueError(
-            f"Column {label!r} of dataset {source.path!r} holds {getattr(features[label], 'dtype', features[label])}, "
-            "whose classes could only be known at the end of the stream. Do not stream, or cast the column to "
-            "ClassLabel."
+            f"The classes of column {label!r} of dataset {source.path!r} have no names, so that they could only be "
+            "known at the end of the stream. Do not stream, or cast the column to ClassLabel."
         )
     columns = Features({image: datasets.Image(decode=False), label: features[label]})
+    check_group_column(features, source)
     if source.group_column is not None:
-        check_group_column(features, source, source.train_split)
         columns[source.group_column] = features[source.group_column]
     rows = {role: _undecoded(raw[name], name, image, columns, source) for role, name in plan.named.items()}
     if skip_bad_images:
         rows = {role: split.filter(is_readable, input_columns=[image]) for role, split in rows.items()}
     train, held_out = rows["train"], {}
     for role in ("validation", "test"):
-        if role in plan.split_off:
-            logger.warning(f"A tenth of the stream {source.train_split!r} of {source.path!r}, by hash, is {role}.")
         part = _part(train, image, PARTS_OF[role]) if role in plan.split_off else rows[role]
         held_out[role] = _kept(part, caps[role])
         check_label_column(held_out[role], label, features[label].num_classes, f"{role} of {source.path!r}")
@@ -123,9 +118,8 @@ def stream_splits(
         image_column=image,
         label_column=label,
         label_names=features[label].names,
+        source=source,
         validation_name=plan.origin("validation"),
-        horizontal_flip=source.horizontal_flip,
-        group_column=source.group_column,
     )
 
 

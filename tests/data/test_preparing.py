@@ -91,5 +91,5 @@ def test_at_most_ten_thousand_are_drawn(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_columns_of_images(tmp_path: Path) -> None:
     for columns in (("image", "mask"), ()):
-        with pytest.raises(ValueError, match="image columns"):
+        with pytest.raises(ValueError, match="ood_dataset"):
             load(tmp_path / str(len(columns)), test=table([0], TEXTURES, columns))

@@ -75,7 +75,7 @@ class ImageDataset(Dataset):
         group_column: str | None = None,
         index: np.ndarray | None = None,
     ) -> None:
-        if cache_bytes is None or not cache_bytes >= 0:
+        if cache_bytes < 0:
             raise ArgumentError("cache_bytes", "must be at least 0, which turns the cache off.", cache_bytes)
         if not isinstance(dataset, datasets.Dataset):
             raise TypeError(
@@ -83,8 +83,8 @@ class ImageDataset(Dataset):
                 "Images of a stream come through macs_hf.data.streaming.training_stream."
             )
         columns = [image_column] if label_column is None else [image_column, label_column]
-        if missing := [name for name in columns if name not in dataset.column_names]:
-            raise ValueError(f"The dataset has no column {missing[0]!r}, only {dataset.column_names}.")
+        if missing := set(columns) - set(dataset.column_names):
+            raise ValueError(f"The dataset has no column {missing.pop()!r}, only {dataset.column_names}.")
         self.rows = undecoded(dataset, image_column).select_columns(columns)
         self.image_column, self.label_column, self.group_column = image_column, label_column, group_column
         self.groups = None if group_column is None else group_values(dataset, group_column)
@@ -97,8 +97,8 @@ class ImageDataset(Dataset):
         self.labels = None if label_column is None else values_of(self.rows, label_column)
         # A subclass may have its own idea of what happens to one image.
         self._makes_batches = type(transform) in (TrainTransform, EvalTransform)
-        shape = transform.pixel_shape if self._makes_batches and cache_bytes > 0 else None
-        self._cache = allocate_cache(len(self), shape, cache_bytes) if shape is not None else None
+        shape = transform.pixel_shape if self._makes_batches else None
+        self._cache = None if shape is None else PixelCache.within(cache_bytes, len(self), shape)
 
     def __getstate__(self) -> dict[str, Any]:
         # Memory is shared with forked processes; a copy for a spawned one goes without.
@@ -124,8 +124,7 @@ class ImageDataset(Dataset):
         indices = self._positions(indices)
         if self._makes_batches:
             return self._items(indices, fresh_keys(len(indices)) if self.transform.is_random else None)
-        images = (self._read(index, decode, stored) for index, stored in self._stored(indices))
-        values = [self.transform(image) for image in images]
+        values = [self.transform(self._read(index, decode, stored)) for index, stored in self._stored(indices)]
         if self.labels is None:
             return values
         return [value | {"labels": self.labels[index]} for index, value in zip(indices, values, strict=True)]
@@ -153,20 +152,16 @@ class ImageDataset(Dataset):
             readable, pixels = {}, 0
             for index, stored in self._stored(checked[start : start + CHECKED_TOGETHER]):
                 try:
-                    image = self._read(index, decode, stored)
+                    image = readable[index] = self._read(index, decode, stored)
                 except UnreadableImageError as error:
                     broken[index] = error
-                else:
-                    readable[index] = image
-                    hashes[index] = _pixel_hash(image)
-                    pixels += image.width * image.height
-                if self._cache is None:
-                    readable.clear()
-                elif pixels > PIXELS_TOGETHER:
+                    continue
+                hashes[index] = _pixel_hash(image)
+                pixels += image.width * image.height
+                if pixels > PIXELS_TOGETHER:
                     self._keep(readable)
                     readable, pixels = {}, 0
-            if self._cache is not None and readable:
-                self._keep(readable)
+            self._keep(readable)
         if broken:
             first, *others = broken
             more = f" {len(others)} more cannot be read: {listed(others)}." if others else ""
@@ -181,14 +176,14 @@ class ImageDataset(Dataset):
 
     def paths(self) -> list[str | None]:
         """The file of each image, where the dataset knows it; no image is decoded."""
-        parts = (self._images[start : start + PATHS_TOGETHER] for start in range(0, len(self), PATHS_TOGETHER))
+        parts = self._images.iter(PATHS_TOGETHER)
         columns = (compute.struct_field(part.column(self.image_column), "path") for part in parts)
         return [path for column in columns for path in column.to_pylist()]
 
     def _items(self, indices: list[int], keys: Tensor | None) -> list[dict[str, Any]]:
-        values: dict[str, Sequence[Any]] = self._values(indices, keys)
+        values = self._values(indices, keys)
         if self.labels is not None:
-            values = values | {"labels": [self.labels[index] for index in indices]}
+            values |= {"labels": [self.labels[index] for index in indices]}
         return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
     def _values(self, indices: list[int], keys: Tensor | None) -> dict[str, Sequence[Tensor]]:
@@ -196,14 +191,13 @@ class ImageDataset(Dataset):
             self._keep({index: self._read(index, decode, stored) for index, stored in self._stored(missing)})
         if self._cache is not None:
             return self.transform.from_pixels(self._cache.read(indices), keys)
-        draws = self.transform.draws(keys, len(indices))
-        parts = [
-            self._read(index, self.transform.read, stored, draw)
-            for (index, stored), draw in zip(self._stored(indices), draws, strict=True)
-        ]
-        return self.transform.batch(parts, keys)
+        readers = self.transform.readers(keys, len(indices))
+        stored = zip(self._stored(indices), readers, strict=True)
+        return self.transform.batch([self._read(index, read, image) for (index, image), read in stored], keys)
 
     def _keep(self, images: dict[int, Image.Image]) -> None:
+        if self._cache is None or not images:
+            return
         pixels = self.transform.to_pixels(list(images.values()))
         if pixels is None:
             self._cache = None  # the processor does more than a table of levels can tell
@@ -211,22 +205,19 @@ class ImageDataset(Dataset):
             self._cache.write(list(images), pixels)
 
     def _positions(self, indices: Sequence[int]) -> list[int]:
-        count = len(self)
-        positions = [int(index) for index in indices]
-        for index in positions:
-            if not -count <= index < count:
-                raise IndexError(f"Index {index} is out of range for split {self.split!r} of {count} images.")
-        return [index % count for index in positions]
+        """Counted from the beginning; an `IndexError` if there is no such image."""
+        positions = range(len(self))
+        return [positions[int(index)] for index in indices]
 
     def _stored(self, indices: Sequence[int]) -> list[tuple[int, dict[str, Any]]]:
         column = self._images[list(indices)].column(self.image_column)
         return list(zip(indices, column.to_pylist(), strict=True))
 
-    def _read(self, index: int, read: Callable, stored: Any, *args: Any) -> Any:
-        """`read(stored, *args)`, with errors that say which image it was."""
+    def _read(self, index: int, read: Callable, stored: Any) -> Any:
+        """`read(stored)`, with errors that say which image it was."""
         on_read.get()()
         try:
-            return read(stored, *args)
+            return read(stored)
         except Exception as error:
             path = stored.get("path") if isinstance(stored, dict) else None
             file = f" (file {path!r})" if path else ""
@@ -237,14 +228,19 @@ class ImageDataset(Dataset):
 
 
 def group_values(dataset: datasets.Dataset, column: str) -> np.ndarray:
-    """
-    The group of each row, as text. Rows without a value are a group of their own, with a warning.
-
-    Raises:
-        `ValueError`: If there are more than 100 groups, or no values at all.
-    """
+    """The group of each row, as text; rows without a value are one too. At most 100, of which one has a value."""
     feature = dataset.features[column]
-    groups = np.array([_group_name(value, feature) for value in values_of(dataset, column)])
+
+    def name_of(value: Any) -> str:
+        if value is None or value != value:  # NaN
+            return NO_VALUE
+        if isinstance(feature, datasets.ClassLabel):
+            return feature.int2str(value) if value >= 0 else NO_VALUE
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return str(value).strip() or NO_VALUE
+
+    groups = np.array([name_of(value) for value in values_of(dataset, column)])
     number, missing = len(np.unique(groups)), np.count_nonzero(groups == NO_VALUE)
     if number > MAX_GROUPS or missing == len(groups):
         raise ArgumentError(
@@ -253,21 +249,8 @@ def group_values(dataset: datasets.Dataset, column: str) -> np.ndarray:
             f"{MAX_GROUPS} groups can be compared. Name another column, or one with ranges of values, with",
         )
     if missing:
-        logger.warning(
-            f"{missing:,} of {len(groups):,} images have no value in column {column!r}; they are the group "
-            f"{NO_VALUE!r}."
-        )
+        logger.warning(f"{missing:,} images have no value in column {column!r}; they are the group {NO_VALUE!r}.")
     return groups
-
-
-def _group_name(value: Any, feature: datasets.ClassLabel | datasets.Value) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return NO_VALUE
-    if isinstance(feature, datasets.ClassLabel):
-        return feature.int2str(value) if value >= 0 else NO_VALUE
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value).strip() or NO_VALUE
 
 
 class UnreadableImageError(ValueError):
@@ -283,7 +266,7 @@ def _pixel_hash(image: Image.Image) -> int:
 # ---- Decoded pixels of a split, in memory that the workers of a data loader share ----
 
 
-_taken = 0  # bytes that all caches of this process hold together
+_caches: weakref.WeakSet["PixelCache"] = weakref.WeakSet()  # of this process
 
 
 class PixelCache:
@@ -296,10 +279,19 @@ class PixelCache:
     """
 
     def __init__(self, count: int, shape: tuple[int, ...]) -> None:
-        size = torch.Size(shape).numel()
+        size = math.prod(shape)
         memory = mmap.mmap(-1, count * (size + 1))
         self.pixels = torch.frombuffer(memory, dtype=torch.uint8, count=count * size).view(count, *shape)
         self._filled = torch.frombuffer(memory, dtype=torch.bool, offset=count * size)
+        self.bytes = len(memory)
+        _caches.add(self)
+
+    @classmethod
+    def within(cls, budget: int, count: int, shape: tuple[int, ...]) -> "PixelCache | None":
+        """A cache, or `None` if it does not fit a budget for the machine, of which its processes have equal shares."""
+        share = budget // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        size = count * (math.prod(shape) + 1)
+        return cls(count, shape) if 0 < size <= share - sum(cache.bytes for cache in _caches) else None
 
     def missing(self, indices: Sequence[int]) -> list[int]:
         """Those of `indices` whose pixels have not been written, each once."""
@@ -313,25 +305,6 @@ class PixelCache:
 
     def read(self, indices: Sequence[int]) -> Tensor:
         return self.pixels[torch.tensor(indices)]
-
-
-def allocate_cache(count: int, shape: tuple[int, ...], budget: int) -> PixelCache | None:
-    """A cache, or `None` if it does not fit a budget for the machine, of which its processes have equal shares."""
-    size = count * (torch.Size(shape).numel() + 1)
-    processes = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    if not (processes.isdecimal() and int(processes) > 0):
-        raise ValueError(f"The environment variable LOCAL_WORLD_SIZE is {processes!r}, not a number of processes.")
-    if count == 0 or _taken + size > budget // int(processes):
-        return None
-    cache = PixelCache(count, shape)
-    _take(size)
-    weakref.finalize(cache, _take, -size)
-    return cache
-
-
-def _take(size: int) -> None:
-    global _taken
-    _taken += size
 
 
 # ---- Leakage: images in two splits at once, found by the hashes of their decoded pixels ----
@@ -352,14 +325,8 @@ def hash_training_images(dataset: Any) -> None:
 
 def find_leakage(splits: Mapping[str, Any]) -> Leakage | None:
     """
-    Count exact copies between splits.
-
-    Args:
-        splits (`Mapping[str, Any]`): The datasets by name, such as `train`, `validation` and `test`, in that order.
-            Only those are compared whose images were read ([`ImageDataset.check_images`]).
-
-    Returns:
-        [`Leakage`], or `None` if fewer than two splits can be compared.
+    Count exact copies between datasets, by name and in this order: `train`, `validation`, `test`. `None` if there are
+    not two whose images were read ([`ImageDataset.check_images`]).
     """
     read = {name: split for name, split in splits.items() if isinstance(split, ImageDataset) and split.hashes}
     if len(read) < 2:

@@ -61,14 +61,13 @@ def load_data(
     if streaming:
         most = max_eval_samples or STREAMED_EVAL_SAMPLES
         return stream_splits(source, most, skip_bad_images, max_calibration_samples)
+    caps = {"train": None, "validation": max_calibration_samples or max_eval_samples, "test": max_eval_samples}
     splits = load_splits(source, wanted, unseen)
     for role in wanted:
         split = getattr(splits, role)
         if skip_bad_images:
             split = drop_unreadable(split, splits.image_column, role)
-        cap = {"validation": max_calibration_samples or max_eval_samples, "test": max_eval_samples}.get(role)
-        if cap is not None:
-            split = class_balanced_subset(split, splits.label_column, min(len(split), cap), seed=0)
+        split = class_balanced_subset(split, splits.label_column, caps[role], seed=0)
         splits = splits._replace(**{role: split})
     kept = splits.test._indices  # rows of the split, where some were left out
     return splits if kept is None else splits._replace(test_index=kept.column(0).to_numpy().astype(np.int64))
@@ -84,20 +83,16 @@ def smaller_training_set(
     size = size if max_train_samples is None else min(size, max_train_samples)
     subset = class_balanced_subset(splits.train, splits.label_column, size, seed)
     if len(np.unique(labels_of(subset, splits.label_column))) < 2:
-        raise ArgumentError(
-            "data_fraction",
-            f"and max_train_samples={max_train_samples} leave {size} training images of one class; a classifier needs "
-            "at least two classes to learn from.",
-            data_fraction,
-        )
+        message = f"and max_train_samples={max_train_samples} leave {size} training images of one class, not of two."
+        raise ArgumentError("data_fraction", message, data_fraction)
     return splits._replace(train=subset)
 
 
-def class_balanced_subset(dataset: Dataset, label_column: str, size: int, seed: int) -> Dataset:
-    """`size` rows in which the classes have the shares they have in `dataset`, as nearly as whole rows allow."""
+def class_balanced_subset(dataset: Dataset, label_column: str, size: int | None, seed: int) -> Dataset:
+    """At most `size` rows, in which the classes have the shares they have in `dataset`, as nearly as can be."""
+    if size is None:
+        return dataset
     labels = labels_of(dataset, label_column)
-    if not 0 < size <= len(labels):
-        raise ValueError(f"A subset of {size} rows was asked for, but the training set has {len(labels)}.")
     order = np.random.default_rng(seed).permutation(len(labels))
     # Within each class, rows get evenly spaced ranks in (0, 1); the smallest ranks are a stratified subset.
     ranks = np.empty(len(labels))

@@ -100,16 +100,8 @@ def plan_splits(
     source: DatasetSource, sizes: Mapping[str, int], wanted: Sequence[str] = ROLES, unseen: bool = False
 ) -> SplitPlan:
     """
-    Plan the splits so that neither a temperature nor the choice of a model ever sees test.
-
-    Args:
-        source ([`DatasetSource`]): Names the splits that the user chose.
-        sizes (`Mapping[str, int]`): The splits that the dataset has, and how many rows are in each.
-        wanted (`Sequence[str]`, *optional*, defaults to all three): The roles that are needed; test always is.
-        unseen (`bool`, *optional*, defaults to `False`): See [`load_splits`].
-
-    Raises:
-        `ValueError`: If a split that was named is missing, or rows would have two roles.
+    Plan the splits so that neither a temperature nor the choice of a model ever sees test, from those that the user
+    chose (`source`) and those that there are (`sizes`). Refuses names that are missing, and rows with two roles.
     """
     wanted, train, dataset = {*wanted, "test"}, source.train_split, f"Dataset {source.path!r}"
     chosen = {"test": source.test_split, "validation": source.validation_split}
@@ -207,15 +199,8 @@ class ImageSplits(NamedTuple):
 
 def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES, unseen: bool = False) -> ImageSplits:
     """
-    Load a dataset and divide it into train, validation and test, so that neither a temperature nor the choice of a
-    model ever sees test. A validation or test split that is missing is split off train, stratified and seeded.
-
-    Args:
-        source ([`DatasetSource`]): Which dataset, and which of its splits serve for what.
-        wanted (`Sequence[str]`, *optional*, defaults to all three): Those of `train`, `validation` and `test` that are
-            needed; the others are `None`, and need not exist.
-        unseen (`bool`, *optional*, defaults to `False`): Whether the model knows none of the images. Of a folder
-            without splits all are then test images, or half of them if validation is wanted too.
+    The whole splits that [`load_data`] is asked for; one that is missing is split off train, stratified and seeded.
+    Those that are not wanted are `None`, and need not exist.
     """
     raw = load_raw(source)
     sizes = {name: len(split) for name, split in raw.items()}

@@ -47,12 +47,8 @@ def check_streaming(max_steps: int, data_fraction: float = 1.0, max_train_sample
     if max_steps <= 0:
         raise ValueError(f"A stream has no end, and max_steps={max_steps}: set max_steps to the last training step.")
     if data_fraction != 1 or max_train_samples is not None:
-        raise ArgumentError(
-            "data_fraction",
-            f"and max_train_samples={max_train_samples} choose from a training set "
-            "whose rows are known; those of a stream are not. Leave them out, or do not stream.",
-            data_fraction,
-        )
+        message = f"and max_train_samples={max_train_samples} need known rows. Leave them out, or do not stream."
+        raise ArgumentError("data_fraction", message, data_fraction)
 
 
 def limit_retries() -> None:
@@ -72,15 +68,7 @@ def stream_splits(
     skip_bad_images: bool = False,
     max_calibration_samples: int | None = None,
 ) -> ImageSplits:
-    """
-    A dataset as in [`~macs_hf.data.load_splits`], with `train` as a stream of undecoded images.
-
-    Args:
-        source ([`DatasetSource`]): Which dataset.
-        max_eval_samples (`int`): At most this many rows of validation, and of test, are kept in memory.
-        skip_bad_images (`bool`, *optional*, defaults to `False`): Leave out images that cannot be read.
-        max_calibration_samples (`int`, *optional*): At most this many rows of validation, if not `max_eval_samples`.
-    """
+    """The splits that [`~macs_hf.data.load_data`] is asked for, `train` as a stream of undecoded images."""
     caps = {"validation": max_calibration_samples or max_eval_samples, "test": max_eval_samples}
     raw = load_raw(source, streaming=True)
     if isinstance(raw, DatasetDict):  # embedded, or saved on this disk
@@ -130,22 +118,16 @@ def training_stream(
     `pixel_values` and `labels` of `splits.train` without end, shuffled within a buffer; a trainer whose
     `accelerator_config` has `dispatch_batches=False` then gives each process its own shards.
 
-    Random transforms are keyed by (seed, process, worker, position in the stream), so resuming repeats them.
-
-    Args:
-        splits ([`ImageSplits`]): Of [`stream_splits`].
-        transform (`Callable`): From an image to `pixel_values`.
-        args ([`~transformers.TrainingArguments`]): For the seed and the processes.
-        buffer_size (`int`, *optional*, defaults to 2000): Undecoded images that each worker keeps to choose from; it
-            is filled before the first batch, if need be by reading a small dataset over and over.
+    Random transforms are keyed by (seed, process, worker, position in the stream), so resuming repeats them. Each
+    worker keeps `buffer_size` undecoded images to choose from; the buffer is filled before the first batch, if need be
+    by reading a small dataset over and over.
     """
     train, image_column, label_column = splits.train, splits.image_column, splits.label_column
     seed = args.seed if args.data_seed is None else args.data_seed
     process_index = args.process_index
     if train.num_shards < args.world_size:
         logger.warning(
-            f"The stream has {train.num_shards} shards for {args.world_size} processes: each reads all of it, and "
-            "uses its part."
+            f"The stream has {train.num_shards} shards: each of {args.world_size} processes reads all of it."
         )
 
     def prepare(row: dict[str, Any], position: int) -> dict[str, Any]:

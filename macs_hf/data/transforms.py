@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import datasets
 import numpy as np
@@ -76,11 +76,9 @@ class EvalTransform:
         except ValueError:
             return None
 
-    def draws(self, keys: Tensor | None, count: int) -> list[None]:
-        return [None] * count
-
-    def read(self, stored: Any, draw: None) -> Image.Image:
-        return decode(stored)
+    def readers(self, keys: Tensor | None, count: int) -> list[Callable[[Any], Image.Image]]:
+        """What gets each stored image ready for `batch`."""
+        return [decode] * count
 
     def batch(self, images: Sequence[Image.Image], keys: Tensor | None = None) -> dict[str, Sequence[Tensor]]:
         if not self._batches_exactly:
@@ -153,7 +151,8 @@ class TrainTransform:
 
     def __call__(self, image: Image.Image) -> dict[str, Tensor]:
         keys = fresh_keys(1)
-        values = self.batch([self.read(image, *self.draws(keys, 1))], keys)
+        [read] = self.readers(keys, 1)
+        values = self.batch([read(image)], keys)
         return {name: value[0] for name, value in values.items()}
 
     @property
@@ -161,17 +160,12 @@ class TrainTransform:
         """Shape of the pixels that can be kept; `None` if each epoch needs others."""
         return (3, *self.size) if self.is_small else None
 
-    def draws(self, keys: Tensor, count: int) -> list[list[float] | None]:
-        """What `read` has to know of each image's draws."""
+    def readers(self, keys: Tensor, count: int) -> list[Callable[[Any], Tensor]]:
+        """What makes uint8 pixels at the network's size of each stored image: all of it, or a random crop if large."""
         if self.is_small:
-            return [None] * count
-        return uniform(keys, (1 + BOX_NUMBERS,))[:, 1:].tolist()
-
-    def read(self, stored: Any, draw: list[float] | None) -> Tensor:
-        """uint8 pixels of one image at the network's size: all of it, or a random crop of a large one."""
-        if draw is not None:
-            return read_random_crop(stored, self.size, draw)
-        return resize(to_tensor(decode(stored)), self.size)
+            return [lambda stored: resize(to_tensor(decode(stored)), self.size)] * count
+        numbers = uniform(keys, (1 + BOX_NUMBERS,))[:, 1:].tolist()
+        return [partial(read_random_crop, size=self.size, numbers=row) for row in numbers]
 
     def batch(self, parts: Sequence[Tensor], keys: Tensor) -> dict[str, Tensor]:
         return self.from_pixels(torch.stack(list(parts)), keys)
@@ -213,13 +207,6 @@ BOX_NUMBERS = 2 * TRIES + 2
 REDUCING_GAP = 2.0
 
 
-class Box(NamedTuple):
-    left: int
-    top: int
-    width: int
-    height: int
-
-
 def to_tensor(image: Image.Image) -> Tensor:
     """`(3, height, width)` uint8 of an RGB image, channels last in memory, which torch resizes fastest."""
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)
@@ -245,8 +232,11 @@ def shift_and_flip(images: Tensor, padding: int, numbers: Tensor, flips: Tensor)
     return torch.from_numpy(result)
 
 
-def random_box(width: int, height: int, numbers: list[float]) -> Box:
-    """The crop that `RandomResizedCrop` draws from an image, given `BOX_NUMBERS` uniform numbers in (0, 1)."""
+def random_box(width: int, height: int, numbers: list[float]) -> tuple[int, int, int, int]:
+    """
+    Left, top, width and height of the crop that `RandomResizedCrop` draws from an image, given `BOX_NUMBERS` uniform
+    numbers in (0, 1).
+    """
     low, high = math.log(RATIO[0]), math.log(RATIO[1])
     down, right = numbers[-2:]
     for area, ratio in zip(numbers[:-2:2], numbers[1:-2:2], strict=True):
@@ -254,10 +244,10 @@ def random_box(width: int, height: int, numbers: list[float]) -> Box:
         aspect = math.exp(low + ratio * (high - low))
         w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
         if 0 < w <= width and 0 < h <= height:
-            return Box(int(right * (width - w + 1)), int(down * (height - h + 1)), w, h)
+            return int(right * (width - w + 1)), int(down * (height - h + 1)), w, h
     # An image too long for these boxes: its middle.
     w, h = min(width, round(height * RATIO[1])), min(height, round(width / RATIO[0]))
-    return Box((width - w) // 2, (height - h) // 2, w, h)
+    return (width - w) // 2, (height - h) // 2, w, h
 
 
 def read_random_crop(stored: Any, size: tuple[int, int], numbers: list[float]) -> Tensor:
@@ -267,23 +257,17 @@ def read_random_crop(stored: Any, size: tuple[int, int], numbers: list[float]) -
     A JPEG that is decoded at a fraction of its size has its crop at a whole pixel of the smaller image, within a
     quarter of a pixel of the result. Its values then differ about as much as by bilinear resizing in place of
     bicubic.
-
-    Args:
-        stored: What `decode` takes.
-        size (`tuple[int, int]`): Height and width of the result.
-        numbers (`list[float]`): See `random_box`.
     """
     image = open_stored(stored)
     width, height = upright_size(image)
-    box = random_box(width, height, numbers)
-    smaller = min(box.width / size[1], box.height / size[0]) / REDUCING_GAP
+    x, y, w, h = random_box(width, height, numbers)
+    smaller = min(w / size[1], h / size[0]) / REDUCING_GAP
     if smaller >= 2:
         # Only JPEG uses this: libjpeg scales by 1/2, 1/4 or 1/8 while it decodes, to this size or a larger one.
         image.draft(None, (int(image.width / smaller), int(image.height / smaller)))
     pixels = to_tensor(to_rgb(image))
     down, across = pixels.shape[1] / height, pixels.shape[2] / width
-    top, left = round(box.top * down), round(box.left * across)
-    bottom, right = round((box.top + box.height) * down), round((box.left + box.width) * across)
+    top, left, bottom, right = round(y * down), round(x * across), round((y + h) * down), round((x + w) * across)
     crop = pixels[:, top:bottom, left:right]
     return TF.resize(crop, list(size), interpolation=InterpolationMode.BICUBIC, antialias=True)
 

@@ -31,7 +31,6 @@ from macs_hf.data.transforms import (
     random_box,
     read_random_crop,
     shift_and_flip,
-    translate,
 )
 from macs_hf.models.loading import load_classifier
 from macs_hf.pixels import PixelStats, preparation
@@ -252,45 +251,25 @@ def test_training_images_have_the_size_channels_and_statistics_of_the_processor(
     torch.testing.assert_close(trained[:, middle, middle], served[:, middle, middle], atol=2e-2, rtol=0)
 
 
-def halves(size: int = 32) -> Image.Image:
-    image = Image.new("RGB", (size, size), RED)
-    image.paste(BLUE, (size // 2, 0, size, size))
-    return image
-
-
 def test_flips_where_mirroring_keeps_the_meaning_and_nowhere_else() -> None:
-    processor = load_classifier("tiny", ["a", "b"])[1]
+    image = Image.new("RGB", (32, 32), RED)
+    image.paste(BLUE, (16, 0, 32, 32))
     for flip, expected in ((True, {True, False}), (False, {True})):
-        transform = TrainTransform(processor, horizontal_flip=flip)
+        transform = TrainTransform(processor_of("tiny"), horizontal_flip=flip)
         torch.manual_seed(0)
-        images = [transform(halves())["pixel_values"] for _ in range(40)]
+        images = [transform(image)["pixel_values"] for _ in range(40)]
         red_is_left = {bool(image[0, 16, 8] > image[0, 16, 24]) for image in images}
         assert red_is_left == expected
 
 
-def test_small_images_are_shifted_by_up_to_an_eighth() -> None:
-    transform = TrainTransform(load_classifier("tiny", ["a", "b"])[1], horizontal_flip=False)
-    torch.manual_seed(0)
-    shifts = set()
-    for _ in range(200):
-        image = transform(halves())["pixel_values"]
-        row = image[0, 16]  # red is 200 on the left, 10 on the right; -1 where padded
-        shifts.add(int((row > 0).sum()) - 16 + int((row[:8] == -1).sum()))
-    assert max(shifts) == 4 and min(shifts) == -4
-
-
 def test_augmix_views() -> None:
-    processor = load_classifier("tiny", ["a", "b"])[1]
-    torch.manual_seed(0)
+    processor = processor_of("tiny")
     item = TrainTransform(processor, augmix=True)(scene(32, 32))
     views = item["augmix_pixel_values"]
     assert views.shape == (2, 3, 32, 32) and type(views) is torch.Tensor
     assert views.abs().max() <= 1  # mean and std are 0.5, so pixels lie in [-1, 1]
     assert not torch.equal(views[0], views[1])
     assert not torch.equal(views[0], item["pixel_values"])
-    # Mild enough to show the same image.
-    correlation = torch.corrcoef(torch.stack([views[0].flatten(), item["pixel_values"].flatten()]))[0, 1]
-    assert correlation > 0.3
     assert "augmix_pixel_values" not in TrainTransform(processor)(scene())
 
 
@@ -335,7 +314,7 @@ def test_an_image_too_long_for_any_box_gives_its_middle(size: tuple[int, int]) -
     crop, image = v2.RandomResizedCrop(224, scale=(1.0, 1.0)), torch.empty(3, size[1], size[0])
     expected = crop.make_params([image])
     box = random_box(*size, [0.999999] * BOX_NUMBERS)
-    assert box._asdict() == {name: expected[name] for name in ("left", "top", "width", "height")}
+    assert list(box) == [expected[name] for name in ("left", "top", "width", "height")]
 
 
 def test_a_crop_is_what_torchvision_gives_for_its_box() -> None:
@@ -371,10 +350,10 @@ def test_large_jpegs_are_decoded_small_and_show_the_same_crop(
     for row in numbers(20, BOX_NUMBERS).tolist():
         sizes.clear()
         small = read_random_crop(file, (72, 72), row)
-        box = random_box(*whole.size, row)
+        *_, width, height = random_box(*whole.size, row)
         # Of the crop at least twice as many pixels as are wanted are decoded.
         share = max(max(size) for size in sizes) / 1203
-        assert share * min(box.width, box.height) >= 2 * 72 - 2 or share == 1
+        assert share * min(width, height) >= 2 * 72 - 2 or share == 1
         full = read_random_crop(whole, (72, 72), row)
         differences.append((small.float() - full.float()).abs().mean().item())
     assert max(differences) < 2 and np.mean(differences) < 1  # of 255
@@ -413,12 +392,6 @@ def test_each_variant_equals_torchvisions_operation_pixel_for_pixel(size: tuple[
                     batch, name, magnitude, interpolation=v2.InterpolationMode.BILINEAR, fill={}
                 )
                 assert torch.equal(batch if operation is None else operation(batch), expected), (name, magnitude)
-
-
-def test_translation_both_ways() -> None:
-    image = torch.arange(1, 10, dtype=torch.uint8).view(1, 1, 3, 3)
-    assert translate(image, right=1, down=0)[0, 0].tolist() == [[0, 1, 2], [0, 4, 5], [0, 7, 8]]
-    assert translate(image, right=0, down=-2)[0, 0].tolist() == [[7, 8, 9], [0, 0, 0], [0, 0, 0]]
 
 
 def test_operations_and_lengths_are_equally_likely() -> None:

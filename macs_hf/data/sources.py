@@ -226,8 +226,8 @@ def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES, unseen: bo
         splits[role] = _joined(raw, found, label)
         check_label_column(splits[role], label, len(label_names), f"split {plan.named[role]!r} of {source.path!r}")
     if plan.split_off and len(splits["train"]) <= len(plan.split_off):
-        missing = " and ".join(plan.split_off)
-        raise ValueError(f"Split {source.train_split!r} of {source.path!r} has too few images to split off {missing}.")
+        few = f"has too few images to split off {' and '.join(plan.split_off)}. Add some, or name other splits with"
+        raise ArgumentError("validation_split", f"Split {source.train_split!r} of {source.path!r} {few}")
     for role in plan.split_off:
         splits["train"], splits[role] = split_off(splits["train"], label, VALIDATION_SHARE)
     if "train" in wanted:

@@ -22,6 +22,7 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 
 from ..calibration.promises import ACCURACIES, COVERAGES
+from ..exceptions import ArgumentError
 from ..hub import is_local
 from ..report.report import load_run
 from ..report.rows import FAMILIES, SEVERITIES
@@ -103,7 +104,7 @@ def build_page(
     """
     run = load_run(model) if model is not None and is_run(model) else None
     first = {"model": model or "", "dataset": dataset or (run.report.dataset if run is not None else "")}
-    first["image_size"] = image_size
+    first["image_size"] = str(image_size or "")
     with Page(uploads, title=TITLE, analytics_enabled=False, delete_cache=(600, KEPT_SECONDS)) as page:
         who = gr.State(visitor, delete_callback=Visitor.leave)
         html(HEADER)
@@ -116,10 +117,10 @@ def build_page(
             with gr.Tab("Compare", id="compare"):
                 runs = _compare_tab(who, visitor.choices())
 
-        def pass_on(who: Visitor, *typed: Any) -> tuple:
+        def pass_on(who: Visitor, *typed: str) -> tuple:
             """The model that was just audited can be tried, and compared."""
             if who.audit is not None:
-                typed = who.audit.request.model, who.audit.request.image_size
+                typed = who.audit.request.model, str(who.audit.request.image_size or "")
             return *typed, gr.update(choices=who.choices())
 
         def published() -> tuple:
@@ -148,13 +149,19 @@ HINTS = {
 MORE = ("image_size", "calibration_split", "dataset_config", "image_column", "label_column", "model_revision")
 
 
-def _field(name: str, first: dict[str, Any], prefix: str = "", **options: Any) -> Component:
-    """A field for text, or for a number of pixels."""
-    named = {"label": LABELS[name], "placeholder": HINTS.get(name), "elem_id": prefix + name.replace("_", "-")}
-    if name == "image_size":
-        low, high = IMAGE_SIZES
-        return gr.Number(first.get(name), precision=0, minimum=low, maximum=high, **named, **options)
-    return gr.Textbox(first.get(name), **named, **options)
+def _field(name: str, first: dict[str, str], prefix: str = "", **options: Any) -> gr.Textbox:
+    place = prefix + name.replace("_", "-")
+    return gr.Textbox(first.get(name, ""), label=LABELS[name], placeholder=HINTS.get(name), elem_id=place, **options)
+
+
+def parsed_size(typed: str | None) -> int | None:
+    """The field “Image size”; empty is the model's own. (Gradio's field for numbers sends an empty one as 0.)"""
+    low, high = IMAGE_SIZES
+    if not typed:
+        return None
+    if not (typed.isdecimal() and low <= int(typed) <= high):
+        raise ArgumentError("image_size", f"is not a number of pixels from {low} to {high}.", typed)
+    return int(typed)
 
 
 # ---- Audit ----
@@ -172,7 +179,7 @@ TAKE = (
 )
 
 
-def _audit_tab(visitor: gr.State, first: dict[str, Any]) -> tuple[Component, Component, Any]:
+def _audit_tab(visitor: gr.State, first: dict[str, str]) -> tuple[Component, Component, Any]:
     """Returns the field of the dataset, the report, and the event after which there may be a new audit."""
     fields: dict[str, Component] = {}  # by the names that `AuditRequest` has for them
     with gr.Row():
@@ -256,6 +263,7 @@ def start_audit(visitor: Visitor, fields: dict[str, Any]) -> Job:
     given["model"] = visitor.checked(given["model"] or "", "model")
     given["dataset"] = "" if given["archive"] else visitor.checked(given["dataset"] or "", "dataset")
     given["max_samples"] = given["max_samples"] or MAX_AUDITED_IMAGES
+    given["image_size"] = parsed_size(given["image_size"])
     given["corruption_samples"] = CORRUPTED[given["corruption_samples"]]
     request, folder = AuditRequest(**given), visitor.new_folder("audit")
     return Job(lambda job: audit(request, folder, job), None if visitor.is_owner else AUDIT_SECONDS)
@@ -300,7 +308,7 @@ CURVE |= {"color_map": {AFTER: "#1f6cb0", BEFORE: "#8a97a8", ANSWERS: "#b9480f"}
 NO_ANSWER = "Give it an image: drop it, paste it, or take one with the camera."
 
 
-def _try_tab(visitor: gr.State, first: dict[str, Any]) -> tuple[list[Component], Callable[[Any], Any]]:
+def _try_tab(visitor: gr.State, first: dict[str, str]) -> tuple[list[Component], Callable[[Any], Any]]:
     """One image through a model; returns the fields of model and size, and what lets the answer follow an event."""
     with gr.Row():
         with gr.Column(scale=3, min_width=290):
@@ -328,7 +336,7 @@ def _try_tab(visitor: gr.State, first: dict[str, Any]) -> tuple[list[Component],
                 accuracy = _levels(ACCURACIES, 0.95, label, "accuracy")
     chosen = [image, corruption, severity, coverage, accuracy]
 
-    def show(who: Visitor, name: str, size: int | None, image: str | None, corruption: str, *options: float) -> tuple:
+    def show(who: Visitor, name: str, size: str, image: str | None, corruption: str, *options: float) -> tuple:
         severity, coverage, accuracy = options
         known, drawn, shown = Calibration(), None, EMPTY.format(NO_ANSWER)
         try:
@@ -356,9 +364,9 @@ def _levels(shares: Sequence[float], first: float, label: str, place: str) -> gr
     return gr.Radio(choices, value=first, label=label, visible=False, elem_id=place)
 
 
-def try_image(visitor: Visitor, name: str, size: int | None, image: str, corruption: str | None) -> Answer:
+def try_image(visitor: Visitor, name: str, typed_size: str, image: str, corruption: str | None) -> Answer:
     """What a model says of an uploaded image, with what the visitor's audit found if it was of this model."""
-    name, audited = visitor.checked(name, "model"), visitor.audit
+    name, size, audited = visitor.checked(name, "model"), parsed_size(typed_size.strip()), visitor.audit
     if audited is not None and (audited.request.model, audited.request.image_size) != (name, size):
         audited = None
     model = classifier(name, audited.report.model_revision if audited is not None else None, size)

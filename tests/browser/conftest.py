@@ -21,7 +21,7 @@ from ..app.small_run import save_data, save_model, save_zip
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-SECONDS = 240  # for a page or an audit, on a busy machine
+SECONDS = 120  # for a page or an audit, on a busy machine
 OWN = ("data:", "blob:")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

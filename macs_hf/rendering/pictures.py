@@ -6,12 +6,14 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -26,7 +28,6 @@ from ..report.report import (
     ConfusionMatrix,
     CorruptionTable,
     EvaluationReport,
-    GroupMeasures,
     GroupTable,
     Interval,
     Measurement,
@@ -37,8 +38,7 @@ from ..report.sections import short_name
 
 
 # ---- Style ----
-# How every picture looks: one set of colours, sizes and rules. The colours were checked for three kinds of colour
-# blindness, and nothing is shown by colour alone.
+# The colours were checked for three kinds of colour blindness, and nothing is shown by colour alone.
 
 
 INK, AXIS, TICK, RULE, PALE = "#222222", "#888888", "#444444", "#e5e5e5", "#bbbbbb"
@@ -84,8 +84,9 @@ def png(figure: Figure, dpi: int = DPI) -> bytes:
     return content.getvalue()
 
 
-def tidy(axes: Axes, *, grid: str = "y", percent: str = "xy") -> None:
+def tidy(axes: Axes, title: str = "", *, grid: str = "y", percent: str = "xy") -> None:
     """Thin axes at the left and below, a faint grid, and shares as percentages on the axes named in `percent`."""
+    axes.set_title(title, fontsize=TITLE, color=INK, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(AXIS)
     axes.grid(axis=grid, color=RULE, linewidth=0.8, zorder=0)
@@ -95,6 +96,24 @@ def tidy(axes: Axes, *, grid: str = "y", percent: str = "xy") -> None:
         {"x": axes.xaxis, "y": axes.yaxis}[name].set_major_formatter(FuncFormatter(_percent))
     for part in (axes.xaxis.label, axes.yaxis.label):
         part.set(fontsize=LABEL, color=INK)
+
+
+def _legend(figure: Figure, columns: int, **options: Any) -> None:
+    figure.legend(loc="outside lower center", ncols=columns, frameon=False, **{"fontsize": SMALL} | options)
+
+
+def _grid_of_numbers(
+    axes: Axes, values: np.ndarray, rows: Sequence[str], columns: Sequence[str], size: float, **colours: Any
+) -> AxesImage:
+    """A picture of a table: a colour for each number, and the names of rows and columns."""
+    image = axes.imshow(values, **colours)
+    upright = all(len(name) <= 3 for name in columns)
+    axes.set_xticks(range(len(columns)), columns, rotation=0 if upright else 90, fontsize=size, parse_math=False)
+    axes.set_yticks(range(len(rows)), rows, fontsize=size, parse_math=False)
+    axes.tick_params(length=0)
+    for part in (axes.xaxis.label, axes.yaxis.label):
+        part.set(fontsize=LABEL, color=INK)
+    return image
 
 
 def _percent(share: float, _: int) -> str:
@@ -110,7 +129,6 @@ def short(name: str, longest: int) -> str:
 
 
 # ---- Reliability ----
-# Reliability diagram with a histogram of confidences, before and after temperature scaling, from a report.
 
 
 def plot_reliability(report: EvaluationReport) -> Picture:
@@ -153,8 +171,7 @@ def plot_measurements(measurements: Mapping[str, Measurement], title: str = "") 
         Patch(facecolor=OVERCONFIDENT, hatch="////", edgecolor="white", label="Overconfident by"),
         Patch(facecolor=UNDERCONFIDENT, label="Underconfident by"),
     ]
-    columns = 4 if len(measurements) > 1 else 2
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=SMALL)
+    _legend(figure, 4 if len(measurements) > 1 else 2, handles=handles)
     return figure
 
 
@@ -171,34 +188,26 @@ def heading(report: EvaluationReport) -> str:
 
 
 def _diagram(axes: Axes, measurement: Measurement, title: str) -> ErrorbarContainer:
-    bins = measurement.bins
-    lower, upper, count = (np.asarray(column) for column in (bins.lower, bins.upper, bins.count))
-    confidence, accuracy = np.asarray(bins.confidence), np.asarray(bins.accuracy)
-    filled = count > 0
-    left, width = lower[filled], (upper - lower)[filled]
-    count, confidence, accuracy = count[filled], confidence[filled], accuracy[filled]
+    columns = (measurement.bins.lower, measurement.bins.upper, measurement.bins.count)
+    columns = np.array([*columns, measurement.bins.confidence, measurement.bins.accuracy])
+    left, upper, count, confidence, accuracy = columns[:, columns[2] > 0]
+    width, lower = upper - left, np.minimum(accuracy, confidence)
     axes.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=DASHES, zorder=3)
     style = {"align": "edge", "edgecolor": "white", "linewidth": 0.8, "zorder": 2}
-    axes.bar(left, np.minimum(accuracy, confidence), width, color=ACCURACY, **style)
+    axes.bar(left, lower, width, color=ACCURACY, **style)
     over = confidence > accuracy
-    colours = np.where(over, OVERCONFIDENT, UNDERCONFIDENT)
-    gap = np.abs(accuracy - confidence)
-    hatches = ["////" if part else "" for part in over]
-    axes.bar(left, gap, width, np.minimum(accuracy, confidence), color=colours, hatch=hatches, **style)
-    right = np.rint(accuracy * count).astype(int)
+    colours, hatches = np.where(over, OVERCONFIDENT, UNDERCONFIDENT), np.where(over, "////", "").tolist()
+    axes.bar(left, np.abs(accuracy - confidence), width, lower, color=colours, hatch=hatches, **style)
+    right = np.rint(accuracy * count)
     low, high = np.transpose([wilson(int(k), int(n)) for k, n in zip(right, count, strict=True)])
     lengths = np.maximum(0, [accuracy - low, high - accuracy])
     points = axes.errorbar(
         left + width / 2, accuracy, lengths, fmt="o", color=INK, markersize=3.2, elinewidth=1, zorder=4, clip_on=False
     )
-    ece = measurement.metrics["ece"]
-    interval = f"{100 * ece.low:.2f} to {100 * ece.high:.2f}"
-    axes.set_title(
-        f"{title}\nECE {100 * ece.value:.2f} % ({interval}), by chance {100 * measurement.noise_floor:.2f} %",
-        fontsize=TITLE, color=INK, linespacing=1.5, parse_math=False,
-    )  # fmt: skip
+    ece, chance = measurement.metrics["ece"], f"by chance {100 * measurement.noise_floor:.2f} %"
     axes.set(xlim=(0, 1), ylim=(0, 1))
-    tidy(axes)
+    tidy(axes, f"{title}\nECE {100 * ece.value:.2f} % ({100 * ece.low:.2f} to {100 * ece.high:.2f}), {chance}")
+    axes.title.set_linespacing(1.5)
     return points
 
 
@@ -221,7 +230,6 @@ def _histogram(axes: Axes, measurement: Measurement) -> None:
 
 
 # ---- Risk and coverage ----
-# Risk against coverage: the share of wrong answers if only the surest images are answered, from a report.
 
 
 def plot_risk_coverage(report: EvaluationReport) -> Picture:
@@ -252,11 +260,10 @@ def plot_risk_coverage(report: EvaluationReport) -> Picture:
         )  # fmt: skip
     aurc, best = found.aurc, found.aurc.value - found.excess_aurc.value
     said = f"AURC {aurc.value:.4f} ({aurc.low:.4f} to {aurc.high:.4f}), best ordering {best:.4f}"
-    axes.set_title(said if found.risk[-1] else f"None of {report.n:,} answers was wrong", fontsize=TITLE, color=INK)
     axes.set(xlim=(0, 1), xlabel="Coverage: images answered, surest first", ylabel="Risk: wrong answers")
     axes.set_ylim(0, max(0.02, 1.15 * max(found.risk), *(1.15 * _share(name) for name in shown)))
-    figure.legend(loc="outside lower center", ncols=1, frameon=False, fontsize=SMALL)
-    tidy(axes)
+    _legend(figure, 1)
+    tidy(axes, said if found.risk[-1] else f"None of {report.n:,} answers was wrong")
     return figure
 
 
@@ -265,10 +272,6 @@ def _share(percent: str) -> float:
 
 
 # ---- Corruptions ----
-# What corruptions do to a classifier. Each function returns a figure; `figure.savefig(path)` writes it.
-
-
-GENERATED = "generated"  # here, as most are; others have the name of their dataset
 
 
 def plot_corruption_heat_map(table: CorruptionTable, *, title: str = "") -> Picture:
@@ -282,21 +285,21 @@ def plot_corruption_heat_map(table: CorruptionTable, *, title: str = "") -> Pict
         title (`str`, *optional*): Above the picture.
     """
     rows = list(table.cells)
-    severities = list(next(iter(table.cells.values())))
     values = np.array([[100 * cell.accuracy for cell in row.values()] for row in table.cells.values()])
     figure = picture(4.8, 1.3 + 0.25 * len(rows), f"{title}\n{_caption(table)}")
     axes = figure.subplots()
-    axes.imshow(values, aspect="auto", cmap="viridis", vmin=0, vmax=100)
+    labels, severities = [_row_label(table, row) for row in rows], [str(s) for s in table.cells[rows[0]]]
+    _grid_of_numbers(axes, values, labels, severities, SMALL, aspect="auto", cmap="viridis", vmin=0, vmax=100)
     for (row, column), value in np.ndenumerate(values):
         colour = "white" if value < 55 else INK
         axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=SMALL, color=colour)
     axes.set_title("Accuracy, %", fontsize=TITLE, color=INK)
-    axes.set_xticks(range(len(severities)), severities, fontsize=SMALL)
-    axes.set_yticks(range(len(rows)), [_row_label(table, row) for row in rows], fontsize=SMALL)
-    axes.set_xlabel("Severity", fontsize=LABEL, color=INK)
-    axes.tick_params(length=0, colors=TICK)
-    for row in _last_of_families(rows)[:-1]:
-        axes.axhline(rows.index(row) + 0.5, color="white", linewidth=2.5)
+    axes.set_xlabel("Severity")
+    axes.tick_params(colors=TICK)
+    family = {name: family for family, names in FAMILIES.items() for name in names}
+    for place in range(1, len(rows)):
+        if family[rows[place]] != family[rows[place - 1]]:
+            axes.axhline(place - 0.5, color="white", linewidth=2.5)
     axes.spines[:].set_visible(False)
     return figure
 
@@ -318,26 +321,23 @@ def plot_severity_curves(table: CorruptionTable, *, title: str = "") -> Picture:
     figure = picture(7.6, 4.08, f"{title}\n{_caption(table)}")
     left, right = figure.subplots(1, 2)
     style = {"color": ACCURACY, "marker": "o", "markersize": 4, "linewidth": 1.6}
-    _draw(left, table.by_severity("accuracy", names), "_", style)
-    ece = table.by_severity("ece", names)
-    if table.temperature in (None, 1.0):
-        floor = "noise_floor"
-        _draw(right, ece, "As evaluated", style)
-    else:
-        floor = "scaled_noise_floor"
-        _draw(right, ece, "Without temperature", style)
-        scaled = table.by_severity("scaled_ece", names)
-        _draw(right, scaled, f"With temperature ({table.temperature:.3g})", style | {"linestyle": DASHES})
-    if floors := _noise_floors(table, names, floor):
-        _draw(right, floors, "ECE by chance alone", {"color": ACCURACY, "linestyle": DOTS, "linewidth": 1.6})
+    scaled = table.temperature not in (None, 1.0)
+    curves = {"Without temperature" if scaled else "As evaluated": (table.by_severity("ece", names), style)}
+    if scaled:
+        found = table.by_severity("scaled_ece", names)
+        curves[f"With temperature ({table.temperature:.3g})"] = (found, style | {"linestyle": DASHES})
+    if floors := _noise_floors(table, names, "scaled_noise_floor" if scaled else "noise_floor"):
+        curves["ECE by chance alone"] = (floors, {"color": ACCURACY, "linestyle": DOTS, "linewidth": 1.6})
     over = f"mean of {'the standard ' if names == STANDARD_15 else ''}{len(names)} corruptions"
-    for axes, what, top in ((left, "Accuracy", 1.03), (right, "ECE", None)):
-        axes.set_title(f"{what}, {over}", fontsize=TITLE, color=INK)
+    accuracy = {"_": (table.by_severity("accuracy", names), style)}
+    for axes, what, parts, top in ((left, "Accuracy", accuracy, 1.03), (right, "ECE", curves, None)):
+        for label, (points, look) in parts.items():
+            axes.plot(list(points), list(points.values()), label=label, **look)
         axes.set_xlabel("Severity (0: clean)")
         axes.set_xticks((0, *SEVERITIES))
         axes.set_ylim(0, top)
-        tidy(axes, percent="y")
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=SMALL, handlelength=3.2)
+        tidy(axes, f"{what}, {over}", percent="y")
+    _legend(figure, 3, handlelength=3.2)
     return figure
 
 
@@ -351,30 +351,27 @@ def plot_under_corruption(sides: Mapping[str, Sequence[CorruptionTable]]) -> Pic
     """
     figure = Picture(figsize=(6.4, 3.9), dpi=2 * DPI, layout="constrained", facecolor="white")
     left, right = figure.subplots(1, 2)
-    curves = []
+    curves, severities = [], (0, *SEVERITIES)
     for (name, tables), colour, marker in zip(sides.items(), (COLOURS[1], COLOURS[0]), "so", strict=True):
-        accuracy = [100 * fmean(_accuracy_at(table, severity) for table in tables) for severity in (0, *SEVERITIES)]
+        accuracy = [100 * fmean(_accuracy_at(table, severity) for table in tables) for severity in severities]
         gaps = ["clean", *(f"severity_{severity}" for severity in SEVERITIES)]
         gap = [100 * fmean(table.confidence_gap[name].value for table in tables) for name in gaps]
-        confidence = [found + more for found, more in zip(accuracy, gap, strict=True)]
-        style = {"color": colour, "marker": marker, "markersize": 6, "linewidth": 2.4, "label": name}
-        left.plot((0, *SEVERITIES), accuracy, **style)
+        confidence = np.add(accuracy, gap)
+        style = {"color": colour, "marker": marker, "markersize": 6, "linewidth": 2.4}
+        left.plot(severities, accuracy, label=name, **style)
         right.plot(accuracy, confidence, **style)
         curves += [*accuracy, *confidence]
     low, high = 10 * math.floor((min(curves) - 2) / 10), min(100, 10 * math.ceil(max(curves) / 10))
     right.plot((low, high), (low, high), color=INK, linewidth=1.2, linestyle=DASHES, zorder=1)
-    left.set_title("Accuracy under corruption, %", fontsize=12, color=INK)
-    left.set_xlabel("severity", fontsize=11, color=INK)
-    left.set_xticks((0, *SEVERITIES), ("clean", *map(str, SEVERITIES)))
-    left.set_ylim(low, high)
-    handles, names = left.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False, fontsize=11)
-    right.set_title("Confidence against accuracy, %", fontsize=12, color=INK)
-    right.set_xlabel("accuracy, %", fontsize=11, color=INK)
-    right.set(xlim=(low, high), ylim=(low, high))
     place, drop = low + 0.4 * (high - low), 0.08 * (high - low)
     right.text(place, place - drop, "calibrated", rotation=45, rotation_mode="anchor", fontsize=10, color=INK)
+    left.set_xticks(severities, ("clean", *map(str, SEVERITIES)))
+    left.set(ylim=(low, high), title="Accuracy under corruption, %", xlabel="severity")
+    right.set(xlim=(low, high), ylim=(low, high), title="Confidence against accuracy, %", xlabel="accuracy, %")
+    _legend(figure, 2, fontsize=11)
     for axes in (left, right):
+        axes.title.set(fontsize=12, color=INK)
+        axes.xaxis.label.set(fontsize=11, color=INK)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color=RULE, linewidth=0.8)
         axes.tick_params(labelsize=10.5, colors=TICK, length=3)
@@ -383,10 +380,6 @@ def plot_under_corruption(sides: Mapping[str, Sequence[CorruptionTable]]) -> Pic
 
 def _accuracy_at(table: CorruptionTable, severity: int) -> float:
     return fmean(table.cells[name][severity].accuracy for name in STANDARD_15) if severity else table.clean.accuracy
-
-
-def _draw(axes: Axes, points: Mapping[int, float], label: str, style: dict[str, object]) -> None:
-    axes.plot(list(points), list(points.values()), label=label, **style)
 
 
 def _noise_floors(table: CorruptionTable, names: tuple[str, ...], field: str) -> dict[int, float]:
@@ -408,20 +401,14 @@ def _row_label(table: CorruptionTable, name: str) -> str:
     return f"{label} (n = {max(counts):,})" if counts != {table.n} else label
 
 
-def _last_of_families(rows: list[str]) -> list[str]:
-    present = ([name for name in names if name in rows] for names in FAMILIES.values())
-    return [names[-1] for names in present if names]
-
-
 def _caption(table: CorruptionTable) -> str:
     """What a reader must know to compare: parameter set, source, number of images."""
     caption = f"{table.n:,} images, {table.params} parameters"
-    caption += f", {table.source}" if table.source != GENERATED else ""
+    caption += f", {table.source}" if table.source != "generated" else ""
     return caption + (", each image under one corruption" if table.design == "spread" else "")
 
 
 # ---- Classes and groups ----
-# Where a model is worse than on average: accuracy and confidence of each class or group, and the confusion matrix.
 
 
 MOST_GROUPS = 100
@@ -448,15 +435,22 @@ def plot_groups(table: GroupTable, title: str = "") -> Picture:
     shown = f"the worst {len(groups)} of {len(table.groups):,}" if len(groups) < len(table.groups) else "worst first"
     by = "Classes" if table.column == "label" else f"By {table.column}"
     figure = picture(6.4 * columns, 1.9 + 0.19 * rows, f"{title}\n{by}, {shown}")
-    all_axes = figure.subplots(1, 2 * columns, sharex=False, squeeze=False, width_ratios=[3, 2] * columns)[0]
+    all_axes = figure.subplots(1, 2 * columns, squeeze=False, width_ratios=[3, 2] * columns)[0]
     overall = sum(group.n * group.accuracy.value for group in table.groups) / table.n
     lowest = min(group.accuracy.low for group in groups)
-    widest = max(max(abs(group.gap.low), abs(group.gap.high)) for group in groups)
+    widest = 1.05 * max(max(abs(group.gap.low), abs(group.gap.high)) for group in groups)
     for column in range(columns):
         part = groups[column * rows : (column + 1) * rows]
-        _accuracies(all_axes[2 * column], part, overall, lowest)
-        _gaps(all_axes[2 * column + 1], part, widest)
-        for axes in all_axes[2 * column : 2 * column + 2]:
+        left, right = all_axes[2 * column : 2 * column + 2]
+        names = [f"{short(group.name, LONGEST_NAME)}  ({group.n:,})" for group in part]
+        colours = [OVERCONFIDENT_LINE if group.gap.value > 0 else UNDERCONFIDENT_LINE for group in part]
+        filled = [group.significant for group in part], [group.gap_significant for group in part]
+        _points(left, [group.accuracy for group in part], [ACCURACY] * len(part), filled[0], names, overall)
+        _points(right, [group.gap for group in part], colours, filled[1], [], 0)
+        left.set_xlim(max(0.0, lowest - 0.03), 1.01)
+        right.set_xlim(-widest, widest)
+        for axes, title in ((left, "Accuracy (number of images)"), (right, "Confidence - accuracy")):
+            axes.title.set_text(title)
             axes.set_ylim(rows - 0.5, -0.5)
     point = {"color": INK, "linewidth": 1.1, "marker": "o", "markersize": 4}
     handles = [
@@ -467,8 +461,24 @@ def plot_groups(table: GroupTable, title: str = "") -> Picture:
         Line2D([], [], color=OVERCONFIDENT_LINE, linewidth=2, label="Overconfident"),
         Line2D([], [], color=UNDERCONFIDENT_LINE, linewidth=2, label="Underconfident"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=SMALL)
+    _legend(figure, 3, handles=handles)
     return figure
+
+
+def _points(
+    axes: Axes, intervals: list[Interval], colours: list[str], filled: list[bool], names: list[str], line: float
+) -> None:
+    """A point with its interval in each row, against a vertical line."""
+    tidy(axes, grid="both", percent="x")
+    axes.axvline(line, color=INK, linewidth=1, linestyle=DASHES, zorder=1)
+    rows = range(len(intervals))
+    value, low, high = zip(*((part.value, part.low, part.high) for part in intervals), strict=True)
+    axes.hlines(rows, low, high, colors=colours, linewidth=1.1, zorder=2)
+    faces = [colour if full else "white" for colour, full in zip(colours, filled, strict=True)]
+    axes.scatter(value, rows, s=15, c=faces, edgecolors=colours, linewidths=1.1, zorder=3)
+    axes.set_yticks(range(len(names)), names, fontsize=SMALLEST + 0.5, parse_math=False)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
 
 
 def plot_confusion(matrix: ConfusionMatrix, title: str = "") -> Picture:
@@ -490,21 +500,15 @@ def plot_confusion(matrix: ConfusionMatrix, title: str = "") -> Picture:
     some = f"The {len(shown)} most confused of {len(seen):,} classes" if len(shown) < len(seen) else ""
     figure = picture(size + 2.2, size + 1.3, f"{title}\n{some}")
     axes = figure.subplots()
-    image = axes.imshow(100 * shares, cmap="Blues", norm=PowerNorm(0.5, 0, 100))  # small shares are the mistakes
     font = SMALL if len(shown) <= WRITTEN else 6.5 if len(shown) <= 50 else 5
-    upright = all(len(names[place]) <= 3 for place in shown)
-    labels = [names[place] for place in shown]
-    axes.set_xticks(range(len(shown)), labels, rotation=0 if upright else 90, fontsize=font, parse_math=False)
-    axes.set_yticks(range(len(shown)), labels, fontsize=font, parse_math=False)
-    if len(shown) <= WRITTEN:
-        for (row, column), share in np.ndenumerate(shares):
-            if share:
-                text = f"{100 * share:.0f}" if share > 0.005 else "<1"  # 0.5 % would be rounded to 0
-                colour = "white" if share > 0.4 else INK
-                axes.text(column, row, text, ha="center", va="center", fontsize=SMALLEST, color=colour)
-    axes.set_xlabel("Predicted", fontsize=LABEL, color=INK)
-    axes.set_ylabel("True", fontsize=LABEL, color=INK)
-    axes.tick_params(length=0)
+    labels, scale = [names[place] for place in shown], PowerNorm(0.5, 0, 100)  # small shares are the mistakes
+    image = _grid_of_numbers(axes, 100 * shares, labels, labels, font, cmap="Blues", norm=scale)
+    for (row, column), share in np.ndenumerate(shares) if len(shown) <= WRITTEN else ():
+        if share:
+            text = f"{100 * share:.0f}" if share > 0.005 else "<1"  # 0.5 % would be rounded to 0
+            colour = "white" if share > 0.4 else INK
+            axes.text(column, row, text, ha="center", va="center", fontsize=SMALLEST, color=colour)
+    axes.set(xlabel="Predicted", ylabel="True")
     axes.spines[:].set_color(RULE)
     bar = figure.colorbar(image, ax=axes, shrink=0.6, ticks=[0, 1, 5, 20, 50, 100])
     bar.outline.set_visible(False)
@@ -521,42 +525,7 @@ def _most_confused(counts: np.ndarray) -> np.ndarray:
     return np.sort(list(classes)[:MOST_CONFUSED])
 
 
-def _accuracies(axes: Axes, groups: tuple[GroupMeasures, ...], overall: float, lowest: float) -> None:
-    axes.axvline(overall, color=INK, linewidth=1, linestyle=DASHES, zorder=1)
-    _points(axes, [group.accuracy for group in groups], ACCURACY, [group.significant for group in groups])
-    labels = [f"{short(group.name, LONGEST_NAME)}  ({group.n:,})" for group in groups]
-    axes.set_xlim(max(0.0, lowest - 0.03), 1.01)
-    axes.set_title("Accuracy (number of images)", fontsize=TITLE, color=INK)
-    _rows(axes, labels)
-
-
-def _gaps(axes: Axes, groups: tuple[GroupMeasures, ...], widest: float) -> None:
-    axes.axvline(0, color=INK, linewidth=1, linestyle=DASHES, zorder=1)
-    colours = [OVERCONFIDENT_LINE if group.gap.value > 0 else UNDERCONFIDENT_LINE for group in groups]
-    _points(axes, [group.gap for group in groups], colours, [group.gap_significant for group in groups])
-    axes.set_xlim(-1.05 * widest, 1.05 * widest)
-    axes.set_title("Confidence - accuracy", fontsize=TITLE, color=INK)
-    _rows(axes, [])
-
-
-def _points(axes: Axes, intervals: list[Interval], colours: str | list[str], filled: list[bool]) -> None:
-    rows = range(len(intervals))
-    value, low, high = zip(*((part.value, part.low, part.high) for part in intervals), strict=True)
-    axes.hlines(rows, low, high, colors=colours, linewidth=1.1, zorder=2)
-    edges = [colours] * len(filled) if isinstance(colours, str) else colours
-    faces = [edge if full else "white" for edge, full in zip(edges, filled, strict=True)]
-    axes.scatter(value, rows, s=15, c=faces, edgecolors=edges, linewidths=1.1, zorder=3)
-
-
-def _rows(axes: Axes, labels: list[str]) -> None:
-    tidy(axes, grid="both", percent="x")
-    axes.set_yticks(range(len(labels)), labels, fontsize=SMALLEST + 0.5, parse_math=False)
-    axes.spines["left"].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-
-
 # ---- Gallery ----
-# Images side by side, each with a few words below it.
 
 
 IN_A_ROW = 6
@@ -586,14 +555,9 @@ def plot_gallery(images: Sequence[Image.Image], captions: Sequence[str], title: 
         axes.set_anchor("S")  # captions on one line
         axes.set_xlabel(caption, fontsize=SMALLEST, color=INK, linespacing=1.3, parse_math=False)
     for axes in grid:
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
     return figure
-
-
-# ---- Mistakes ----
-# The test images that a model is wrong about and most sure of, as one picture.
 
 
 LONGEST_IN_CAPTION = 24
@@ -656,18 +620,18 @@ def _caption_of_mistake(rows: SampleRows, place: int, class_names: tuple[str, ..
     truth, answer = (class_names[int(column[place])] for column in (rows.label, rows.prediction))
     position = place if rows.index is None else int(rows.index[place])
     name = f"image {position}" if rows.name is None else str(rows.name[place])
-    lines = [f"with {100 * rows.confidence[place]:.1f} %", short(name, LONGEST_IN_CAPTION)]
-    for at, said, of in ((0, "predicted", answer), (2, "true", truth)):
-        lines.insert(at, f"{said} {short(of, LONGEST_IN_CAPTION - len(said) - 1)}")
-    return "\n".join(lines)
+    said, true = (
+        f"{word} {short(of, LONGEST_IN_CAPTION - len(word) - 1)}"
+        for word, of in (("predicted", answer), ("true", truth))
+    )
+    return f"{said}\nwith {100 * rows.confidence[place]:.1f} %\n{true}\n{short(name, LONGEST_IN_CAPTION)}"
 
 
 # ---- All pictures of a report ----
-# All pictures of a report, under the names that their files have.
 
 
 def report_pictures(report: EvaluationReport) -> Iterator[tuple[str, Picture]]:
-    """One after the other, so that only one is in memory; what the report lacks is left out."""
+    """By the names of their files, one after the other, so that only one is in memory; what it lacks is left out."""
     title = heading(report)
     yield "reliability.png", plot_reliability(report)
     if report.risk_coverage is not None:

@@ -84,13 +84,7 @@ def _open(repo_id: str, private: bool | None, revision: str | None, token: str |
 
 
 def writing_user(api: HfApi, refused: str) -> str:
-    """
-    The name of the user whose token is used.
-
-    Args:
-        api (`HfApi`): With the token.
-        refused (`str`): What is not possible if that is not known, or if the token cannot write: begins the message.
-    """
+    """The name of the user whose token is used; if that is not known, or may not write, the error begins `refused`."""
     try:
         me = api.whoami()
     except LocalTokenNotFoundError:

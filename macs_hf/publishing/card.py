@@ -136,16 +136,14 @@ def _training(report: EvaluationReport, datasets: Sequence[str]) -> str:
 
 def _results(report: EvaluationReport, datasets: Sequence[str]) -> list[EvalResult]:
     """The numbers of the model as it is published, as plain floats."""
-    metrics = report.published.metrics
-    n_bins = len(report.before.bins.count)
-    found: list[tuple[str, str, float, dict[str, Any] | None]] = [
-        (name, METRICS[name].title, metrics[name].value, {"n_bins": n_bins} if name == "ece" else None)
-        for name in ("accuracy", "ece", "nll")
-    ]
+    metrics, bins = report.published.metrics, {"n_bins": len(report.before.bins.count)}
+    found = [(name, METRICS[name].title, metrics[name].value) for name in ("accuracy", "ece", "nll")]
+    arguments: dict[str, dict[str, Any]] = {"ece": bins}
     table = report.corruptions
     if table is not None and (value := table.mean(STANDARD_15)) is not None:
         label = f"Accuracy under corruption (mean of 15, {table.params} parameters)"
-        found.append(("corruption_accuracy", label, value, {"params": table.params, "mean": "mean15"}))
+        found.append(("corruption_accuracy", label, value))
+        arguments["corruption_accuracy"] = {"params": table.params, "mean": "mean15"}
     return [
         EvalResult(
             task_type=TASK,
@@ -157,14 +155,14 @@ def _results(report: EvaluationReport, datasets: Sequence[str]) -> list[EvalResu
             metric_type=kind,
             metric_name=label,
             metric_value=round(float(value), 6),
-            metric_args=arguments,
+            metric_args=arguments.get(kind),
         )
-        for kind, label, value, arguments in found
+        for kind, label, value in found
     ]
 
 
 # ---- Settings ----
-# What a model card says beyond its report, as data beside the card, so that it can be rendered again.
+# As data beside the card, so that it can be rendered again.
 
 
 SETTINGS_FILE = "card.json"
@@ -222,7 +220,6 @@ class CardSettings:
 
 
 # ---- The folder ----
-# A run's folder: the card that is written into it, and the files of it that are published.
 
 
 logger = logging.get_logger(__name__)
@@ -273,8 +270,6 @@ def write_card(
         logger.warning(f"The card says nothing of {folder / REPORT_FILE}: pass report= if it is about this model.")
     settings = {"name": repo_id.rpartition("/")[2], "timm": "pretrained_cfg" in config}
     settings["temperature"] = config.get(TEMPERATURE_FIELD)
-    if not isinstance(settings["temperature"], float | int | None):
-        raise ValueError(f"{TEMPERATURE_FIELD} in config.json must be a number, got {settings['temperature']!r}")
     if (before := CardSettings.load(earlier or folder)) is not None:
         settings |= {name: getattr(before, name) for name in EARLIER}
     if report is not None:
@@ -309,19 +304,15 @@ def needs_card(folder: Path, repo_id: str) -> bool:
 
 
 def _check_folded(folder: Path, report: EvaluationReport, config: dict[str, Any]) -> None:
-    if report.has_temperature and config and TEMPERATURE_FIELD not in config:
-        raise ValueError(
-            f"The report is about a model calibrated with temperature {report.temperature.value:.4f}, but the model "
-            f"saved in {str(folder)!r} is not. Call trainer.fold_temperature(report.temperature.value, validation) "
-            "and save it first, or leave the report out."
-        )
-    promised = report.guarantees is not None and report.guarantees.prediction_sets
-    if promised and config and "prediction_set_thresholds" not in config:
-        raise ValueError(
-            f"The report is about a model with guarantees, but the model saved in {str(folder)!r} has no thresholds. "
-            "Call store_guarantees(trainer.model.config, report.guarantees) after folding the temperature, and save "
-            "it, or leave the report out."
-        )
+    needed = {TEMPERATURE_FIELD: "fold the temperature (trainer.fold_temperature)"} if report.has_temperature else {}
+    if report.guarantees is not None and report.guarantees.prediction_sets:
+        needed["prediction_set_thresholds"] = "store the guarantees (macs_hf.calibration.store_guarantees)"
+    for field, advice in needed.items():
+        if config and field not in config:
+            raise ValueError(
+                f"The report is about a model with {field}, but the one saved in {str(folder)!r} has none in its "
+                f"config: {advice} and save it first, or leave the report out."
+            )
 
 
 def license_of(base_model: str | None, config: dict[str, Any]) -> str:

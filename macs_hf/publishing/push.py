@@ -39,7 +39,7 @@ from ..report.run_folder import (
     WEIGHTS_INDEX,
     weight_files,
 )
-from ..report.sections import headline, interval_text, measured, short_name
+from ..report.sections import headline, measured, short_name
 from .access import check_push_access, forget_access, refuse_offline, writing_user
 from .card import (
     CARD_FILE,
@@ -64,13 +64,8 @@ class PushError(OSError):
 
 # Files of a model that transformers, timm and PEFT write, beside those of weights. Nothing is pushed by a pattern: a
 # folder may hold files of the user's own.
-MODEL_FILES = (
-    "config.json",
-    "generation_config.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "adapter_config.json",
-)
+MODEL_FILES = ("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json")
+MODEL_FILES += ("adapter_config.json",)
 # What else Trainer and MaCSTrainer write into a checkpoint, to be resumed from; the last is of one process of several.
 CHECKPOINT_FILES = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt", "trainer_state.json")
 CHECKPOINT_FILES += ("checkpoint.json", "raw_weights.pt", "rng_state.pth")
@@ -78,16 +73,8 @@ RNG_STATE = re.compile(r"rng_state_\d+\.pth")
 LARGEST_PAGE = 10**6  # bytes of a page that is still pushed; pictures of many classes make it large
 # A weight file of an earlier push could be loaded in place of the new ones, an earlier report be taken for the new
 # one's, and `training_args.bin`, a pickle, may hold a token.
-STALE_FILES = (
-    WEIGHTS_FILE,
-    "model-*-of-*.safetensors",
-    WEIGHTS_INDEX,
-    ADAPTER_FILE,
-    "pytorch_model*.bin*",
-    "training_args.bin",
-    *REPORT_FILES,
-    GALLERY,
-)
+SHARDS = ("model-*-of-*.safetensors", WEIGHTS_INDEX)
+STALE_FILES = (*SHARDS, WEIGHTS_FILE, ADAPTER_FILE, "pytorch_model*.bin*", "training_args.bin", *REPORT_FILES, GALLERY)
 LAST_CHECKPOINT = "last-checkpoint"
 STAGED = "_push-"  # folders of what is being pushed from a run that goes on
 
@@ -101,10 +88,10 @@ def files_to_push(folder: str | Path, with_report: bool = True) -> dict[str, Pat
         `ValueError`: If one of these files is a link to a file outside of the folder, which may be anybody's.
     """
     folder = Path(folder)
-    names = [*_model_files(folder), *CARD_FILES, *(REPORT_FILES if with_report else ())]
     settings = CardSettings.load(folder)
-    if with_report and settings is not None and settings.gallery:
-        names.append(GALLERY)
+    names = [*_model_files(folder), *CARD_FILES]
+    if with_report:
+        names += [*REPORT_FILES, *([GALLERY] if settings is not None and settings.gallery else [])]
     files = {name: folder / name for name in names if (folder / name).is_file()}
     if PAGE_FILE in files and files[PAGE_FILE].stat().st_size > LARGEST_PAGE:
         del files[PAGE_FILE]
@@ -122,21 +109,17 @@ def _model_files(folder: Path) -> list[str]:
     return [*weights, *((WEIGHTS_INDEX,) if WEIGHTS_FILE not in weights else ()), *MODEL_FILES]
 
 
-def checked_report(folder: str | Path, *, allow_chance_level: bool = False) -> EvaluationReport | None:
+def checked_report(folder: Path, *, allow_chance_level: bool = False) -> EvaluationReport | None:
     """
     The report in a run's folder, if it can be published: its rows give its numbers, it is about the weights beside it,
-    and the model does better than chance. `None` if there is none.
-
-    Raises:
-        `ValueError`: With the reason why it cannot.
+    and the model does better than chance; else a `ValueError` says why not. `None` if there is none.
     """
-    folder = Path(folder)
     if not (folder / REPORT_FILE).is_file():
         return None
     report = load_run(folder).report if (folder / ROWS_FILE).is_file() else saved_report(folder)
     weights = weight_files(folder)
-    stated = [name for name in report.checksums if name != ROWS_FILE]
-    if stated and (set(stated) != set(weights) or changed_files(report, folder, weights)):
+    stated = report.checksums.keys() - {ROWS_FILE}
+    if stated and (stated != set(weights) or changed_files(report, folder, weights)):
         raise ValueError(
             f"{REPORT_FILE} in {str(folder)!r} is about other weights than those beside it. Measure the model again, "
             f"or delete {REPORT_FILE} and README.md to push it without a report."
@@ -202,19 +185,13 @@ def push_folder(
         except Exception as error:  # anything: what matters is that the user learns how to go on
             forget_access()
             options = (" --private" if private else "") + (f" --revision {revision}" if revision else "")
-            kept = {"the model": True, "its report": report is not None, "its card": (folder / CARD_FILE).is_file()}
             raise PushError(
-                f"Pushing to {repo_id!r} failed: {reason_of(error)}. Nothing is lost: in {str(folder)!r} there is "
-                f"{_listed([what for what, is_there in kept.items() if is_there])}. Once the reason is gone, this "
-                f"pushes it:\n  macs-hf push {shlex.quote(str(folder))} {repo_id}{options}\n"
+                f"Pushing to {repo_id!r} failed: {reason_of(error)}. Nothing is lost: all is in {str(folder)!r}. Once "
+                f"the reason is gone, this pushes it:\n  macs-hf push {shlex.quote(str(folder))} {repo_id}{options}\n"
                 f"or, in Python,\n  macs_hf.publishing.push_folder({str(folder)!r}, {repo_id!r})"
             ) from error
 
     return push() if blocking else api.run_as_future(push)
-
-
-def _listed(words: list[str]) -> str:
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _commit(
@@ -225,31 +202,25 @@ def _commit(
     message: str,
     *,
     revision: str | None = None,
+    repo_type: str | None = None,
     **options: str | bool,
 ) -> CommitInfo:
     """
-    One commit, whole or not at all (`HfApi.upload_folder` makes several where an upload takes long).
-
-    Args:
-        files (`Mapping`): By path in the repository.
-        stale (`Sequence[str]`): Patterns of files at the top of the repository, or of folders (`name/`), that are
-            removed if they are not among `files`.
-        options: Others of [`~huggingface_hub.HfApi.create_commit`].
+    One commit, whole or not at all (`HfApi.upload_folder` makes several where an upload takes long), of `files` by
+    their paths in the repository. Others at its top, or in folders (`name/`), that match a pattern in `stale` are
+    removed.
     """
-    there = api.list_repo_files(repo_id, revision=revision, repo_type=options.get("repo_type"))
-    operations: list[CommitOperationAdd | CommitOperationDelete] = [
-        CommitOperationAdd(name, content) for name, content in sorted(files.items())
+    there = api.list_repo_files(repo_id, revision=revision, repo_type=repo_type)
+    tops = {name: name.partition("/")[0] + ("/" if "/" in name else "") for name in there if name not in files}
+    operations = [CommitOperationAdd(name, content) for name, content in sorted(files.items())]
+    operations += [
+        CommitOperationDelete(name) for name, top in tops.items() if any(fnmatch(top, pattern) for pattern in stale)
     ]
-    operations += [CommitOperationDelete(name) for name in there if name not in files and _matches(name, stale)]
     with warnings.catch_warnings():
         # The rows are meant to be there: they are what a comparison of models reads.
         warnings.filterwarnings("ignore", message="It seems that you are about to commit a data file")
-        return api.create_commit(repo_id, operations, commit_message=message, revision=revision, **options)
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    folder, slash, _ = name.partition("/")
-    return any(fnmatch(folder + slash, pattern) for pattern in patterns)
+        options |= {"commit_message": message, "revision": revision, "repo_type": repo_type}
+        return api.create_commit(repo_id, operations, **options)
 
 
 def push_checkpoint(
@@ -322,16 +293,12 @@ def download_checkpoint(repo_id: str, revision: str | None = None) -> str:
 
 
 CONFIG = "config.json"
-SHARDS = ("model-*-of-*.safetensors", WEIGHTS_INDEX)  # which the whole file replaces
 
 
 def check_pull_request_access(repo_id: str) -> None:
     """
     Make sure, before the work, that a pull request can be opened: the repository can be read, and who opens it is
     known. Whether its owners take pull requests only shows when it is opened.
-
-    Raises:
-        `ValueError`, `PermissionError` or `ConnectionError`: With the reason.
     """
     if is_local(repo_id):
         raise ValueError(
@@ -354,28 +321,13 @@ def pull_request_refusal(report: EvaluationReport) -> str | None:
     error = temperature.standard_error or 0.0
     if abs(temperature.value - 1) <= 1.96 * error:
         return f"the temperature, {temperature.value:.4f} ± {error:.4f}, may as well be 1"
-    if not temperature.helped:
-        gain = interval_text(temperature.nll_gain)
-        if temperature.nll_gain.low > 0:
-            return f"on the test images the temperature raises the ECE by {interval_text(temperature.ece_rise)}"
-        return f"on the test images the temperature lowers the NLL by {gain}, which may be chance"
-    return None
+    return None if temperature.helped else "on the test images the temperature does not help beyond chance"
 
 
 def open_pull_request(folder: str | Path, repo_id: str, report: EvaluationReport) -> CommitInfo:
     """
-    Open a pull request with the calibrated model of a folder.
-
-    Args:
-        folder (`str` or `Path`): Where the calibrated model was saved.
-        repo_id (`str`): Whose model it is.
-        report ([`EvaluationReport`]): What was measured, before and after.
-
-    Returns:
-        [`~huggingface_hub.CommitInfo`]: Its `pr_url` is where to go.
-
-    Raises:
-        [`PushError`]: If it fails; the calibrated model is in `folder` then.
+    Open a pull request to `repo_id` with the calibrated model of a folder; the `pr_url` of what it returns is where to
+    go. If it fails, with a [`PushError`], the model is still in `folder`.
     """
     folder, api = Path(folder), hub_api()
     try:
@@ -385,18 +337,11 @@ def open_pull_request(folder: str | Path, repo_id: str, report: EvaluationReport
         config = {name: value for name, value in config.items() if name not in added}
         config |= {name: saved[name] for name in added if name in saved}
         others = [name for name in api.list_repo_files(repo_id) if name.startswith("pytorch_model")]
-        return _commit(
-            api,
-            repo_id,
-            {
-                WEIGHTS_FILE: folder / WEIGHTS_FILE,
-                CONFIG: (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode(),
-            },
-            SHARDS,
-            f"Calibrate the head: a temperature of {report.temperature.value:.4f}",
-            commit_description=description(report, others),
-            create_pr=True,
-        )
+        files = {WEIGHTS_FILE: folder / WEIGHTS_FILE}  # which replaces shards
+        files[CONFIG] = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
+        title = f"Calibrate the head: a temperature of {report.temperature.value:.4f}"
+        text = description(report, others)
+        return _commit(api, repo_id, files, SHARDS, title, commit_description=text, create_pr=True)
     except Exception as error:  # anything: what matters is that the user learns how to go on
         raise PushError(
             f"The pull request to {repo_id!r} failed: {reason_of(error)}. The calibrated model is in {str(folder)!r}; "
@@ -455,20 +400,14 @@ it may be, and what breaks it. {mark}
 
 def push_space(repo_id: str, *, private: bool | None = None, token: str | None = None, folder: str | Path) -> str:
     """
-    Make a Space of the same name as a model, or bring it up to date, in one commit.
+    Make a Space of the same name as a model that is on the Hub, or bring it up to date, in one commit; returns its
+    address. One of this name that was not made here is left alone, with a `ValueError`.
 
     Args:
-        repo_id (`str`): Of the model, with its owner; it is there already.
-        private (`bool`, *optional*): Whether only its owner may see the Space.
+        repo_id (`str`): Of the model, with its owner.
+        private (`bool`, *optional*): Whether only its owner may see the Space; by default as the model.
         token (`str`, *optional*): In place of the one of HF_TOKEN or `hf auth login`.
         folder (`str` or `Path`): The run's folder, whose card says under which licence it is.
-
-    Returns:
-        `str`: The Space's address.
-
-    Raises:
-        `ValueError`: If there is a Space of this name that was not made here.
-        `ConnectionError`: If it cannot be pushed.
     """
     api = hub_api(token)
     try:

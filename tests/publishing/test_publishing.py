@@ -60,32 +60,26 @@ def test_a_card_of_a_folder_that_is_nowhere_else_says_how_to_load_the_folder(
     assert "saved in the folder" not in text and CardSettings.load(folder).folder is None
 
 
-def test_a_temperature_that_is_no_number(run: Path) -> None:
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps(config | {"calibration_temperature": "warm"}))
-    with pytest.raises(ValueError, match=r"calibration_temperature in config.json must be .*'warm'"):
+def changed_config(run: Path, **changes: object) -> None:
+    config = json.loads((run / "config.json").read_text()) | changes
+    (run / "config.json").write_text(json.dumps({name: part for name, part in config.items() if part is not None}))
+
+
+def test_what_a_report_is_about_has_to_be_in_the_saved_model(run: Path) -> None:
+    changed_config(run, calibration_temperature="warm")
+    with pytest.raises(ValueError, match="temperature"):
         write_card(run, "alice/pets")
-
-
-def test_a_report_of_a_calibrated_model_without_one(run: Path) -> None:
-    config = json.loads((run / "config.json").read_text())
-    del config["calibration_temperature"]
-    (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"temperature 1.5000, but the model saved in .* Call trainer.fold_temp"):
+    changed_config(run, calibration_temperature=None)
+    with pytest.raises(ValueError, match="calibration_temperature"):
         write_card(run, "alice/pets", MEASURED)
     write_card(run, "alice/pets")
-
-
-def test_a_report_of_guarantees_that_the_model_does_not_store(run: Path) -> None:
+    changed_config(run, calibration_temperature=1.5)
     promise = PredictionSetGuarantee("lac", 0.9, 0.4, 200, Share(0.9, 0.8, 1.0, 50), 1.2, (20, 25))
     promised = Guarantees(200, 200, 50, 1.5, True, None, (25, 25), (), (promise,))
     report = replace(MEASURED, guarantees=promised)
-    with pytest.raises(
-        ValueError, match=r"has no thresholds. Call store_guarantees\(trainer.model.config, report.gua"
-    ):
+    with pytest.raises(ValueError, match="prediction_set_thresholds"):
         write_card(run, "alice/pets", report)
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps(config | {"prediction_set_thresholds": {"lac": {"0.9": 0.4}}}))
+    changed_config(run, prediction_set_thresholds={"lac": {"0.9": 0.4}})
     assert 'prediction_set_thresholds["lac"]["0.9"]' in write_card(run, "alice/pets", report).text
 
 
@@ -127,16 +121,16 @@ def test_a_page_that_is_too_large_stays_local(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "repo_id", "revision", "error", "message"),
+    ("token", "repo_id", "revision", "error"),
     [
-        (BOB, "alice/missing", None, FileNotFoundError, "your token may not read it"),
-        (BOB, "alice/hidden", None, FileNotFoundError, "the name is wrong, or it is private"),
-        (None, "alice/hidden", None, FileNotFoundError, "you are not logged in"),
-        (BOB, "alice/gated", None, PermissionError, "is gated, and your token's account has no access yet. Accept"),
-        (None, "alice/gated", None, PermissionError, "is gated, and you are not logged in"),
-        ("hf_unknownToken", "alice/open", None, PermissionError, "the Hub does not know your token"),
-        (BOB, "alice/open", "v9", ValueError, "has no branch, tag or commit 'v9'"),
-        (BOB, "runs/x/checkpoint-4", None, FileNotFoundError, "neither a local folder nor the id of a Hub model"),
+        (BOB, "alice/missing", None, FileNotFoundError),
+        (BOB, "alice/hidden", None, FileNotFoundError),
+        (None, "alice/hidden", None, FileNotFoundError),
+        (BOB, "alice/gated", None, PermissionError),
+        (None, "alice/gated", None, PermissionError),
+        ("hf_unknownToken", "alice/open", None, PermissionError),
+        (BOB, "alice/open", "v9", ValueError),
+        (BOB, "runs/x/checkpoint-4", None, FileNotFoundError),
     ],
 )
 def test_what_cannot_be_read(
@@ -146,7 +140,6 @@ def test_what_cannot_be_read(
     repo_id: str,
     revision: str | None,
     error: type,
-    message: str,
 ) -> None:
     api = HfApi()
     for name, private in {"open": False, "hidden": True, "gated": False}.items():
@@ -154,8 +147,9 @@ def test_what_cannot_be_read(
     api.update_repo_settings("alice/gated", gated="auto")
     require_repo("Model 'x'", "alice/hidden")
     monkeypatch.setenv("HF_TOKEN", token or "")
-    require_repo("Model 'x'", "alice/open") if token != "hf_unknownToken" else None
-    with pytest.raises(error, match=f"^Model 'x' .*{message}"):
+    if token != "hf_unknownToken":
+        require_repo("Model 'x'", "alice/open")
+    with pytest.raises(error, match=r"^Model 'x' "):
         require_repo("Model 'x'", repo_id, revision=revision)
 
 

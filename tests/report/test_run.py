@@ -11,6 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from publishing.reports import REPORT
 
 from macs_hf.metrics import confusion_matrix, measure, summarize
 from macs_hf.report.report import (
@@ -23,8 +24,6 @@ from macs_hf.report.report import (
     save_run,
 )
 from macs_hf.report.rows import COLUMNS, NOT_MEASURED, SEVERITIES, CorruptionRows, SampleRows
-
-from .test_report import REPORT, TABLE
 
 
 N, TEMPERATURE = 200, 1.75
@@ -42,8 +41,8 @@ def corruption_rows() -> CorruptionRows:
 
 def report_of(rows: list[SampleRows]) -> EvaluationReport:
     seen = {"snow": Cell(4, 9 / 20, 1.0, 0.1, 0.9, 0.05), "fog": Cell(3, 6 / 15, 1.0, 0.1, 0.9, 0.05)}
-    cells = TABLE.cells | {name: dict.fromkeys(SEVERITIES, cell) for name, cell in seen.items()}
-    table = replace(TABLE, cells=cells, rows=corruption_rows())
+    cells = REPORT.corruptions.cells | {name: dict.fromkeys(SEVERITIES, cell) for name, cell in seen.items()}
+    table = replace(REPORT.corruptions, cells=cells, rows=corruption_rows())
     before, *after = [measure(part, n_resamples=50) for part in rows]
     return replace(
         REPORT,
@@ -52,6 +51,7 @@ def report_of(rows: list[SampleRows]) -> EvaluationReport:
         after=after[0] if after else None,
         temperature=Temperature(TEMPERATURE, None, "validation", 100) if after else None,
         corruptions=table,
+        guarantees=None,
     )
 
 
@@ -87,11 +87,10 @@ def test_each_image_under_one_corruption(tmp_path: Path) -> None:
     hits = np.array([[5, NOT_MEASURED], [NOT_MEASURED, 3], [1, NOT_MEASURED]], dtype=np.uint8)
     rows = CorruptionRows(np.array([2, 50, 199]), ("snow", "fog"), hits, np.where(hits > 5, np.nan, np.float32(0.1)))
     cells = {"snow": Cell(2, 6 / 10, 1.0, 0.1, 0.9, 0.05), "fog": Cell(1, 3 / 5, 1.0, 0.1, 0.9, 0.05)}
-    table = replace(TABLE, cells={name: dict.fromkeys(SEVERITIES, cell) for name, cell in cells.items()}, rows=rows)
-    save_run(replace(report_of(ROWS), corruptions=table), ROWS, tmp_path)
-    assert {"corruption", "hits_corruption", "nll_corruption"} < set(
-        pyarrow.parquet.read_schema(tmp_path / "samples.parquet").names
-    )
+    cells = {name: dict.fromkeys(SEVERITIES, cell) for name, cell in cells.items()}
+    save_run(replace(report_of(ROWS), corruptions=replace(REPORT.corruptions, cells=cells, rows=rows)), ROWS, tmp_path)
+    columns = pyarrow.parquet.read_schema(tmp_path / "samples.parquet").names
+    assert {"corruption", "hits_corruption", "nll_corruption"} < set(columns)
     found = load_run(tmp_path).report.corruptions.rows
     assert found.names == ("snow", "fog") and found.scaled_nll is None
     for name in ("index", "hits", "nll"):
@@ -106,14 +105,6 @@ def test_without_a_temperature_and_with_names(tmp_path: Path) -> None:
     assert run.rows_before is None
     assert run.rows.name.tolist() == names.tolist()
     same_columns(run.rows, ROWS[0])
-
-
-def test_a_second_report_takes_the_place_of_the_first(folder: Path) -> None:
-    alone = replace(report_of(ROWS[:1]), model="another", corruptions=None)
-    save_run(alone, ROWS[:1], folder)
-    assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "samples.parquet"]
-    run = load_run(folder)
-    assert (run.report, run.rows_before, run.report.corruptions) == (alone, None, None)
 
 
 def test_compact_rows_give_the_same_metrics(tmp_path: Path) -> None:
@@ -139,13 +130,10 @@ def test_scores_that_16_bits_cannot_hold_keep_32(tmp_path: Path) -> None:
 
 def test_tables_for_other_libraries() -> None:
     rows = replace(ROWS[0], name=np.array([f"{i}.png" for i in range(N)]))
-    frame = rows.to_pandas()
-    assert list(frame.columns) == ["name", *COLUMNS]
+    frame, row = rows.to_pandas(), rows.to_dataset()[3]
+    assert list(frame.columns) == ["name", *COLUMNS] and list(ROWS[0].to_pandas().columns) == list(COLUMNS)
     assert frame["nll"].mean() == pytest.approx(rows.nll.mean())
-    dataset = rows.to_dataset()
-    assert dataset[3]["name"] == "3.png"
-    assert dataset[3]["label"] == int(rows.label[3])
-    assert list(ROWS[0].to_pandas().columns) == list(COLUMNS)
+    assert (row["name"], row["label"]) == ("3.png", rows.label[3])
 
 
 # ---- What is refused ----

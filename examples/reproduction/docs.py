@@ -19,6 +19,7 @@ from typing import Any
 
 import macs_hf
 from macs_hf.exporting import ExportReport, write_card
+from macs_hf.objective.objective import help_texts
 from macs_hf.publishing.card import CardSettings, model_card
 from macs_hf.rendering.pictures import png, report_pictures
 from macs_hf.report.report import EvaluationReport
@@ -113,7 +114,8 @@ def headline() -> str:
     where = (
         f"EfficientNet-Lite0, pretrained on ImageNet, fine-tuned on 4,000 CIFAR-10 images; means over {seeds} seeds. "
         "*Corrupted* is the mean over 15 kinds of noise, blur, weather and digital corruption; *overconfidence* is "
-        "mean confidence minus accuracy."
+        "mean confidence minus accuracy. Steps are timed at 64 pixels; at 224 pixels recommended takes "
+        f"{by_size('224')['recommended']:.1f}x, AugMix {by_size('224')['augmix']:.1f}x."
     )
     pair = rows[RECOMMENDED], rows[SAME_IMAGES]
     seeds_of_both = difference(runs(), *pair, "accuracy").n
@@ -121,8 +123,8 @@ def headline() -> str:
         f"Most of the gain comes from seeing perturbed images at all: the fair control, *{NAMES[SAME_IMAGES]}*, "
         f"learns from the same images by cross-entropy alone, and recommended minus it is "
         f"{minus(runs(), *pair, 'mean15')} points on corrupted and {minus(runs(), *pair, 'accuracy')} on clean images "
-        f"over {seeds_of_both} seeds. Both controls, this one and half of the images perturbed in place, gain about "
-        "as much; what the consistency term adds is calibration as trained, before any temperature: "
+        f"over {seeds_of_both} seeds. Both controls, this one and half of the images perturbed in place "
+        f"({by_size('64')[IN_PLACE]:.1f}x), gain about as much; what the consistency term adds is calibration as trained, before any temperature: "
         f"{minus(runs(), *pair, 'ece')} points of ECE "
         "([all controls](docs/study.md#3-what-do-the-terms-buy-over-seeing-perturbed-images))."
     )
@@ -306,6 +308,26 @@ def step_times() -> str:
     return "\n\n".join([text, markdown(["model", "batch", *map(name_of, TIMED)], lines)])
 
 
+def by_size(size: str) -> dict[str, float]:
+    """Time of a step of each method over plain Trainer, with the study's network and batches, at that size."""
+    return benchmark(f"step_times_{size}")["models"][study().figures["methods"]["step_times"]]["time_ratio"]
+
+
+def image_sizes() -> str:
+    """How the time of a step grows with the images."""
+    settings = {name: name_of(name) for name in ("macs", "recommended", BOTH_TERMS)}
+    settings |= {SAME_IMAGES.removesuffix(", perturbed_share=0.2"): NAMES[SAME_IMAGES]}
+    settings |= {name: name_of(name) for name in (IN_PLACE, "augmix")}
+    sizes = {f"{size} pixels": by_size(size) for size in ("64", "224")}
+    lines = ([name, *(f"{times[key]:.2f}" for times in sizes.values())] for key, name in settings.items())
+    text = (
+        "The same with EfficientNet-Lite0 and 32 images, all methods in one run at each size "
+        "([64](../model_cards/benchmarks/step_times_64.json), [224](../model_cards/benchmarks/step_times_224.json)); "
+        "larger images make a second view dearer. Another day than the table above, so compare within this one:"
+    )
+    return "\n\n".join([text, markdown(["time of a step", *sizes], lines)])
+
+
 def data_loading() -> str:
     """Images per second of the data path over the usual ways, as measured."""
     found = benchmark("data")
@@ -353,7 +375,8 @@ ARGUMENTS = (
 def arguments() -> str:
     """One row per field of the objective that users set, from its own help."""
     fields = {field.name: field for field in dataclasses.fields(macs_hf.Objective)}
-    lines = ([f"`{name}`", f"`{fields[name].default}`", fields[name].metadata["help"]] for name in ARGUMENTS)
+    meanings = help_texts()
+    lines = ([f"`{name}`", f"`{fields[name].default}`", meanings[name]] for name in ARGUMENTS)
     return markdown(["argument", "default", "meaning"], lines).replace("||", "\\|\\|")
 
 
@@ -362,7 +385,7 @@ PAGES: dict[str, Iterable[Callable[[], str]]] = {
     "docs/train.md": (arguments,),
     "docs/study.md": (names, corruption, each_corruption, calibration, controls, rule, verdicts, outcomes),
     "docs/measure.md": (frost,),
-    "docs/cost.md": (step_times, data_loading, speed),
+    "docs/cost.md": (step_times, image_sizes, data_loading, speed),
 }
 
 

@@ -124,7 +124,8 @@ def headline() -> str:
         f"learns from the same images by cross-entropy alone, and recommended minus it is "
         f"{minus(runs(), *pair, 'mean15')} points on corrupted and {minus(runs(), *pair, 'accuracy')} on clean images "
         f"over {seeds_of_both} seeds. Both controls, this one and half of the images perturbed in place "
-        f"({by_size('64')[IN_PLACE]:.1f}x), gain about as much; what the consistency term adds is calibration as trained, before any temperature: "
+        f"({by_size('64')[IN_PLACE]:.1f}x), gain about as much; what the consistency term adds is "
+        "calibration as trained, before any temperature: "
         f"{minus(runs(), *pair, 'ece')} points of ECE "
         "([all controls](docs/study.md#3-what-do-the-terms-buy-over-seeing-perturbed-images))."
     )

@@ -10,12 +10,12 @@ import random
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
 
 def mix_seed(*key: int) -> int:
@@ -173,20 +173,13 @@ def _normal_quantiles(device: torch.device) -> Tensor:
 # A dataset whose random transforms depend on (seed, epoch, index) and on nothing else.
 
 
-@runtime_checkable
-class DrawsByKey(Protocol):
-    """A dataset that can key its own random draws, such as [`ImageDataset`], which does so for whole batches."""
-
-    def keyed_items(self, indices: list[int], seed: int, epoch: int) -> list[Any]: ...
-
-
 class KeyedDataset(Dataset):
     """
     A map-style dataset whose random transforms depend only on (seed, epoch, index).
 
-    A dataset that [`DrawsByKey`] is given the key; for any other one the global generators are seeded before each
-    item, which covers any transform that draws from them. So neither the number of workers, nor the batch an image is
-    in, nor stopping and resuming changes what is drawn for it.
+    A dataset that can key its own draws, as [`ImageDataset`] does for whole batches, has `keyed_items(indices, seed,
+    epoch)`. For any other the global generators are seeded before each item, which covers all that draws from them. So
+    neither the number of workers, nor the batch an image is in, nor stopping and resuming changes what is drawn.
     """
 
     def __init__(self, dataset: Any, seed: int) -> None:
@@ -206,14 +199,9 @@ class KeyedDataset(Dataset):
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
         epoch = int(self._epoch)
-        if isinstance(self.dataset, DrawsByKey):
+        if hasattr(self.dataset, "keyed_items"):
             return self.dataset.keyed_items(indices, self.seed, epoch)
         return seeded_items(self.dataset, indices, self.seed, epoch)
-
-
-def keyed(dataset: Any, seed: int) -> KeyedDataset | None:
-    """`dataset` with draws by key; `None` if it is a stream, which has no indices."""
-    return None if isinstance(dataset, IterableDataset) else KeyedDataset(dataset, seed)
 
 
 def seeded_items(dataset: Any, indices: list[int], seed: int, epoch: int) -> list[Any]:

@@ -18,7 +18,6 @@ from macs_hf.randomness import (
     KeyedDataset,
     cpu_rng_seeded,
     global_rng_preserved,
-    half_words,
     image_keys,
     mix_seed,
     normal,
@@ -189,28 +188,3 @@ def test_normal_moments_and_distribution() -> None:
     cdf = torch.special.ndtr(numbers.sort().values)
     distance = (cdf - (torch.arange(n) + 0.5) / n).abs().max()
     assert distance < 2 / math.sqrt(n)  # Kolmogorov-Smirnov, far beyond the 99.9 % quantile of 1.95
-
-
-def test_noise_is_white() -> None:
-    noise = normal(keys(count=200), (64, 64))
-    power = torch.fft.fft2(noise).abs().square().mean(0) / 64**2
-    # The mean over 200 images of an exponential variable: deviation 1 / sqrt(200), and no frequency stands out.
-    assert abs(power.mean() - 1) < 0.01
-    assert power.max() < 1.6 and power.min() > 0.55
-    low, high = power[:4, :4].mean(), power[28:36, 28:36].mean()
-    assert abs(low - high) < 0.15
-
-
-@pytest.mark.parametrize("lag", [1, 2, 3, 32, 1024])
-def test_no_correlation_along_the_sequence_or_between_images(lag: int) -> None:
-    noise = normal(keys(), (3072,))
-    n = noise.numel()
-    assert abs((noise[:, lag:] * noise[:, :-lag]).mean()) < 5 / math.sqrt(n)
-    assert abs((noise[1:] * noise[:-1]).mean()) < 5 / math.sqrt(n)
-
-
-def test_half_words_are_uniform() -> None:
-    counts = torch.bincount(half_words(keys(), (3072,)).flatten() >> 8, minlength=256).double()
-    expected = counts.mean()
-    chi_squared = ((counts - expected) ** 2 / expected).sum()
-    assert 255 - 5 * math.sqrt(510) < chi_squared < 255 + 5 * math.sqrt(510)

@@ -179,10 +179,16 @@ def arguments(output_dir: Path | str, **overrides: Any) -> MaCSTrainingArguments
     return MaCSTrainingArguments(str(output_dir), **defaults | overrides)
 
 
+OF_THE_TRAINER = {"eval_dataset", "callbacks", "processing_class", "pixel_stats", "run_facts"}
+OF_THE_TRAINER |= {"compute_loss_func", "compute_metrics", "preprocess_logits_for_metrics"}
+
+
 def trainer(
     output_dir: Path | str, model: PreTrainedModel, data: Dataset | None = None, **overrides: Any
 ) -> MaCSTrainer:
-    return MaCSTrainer(model=model, args=arguments(output_dir, **overrides), train_dataset=data or Images())
+    """A trainer with other arguments, of its own or of its training arguments."""
+    own = {name: overrides.pop(name) for name in OF_THE_TRAINER & overrides.keys()}
+    return MaCSTrainer(model=model, args=arguments(output_dir, **overrides), train_dataset=data or Images(), **own)
 
 
 def logged(trainer: MaCSTrainer, key: str) -> list[float]:

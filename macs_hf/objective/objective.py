@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Real
+from types import MappingProxyType
 from typing import Any, Literal, NoReturn, get_args
 
 from ..exceptions import ArgumentError
@@ -27,6 +28,17 @@ NOT_NEGATIVE = (
 )
 
 
+def with_help(kind: type) -> type:
+    """A dataclass whose fields have the first sentence of their paragraph as `help`, for command lines' parsers."""
+    parts = re.split(r"\n        (\w+) \(.*\):\n", kind.__doc__ or "")
+    texts = dict(zip(parts[1::2], parts[2::2], strict=True))
+    for each in fields(kind):
+        first = " ".join(texts.get(each.name, "").split()).partition(". ")[0]
+        each.metadata = MappingProxyType({"help": first.rstrip(".") + "."})
+    return kind
+
+
+@with_help
 @dataclass
 class Objective:
     """
@@ -138,13 +150,6 @@ class Objective:
         """Whether T has to leave the network's input space."""
         in_pixels = self.perturbation_space == "pixel" and self.perturbation != "geometric"
         return self.uses_perturbation and (in_pixels or self.perturbation == "jpeg")
-
-
-def help_texts() -> dict[str, str]:
-    """For the parser of a command line: what the docstring above says of each field, in its first sentence."""
-    parts = re.split(r"\n        (\w+) \(.*\):\n", Objective.__doc__ or "")
-    texts = (" ".join(text.split()) for text in parts[2::2])
-    return {name: text.partition(". ")[0].rstrip(".") + "." for name, text in zip(parts[1::2], texts, strict=True)}
 
 
 # What each part of an objective adds to it, with its weight, the perturbation, and the share of images that get it.

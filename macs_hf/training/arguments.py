@@ -15,7 +15,7 @@ from transformers import TrainingArguments
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from ..exceptions import ArgumentError
-from ..objective.objective import DEFAULT_METHOD, METHODS, Objective, help_texts, objective_of, settings_of
+from ..objective.objective import DEFAULT_METHOD, METHODS, Objective, objective_of, settings_of
 from ..report.run_folder import public_name
 
 
@@ -23,15 +23,10 @@ LOWER_IS_BETTER = ("ece", "nll", "brier")
 
 # The fields of [`Objective`], each `None` where it is not given, so that the method can fill it. Their types stay,
 # since the parser of a command line reads them.
-HELP = help_texts()
 ObjectiveArguments = make_dataclass(
     "ObjectiveArguments",
     [
-        (
-            each.name,
-            str if each.name == "class_weights" else each.type,
-            field(default=None, metadata={"help": HELP.get(each.name)}),
-        )
+        (each.name, str if each.name == "class_weights" else each.type, field(default=None, metadata=each.metadata))
         for each in fields(Objective)
     ],
     bases=(Objective,),
@@ -176,24 +171,20 @@ def class_weights(
         label_names (`Sequence[str]`): Columns that may hold them.
         num_labels (`int`, *optional*): How many classes the model has, if its config says so.
     """
-    if weights != "balanced" and num_labels is not None and len(weights) != num_labels:
-        raise ValueError(
-            f"class_weights={list(weights)} has {len(weights)} weights, but there are {num_labels} classes."
-        )
     labels = _labels_of(train_dataset, label_names)
-    if labels is None:
-        if weights == "balanced":
+    if weights == "balanced":
+        if labels is None:
             raise ValueError(
                 "class_weights='balanced' needs a training set with a column of labels, to count them. Pass a "
                 "sequence with one weight per class."
             )
-        counts = np.ones(len(weights))
-    else:
-        counts = np.bincount(labels, minlength=(num_labels or 0) if weights == "balanced" else len(weights))
-    if weights == "balanced":
+        counts = np.bincount(labels, minlength=num_labels or 0)
         values = np.divide(1.0, counts, out=np.zeros(len(counts)), where=counts > 0)
     else:
         values = np.asarray(weights, dtype=float)
+        if num_labels not in (None, len(values)):
+            raise ValueError(f"class_weights={list(weights)} has not one weight for each of {num_labels} classes.")
+        counts = np.ones(len(values)) if labels is None else np.bincount(labels, minlength=len(values))
     mean = values @ counts[: len(values)] / counts.sum()
     if not mean > 0:
         raise ValueError(f"class_weights={list(values)} is 0 for every class that the training set has.")

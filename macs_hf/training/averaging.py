@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import CallbackHandler
 
 from .arguments import check_ema_decay, ema_decay_of
@@ -38,14 +38,7 @@ class WeightAverage(TrainerCallback):
 
     # ---- Called by the trainer's loop ----
 
-    def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, *_: Any, model: nn.Module, **__: Any) -> None:
         decay = ema_decay_of(args)
         check_ema_decay(decay)  # a hyperparameter search sets values that the arguments have not seen
         if decay is not None:
@@ -56,9 +49,7 @@ class WeightAverage(TrainerCallback):
         if self._checkpoint is not None and (Path(self._checkpoint) / RAW_WEIGHTS_FILE).is_file():
             restore_raw_weights(model, self._checkpoint)
 
-    def on_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_optimizer_step(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         if not self._average:
             return
         averages, weights = [], []
@@ -72,9 +63,7 @@ class WeightAverage(TrainerCallback):
         decay = min(ema_decay_of(args), updates / (updates + 10))
         get_ema_multi_avg_fn(decay)(averages, weights, updates)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         self.finish()
 
     # ---- Called by the trainer ----

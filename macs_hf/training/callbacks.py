@@ -123,14 +123,12 @@ class CalibrationCallback(TrainerCallback):
         self._beside = RowsBeside(trainer)
         trainer.compute_metrics, trainer.preprocess_logits_for_metrics = self._beside.metrics, self._beside.observe
 
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_evaluate(self, args: Any, state: TrainerState, *_: Any, metrics: Mapping[str, Any], **__: Any) -> None:
         rows, self._beside.measured = self._beside.measured, None
         trackers = [part for part in self._trainer.callback_handler.callbacks if isinstance(part, TRACKERS)]
         if rows is None or not (self.figures and trackers and state.is_world_process_zero):
             return
-        prefix = min((name for name in kwargs["metrics"] if name.endswith("_runtime")), key=len)
+        prefix = min((name for name in metrics if name.endswith("_runtime")), key=len)
         ((name, _),) = rewrite_logs({f"{prefix.removesuffix('_runtime')}_reliability": None}).items()
         figure = plot_measurements({f"Step {state.global_step:,}, n = {len(rows):,}": measure(rows)})
         with Image.open(io.BytesIO(png(figure, DPI))) as image:
@@ -409,10 +407,8 @@ class TerminalCallback(TrainerCallback):
         control.should_log = True  # in all processes, which log together
         self._is_due = True
 
-    def on_log(
-        self, args: Any, state: TrainerState, control: Any, logs: Mapping[str, Any] | None = None, **__: Any
-    ) -> None:
-        if self._training is None or not logs or "loss" not in logs:
+    def on_log(self, args: Any, state: TrainerState, *_: Any, logs: Mapping[str, Any], **__: Any) -> None:
+        if self._training is None or "loss" not in logs:
             return
         loss = f"loss {logs['loss']:.4f}"
         self._training.set_postfix_str(loss)
@@ -445,7 +441,7 @@ class TerminalCallback(TrainerCallback):
         self._other.update()
 
     def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: Any, metrics: Mapping[str, Any], **__: Any
+        self, args: TrainingArguments, state: TrainerState, *_: Any, metrics: Mapping[str, Any], **__: Any
     ) -> None:
         found = scores_in(metrics)
         if self._training is not None:

@@ -221,9 +221,9 @@ def last_complete_checkpoint(output_dir: str | Path, up_to_step: int | None = No
 
 
 def checkpoint_line(output_dir: str | Path) -> str:
-    """From where the same command goes on, in a sentence."""
+    """From where the same run goes on, in a sentence."""
     found = last_complete_checkpoint(output_dir)
-    return f"The same command continues from {found or 'the beginning, since no checkpoint was saved'}."
+    return f"The same run, started again, continues from {found or 'the beginning, since no checkpoint was saved'}."
 
 
 def checkpoint_to_continue(output_dir: str | Path) -> Path | None:

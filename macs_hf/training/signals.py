@@ -24,7 +24,7 @@ from transformers.training_args import ParallelMode
 from transformers.utils import logging
 
 from .arguments import MaCSTrainingArguments
-from .checkpoints import last_complete_checkpoint
+from .checkpoints import checkpoint_line, last_complete_checkpoint
 
 
 logger = logging.get_logger(__name__)
@@ -169,10 +169,8 @@ def stopping_on_signals(trainer: Trainer) -> Iterator[SignalStop]:
             trainer.callback_handler.on_train_end(trainer.args, trainer.state, trainer.control)
         if trainer.is_world_process_zero():
             name = signal.Signals(stopped.code - 128).name
-            logger.warning(
-                f"Stopped by {name} after step {trainer.state.global_step}. The same run, started again, continues "
-                f"from {stopped.checkpoint or 'the beginning, since it saves no checkpoints'}."
-            )
+            going_on = checkpoint_line(trainer.args.output_dir)
+            logger.warning(f"Stopped by {name} after step {trainer.state.global_step}. {going_on}")
         raise
     finally:
         trainer.remove_callback(stop)
@@ -197,11 +195,9 @@ def lost_processes_named(args: TrainingArguments) -> Iterator[None]:
     except RuntimeError as error:
         if args.world_size == 1 or not (isinstance(error, dist.DistError) or LOST.search(str(error))):
             raise
-        checkpoint = last_complete_checkpoint(args.output_dir)
         raise ConnectionError(
             f"Process {args.process_index} of {args.world_size} has lost another one, which was killed or cannot be "
-            "reached. The same run, started again, continues from "
-            f"{checkpoint or 'the beginning, since no checkpoint was saved'}."
+            f"reached. {checkpoint_line(args.output_dir)}"
         ) from None
 
 

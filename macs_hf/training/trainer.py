@@ -21,7 +21,7 @@ from huggingface_hub import CommitInfo
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.distributed.fsdp import StateDictType
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import PreTrainedModel, TimmWrapperForImageClassification, Trainer
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.modeling_outputs import ImageClassifierOutput
@@ -50,7 +50,7 @@ from ..pixels import PixelStats, Preparation, preparation
 from ..publishing.access import open_repo, refuse_hub_token
 from ..publishing.card import CardSettings, saved_report, write_card
 from ..publishing.push import LAST_CHECKPOINT, STAGED, push_checkpoint, push_folder
-from ..randomness import KeyedDataset, global_rng_preserved, keyed, mix_seed
+from ..randomness import KeyedDataset, global_rng_preserved, mix_seed
 from ..rendering.html import write_report
 from ..report.report import TEMPERATURE_FIELD, EvaluationReport, add_checksums, forget_calibration
 from ..report.rows import SampleRows
@@ -158,10 +158,8 @@ class MaCSTrainer(Trainer):
         """Refuse what can be known to be wrong from what a trainer is given."""
         refuse_hub_token(self.args)
         if isinstance(self.train_dataset, datasets.DatasetDict):
-            raise ValueError(
-                f"train_dataset is a DatasetDict of the splits {sorted(self.train_dataset)}. Pass one of them, such "
-                "as data['train']."
-            )
+            splits = sorted(self.train_dataset)
+            raise ValueError(f"train_dataset is a DatasetDict of the splits {splits}: pass one, as data['train'].")
         if self.train_dataset is not None and self.args.n_gpu > 1:
             raise ValueError(
                 f"{self.args.n_gpu} GPUs are visible to one process, which would split each batch over them, views "
@@ -179,9 +177,8 @@ class MaCSTrainer(Trainer):
         in_16_bits = {weight.dtype for weight in self.model.parameters()} & {torch.float16, torch.bfloat16}
         if ema_decay is not None and (in_16_bits or not self._is_whole_model):
             raise ValueError(
-                f"ema_decay={ema_decay} needs a transformers model that is whole in each process, with weights in "
-                "float32 (bf16=True is fine). Leave it out under FSDP or DeepSpeed, with adapters, and for other "
-                "modules."
+                f"ema_decay={ema_decay} needs a transformers model that is whole in each process, in float32 (as with "
+                "bf16=True). Leave it out under FSDP or DeepSpeed, with adapters, and for other modules."
             )
         self._check_sharding()
 
@@ -190,17 +187,16 @@ class MaCSTrainer(Trainer):
             config = self.accelerator.state.deepspeed_plugin.hf_ds_config
             if not config.get_value("zero_optimization.stage3_gather_16bit_weights_on_model_save"):
                 raise ValueError(
-                    "DeepSpeed's stage 3 saves no whole model by itself, which is what can be loaded and pushed. Set "
-                    "zero3_save_16bit_model to true (stage3_gather_16bit_weights_on_model_save in a file of "
-                    "DeepSpeed's)."
+                    "DeepSpeed's stage 3 saves no whole model that can be loaded and pushed. Set "
+                    "zero3_save_16bit_model to true (stage3_gather_16bit_weights_on_model_save in its own file)."
                 )
         if not self.is_fsdp_enabled:
             return
         kind = self.accelerator.state.fsdp_plugin.state_dict_type
         if kind != StateDictType.FULL_STATE_DICT:
             raise ValueError(
-                f"fsdp_state_dict_type {kind.name} saves no whole model, which is what can be loaded and pushed. Set "
-                "it to FULL_STATE_DICT."
+                f"fsdp_state_dict_type {kind.name} saves no whole model that can be loaded and pushed. Set it to "
+                "FULL_STATE_DICT."
             )
         in_16_bits = self.accelerator.mixed_precision in ("bf16", "fp16")
         if self.accelerator.is_fsdp2 and in_16_bits and any(isinstance(m, BATCH_NORM) for m in self.model.modules()):
@@ -248,8 +244,9 @@ class MaCSTrainer(Trainer):
         dataset, seed = self.train_dataset, self.args.seed if self.args.data_seed is None else self.args.data_seed
         if isinstance(dataset, datasets.Dataset):
             dataset = self._remove_unused_columns(dataset, description="Training")
-        self._keyed_dataset = keyed(dataset, seed)
-        with temporarily(self, train_dataset=dataset if self._keyed_dataset is None else self._keyed_dataset):
+        is_stream = isinstance(dataset, IterableDataset)  # which has no indices
+        self._keyed_dataset = None if is_stream else KeyedDataset(dataset, seed)
+        with temporarily(self, train_dataset=self._keyed_dataset or dataset):
             return shield_workers(super().get_train_dataloader(), self.args)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
@@ -359,10 +356,7 @@ class MaCSTrainer(Trainer):
         return (loss, {"logits": logits}) if return_outputs else loss
 
     def _images_and_labels(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """
-        The two parts of a batch that every method needs; class numbers of any integer type become int64. The loss
-        checks labels that are on the CPU; an accelerator is waited for once per log entry.
-        """
+        """What every method needs. The loss checks labels on the CPU; a GPU is waited for once per log entry."""
         if "labels" not in inputs or "pixel_values" not in inputs:
             raise ValueError(
                 f"A batch must have `pixel_values` and `labels`, but has {sorted(inputs)}. Let the dataset or the "
@@ -392,9 +386,8 @@ class MaCSTrainer(Trainer):
                     "pixel_stats=PixelStats(mean, std) for units of pixels."
                 )
         if on_pixels and self.perturbed_in == "normalized":
-            objective = replace(
-                objective, perturbation_space="normalized", noise_std=objective.noise_std / TYPICAL_STD
-            )
+            noise_std = objective.noise_std / TYPICAL_STD
+            objective = replace(objective, perturbation_space="normalized", noise_std=noise_std)
         if self.perturbation is not None and objective.uses_perturbation:
             with global_rng_preserved():
                 check_perturbation(self.perturbation, self.pixel_stats.to_pixels(images.detach()))

@@ -1,6 +1,5 @@
 """`CalibrationCallback`: what it logs is what our metrics say, and what a user's own metrics get is unchanged."""
 
-import json
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -19,8 +18,6 @@ from transformers.integrations import TensorBoardCallback, TrackioCallback, Wand
 
 from macs_hf import CalibrationCallback, MaCSTrainer, SampleRows
 from macs_hf.metrics import summarize
-
-from .test_distributed import TESTS, launch
 
 
 TEST = Images(22, seed=1)
@@ -93,12 +90,6 @@ def test_the_users_metrics_get_what_they_always_got(tmp_path: Path, options: dic
     assert of_evaluation(metrics) == pytest.approx(truth, rel=1e-5)
     # Predictions are as they were, too.
     np.testing.assert_equal(trainer.predict(TEST).predictions, without.predict(TEST).predictions)
-
-
-def test_names_with_a_prefix_are_the_users_as_well(tmp_path: Path) -> None:
-    trainer = plain_trainer(tmp_path, Recorded(eval_ece=0.125))
-    trainer.add_callback(CalibrationCallback(trainer))
-    assert trainer.evaluate()["eval_ece"] == 0.125
 
 
 class Labelled(Images):
@@ -212,16 +203,3 @@ def test_parts_of_transformers_that_pictures_rely_on(tmp_path: Path) -> None:
     trainer = plain_trainer(tmp_path)
     assert trainer.label_names == ["labels"] and isinstance(trainer.callback_handler.callbacks, list)
     assert "eval_night_runtime" in trainer.evaluate(metric_key_prefix="eval_night")
-
-
-# ---- Two processes ----
-
-
-@pytest.mark.slow
-def test_two_processes_log_what_one_does(tmp_path: Path) -> None:
-    """22 images on two processes are filled up to 32; none of those counts."""
-    launch(2, str(TESTS / "training" / "callback_worker.py"), str(tmp_path))
-    found = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1)]
-    trainer = plain_trainer(tmp_path)
-    for metrics in found:
-        assert of_evaluation(metrics) == pytest.approx(expected(trainer), rel=1e-5)

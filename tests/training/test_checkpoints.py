@@ -61,16 +61,6 @@ def test_the_newest_whole_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     ]
 
 
-def test_without_a_whole_one_the_weights_are_not_thrown_away(tmp_path: Path) -> None:
-    path = checkpoint(tmp_path, 10)
-    (path / "optimizer.pt").unlink()
-    message = (
-        r"cannot continue from '.*checkpoint-10' .*optimizer.pt is missing. .*model='.*checkpoint-10'.*output_dir"
-    )
-    with pytest.raises(ValueError, match=message):
-        checkpoint_to_continue(tmp_path)
-
-
 # ---- Weights ----
 
 
@@ -159,32 +149,3 @@ def test_another_recipe_may_take_over_the_folder_of_a_run_that_has_checkpoints(t
             claim_output_dir(tmp_path, RUN | {"seed": 1, fixed: "other"}, same=["model", "dataset"])
     assert claim_output_dir(tmp_path, RUN | {"seed": 1}, same=["model", "dataset"]) == str(path)
     assert json.loads((tmp_path / "run.json").read_text())["seed"] == 1
-
-
-def test_a_setting_that_this_version_does_not_know_is_named_too(tmp_path: Path) -> None:
-    claim_output_dir(tmp_path, RUN | {"old_setting": 3})
-    checkpoint(tmp_path, 10)
-    with pytest.raises(FileExistsError, match="old_setting"):
-        claim_output_dir(tmp_path, RUN)
-
-
-def test_checkpoints_of_unknown_origin_are_refused(tmp_path: Path) -> None:
-    checkpoint(tmp_path, 10)
-    with pytest.raises(FileExistsError, match="it has no record of what made it"):
-        claim_output_dir(tmp_path, RUN)
-    assert not (tmp_path / "run.json").exists()
-
-
-def test_a_folder_without_checkpoints_may_be_taken_over(tmp_path: Path) -> None:
-    claim_output_dir(tmp_path, RUN)
-    assert claim_output_dir(tmp_path, RUN | {"seed": 1}) is None
-    assert json.loads((tmp_path / "run.json").read_text())["seed"] == 1
-
-
-def test_a_folder_with_a_foreign_model_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"precious")
-    with pytest.raises(FileExistsError, match=r"holds model.safetensors of another run \(it has no record"):
-        claim_output_dir(tmp_path, RUN)
-    (tmp_path / "run.json").write_text("")  # cut off while it was written
-    with pytest.raises(FileExistsError, match="no record of what made it"):
-        claim_output_dir(tmp_path, RUN)

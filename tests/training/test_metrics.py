@@ -12,7 +12,6 @@ from transformers import AutoModelForImageClassification, EvalPrediction, ViTIma
 
 from macs_hf import MaCSTrainer
 from macs_hf.report.report import load_run
-from macs_hf.training.trainer import temporarily
 
 
 def accuracy_of_classes(prediction: EvalPrediction) -> dict[str, float]:
@@ -25,10 +24,9 @@ def classes(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def with_metrics(folder: Path) -> MaCSTrainer:
-    return MaCSTrainer(
-        model=build("vit"),
-        args=arguments(folder),
-        train_dataset=Images(),
+    return trainer(
+        folder,
+        build("vit"),
         eval_dataset=Images(40, seed=1),
         compute_metrics=accuracy_of_classes,
         preprocess_logits_for_metrics=classes,
@@ -54,20 +52,6 @@ def test_metrics_of_the_user_survive_all_that_the_trainer_measures(tmp_path: Pat
     run.calibrate(validation)
     assert run.compute_metrics is accuracy_of_classes and run.preprocess_logits_for_metrics is classes
     assert run.evaluate()["eval_hits"] == hits  # a temperature does not change the classes
-
-
-def test_a_search_adds_up_the_users_metrics_only(tmp_path: Path) -> None:
-    """Without an objective, a search maximises the sum of all metrics but the loss, as transformers defines it."""
-    run = MaCSTrainer(
-        model_init=lambda trial: build("vit"),
-        args=arguments(tmp_path, max_steps=1, eval_strategy="steps", eval_steps=1),
-        train_dataset=Images(),
-        eval_dataset=Images(8, seed=1),
-        compute_metrics=lambda prediction: {"score": 3.0},
-    )
-    space = {"hp_space": lambda trial: {"lambda_margin": trial.suggest_float("lambda_margin", 0.2, 0.4)}}
-    best = run.hyperparameter_search(**space, n_trials=1, direction="maximize", backend="optuna")
-    assert best.objective == 3.0
 
 
 @pytest.mark.parametrize("calibrated", [True, False])
@@ -105,7 +89,7 @@ def test_persistent_workers_evaluate_the_dataset_that_is_given(tmp_path: Path) -
     assert losses[0] == losses[1]
 
 
-@pytest.mark.parametrize("measure", ["evaluate", "predict_rows", "fit_temperature"])
+@pytest.mark.parametrize("measure", ["evaluate", "predict_rows"])
 def test_metrics_are_restored_after_an_error_too(measure: str, tmp_path: Path) -> None:
     class Broken(Images):
         def __getitem__(self, index: int) -> dict[str, Tensor]:
@@ -115,10 +99,6 @@ def test_metrics_are_restored_after_an_error_too(measure: str, tmp_path: Path) -
     with pytest.raises(OSError, match="disk on fire"):
         getattr(run, measure)(Broken())
     assert run.compute_metrics is accuracy_of_classes and run.preprocess_logits_for_metrics is classes
-    plain = trainer(tmp_path, build("vit"))
-    with pytest.raises(OSError, match="disk on fire"):
-        getattr(plain, measure)(Broken())
-    assert plain.compute_metrics is None and plain.preprocess_logits_for_metrics is None
 
 
 class Unlabelled(Dataset):
@@ -134,22 +114,3 @@ def test_samples_without_labels(measure: str, tmp_path: Path) -> None:
     run = trainer(tmp_path, build("vit"))
     with pytest.raises(ValueError, match="Labelled samples are needed"):
         getattr(run, measure)(Unlabelled())
-
-
-# ---- What they are built on ----
-
-
-class Thing:
-    colour, size = "red", 1
-
-
-def test_attributes_are_other_ones_inside_and_the_old_ones_after() -> None:
-    thing = Thing()
-    with temporarily(thing, colour="blue", size=2):
-        assert (thing.colour, thing.size) == ("blue", 2)
-    assert (thing.colour, thing.size) == ("red", 1)
-    with pytest.raises(KeyError), temporarily(thing, colour="blue"):
-        raise KeyError
-    assert thing.colour == "red"
-    with pytest.raises(AttributeError), temporarily(thing, weight=3):
-        pass

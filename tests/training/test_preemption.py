@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import Augmented, Images, arguments, build, logged, same_weights
+from tiny import Augmented, Images, build, logged, same_weights, trainer
 from transformers import TrainerCallback
 
 from macs_hf import MaCSTrainer
@@ -39,12 +39,13 @@ class Send(TrainerCallback):
 def start(folder: Path, *callbacks: TrainerCallback, name: str = "swin", **overrides: Any) -> MaCSTrainer:
     """Eight steps of three per epoch, drop-path on, evaluated and saved at the end of each epoch."""
     options = {"max_steps": 8, "save_strategy": "epoch", "eval_strategy": "epoch", "stop_on_signals": True}
-    return MaCSTrainer(
-        model=build(name, **{"drop_path": 0.3} if name == "swin" else {}),
-        args=arguments(folder, **options | overrides),
-        train_dataset=Augmented(),
+    return trainer(
+        folder,
+        build(name, **{"drop_path": 0.3} if name == "swin" else {}),
+        Augmented(),
         eval_dataset=Images(8, seed=1),
         callbacks=list(callbacks),
+        **options | overrides,
     )
 
 
@@ -74,7 +75,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> MaCSTrainer:
         (signal.SIGINT, 130, 4, "on_step_begin", 5),
         (signal.SIGTERM, 143, 2, "on_step_begin", 3),  # the last step of an epoch
         (signal.SIGTERM, 143, 3, "on_evaluate", 4),
-        (signal.SIGTERM, 143, 3, "on_save", 4),
         (signal.SIGTERM, 143, 7, "on_step_begin", 8),  # the last step of all
         (signal.SIGTERM, 143, 8, "on_evaluate", 8),
     ],
@@ -111,7 +111,6 @@ def test_stopped_by_a_signal_and_started_again_equals_never_stopped(
         {"save_strategy": "no"},
         {"save_only_model": True, "ema_decay": 0.7},
         {"save_strategy": "best", "metric_for_best_model": "loss", "eval_strategy": "steps", "eval_steps": 4},
-        {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4},
     ],
     ids=lambda options: next(iter(options)),
 )

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import Images, arguments, build, same_weights
+from tiny import Images, arguments, build, same_weights, trainer
 from transformers import Trainer, TrainingArguments
 
 from macs_hf import MaCSTrainer
 from macs_hf.evaluation.evaluate import evaluate_checkpoint
 from macs_hf.training import TerminalCallback
-from macs_hf.training.callbacks import Screen, duration, scores_in
+from macs_hf.training.callbacks import Screen, scores_in
 
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -32,24 +32,13 @@ def shown(folder: Path, screen: Screen, **options: Any) -> MaCSTrainer:
     """Trained for two epochs of four steps, with an entry in the log every three steps."""
     usual = {"num_train_epochs": 2, "per_device_train_batch_size": 8, "logging_steps": 3, "max_steps": -1}
     usual |= {"eval_strategy": "epoch", "save_strategy": "epoch"}
-    run = MaCSTrainer(
-        model=build("vit"),
-        args=arguments(folder, **usual | options),
-        train_dataset=Images(32),
-        eval_dataset=Images(20, seed=1),
-    )
+    run = trainer(folder, build("vit"), Images(32), eval_dataset=Images(20, seed=1), **usual | options)
     TerminalCallback(screen).add_to(run)
     run.train()
     return run
 
 
 # ---- The screen ----
-
-
-def test_durations() -> None:
-    assert [duration(seconds) for seconds in (0, 59.6, 3599, 3600, 90061)] == [
-        *("0:00", "1:00", "59:59", "1:00:00", "25:01:01")
-    ]
 
 
 def test_a_log_file_gets_whole_lines_and_no_control_characters() -> None:

@@ -10,10 +10,9 @@ import torch
 from tiny import NUM_LABELS, Drawn, Images, Spy, arguments, build, logged, same_weights, trainer
 from torch import nn
 from torch.utils.data import IterableDataset
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback
 
-from macs_hf import METHODS, MaCSTrainer, Objective, PixelStats
-from macs_hf.objective import objective_of
+from macs_hf import METHODS, MaCSTrainer
 
 
 PLAIN = METHODS["ce"]
@@ -55,16 +54,7 @@ def test_accumulated_small_batches_equal_one_large_batch(name: str, tmp_path: Pa
     assert min(logged(large, "consistency_loss")) > 0
 
 
-@pytest.mark.parametrize(
-    "objective",
-    [
-        {},
-        METHODS["margin_only"],
-        METHODS["consistency_only"],
-        METHODS["mbls"] | {"mbls_margin": 0.01},
-        METHODS["focal"],
-    ],
-)
+@pytest.mark.parametrize("objective", [{}, METHODS["mbls"] | {"mbls_margin": 0.01}, METHODS["focal"]])
 def test_logged_parts_add_up_to_the_logged_loss(objective: dict[str, Any], tmp_path: Path) -> None:
     # 30 samples: each epoch ends with a smaller batch; logging every other step averages over them.
     run = trainer(
@@ -92,6 +82,7 @@ def test_logged_parts_add_up_to_the_logged_loss(objective: dict[str, Any], tmp_p
         assert "logit_margin" in entry
 
 
+@pytest.mark.slow
 def test_parts_of_a_batch_that_did_not_fit_in_memory_are_not_logged(tmp_path: Path) -> None:
     class TooLarge(MaCSTrainer):
         def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -128,13 +119,6 @@ def test_training_runs_one_forward_of_both_views_and_evaluation_one_of_the_clean
     assert prediction.label_ids.shape == (20,)
 
 
-def test_separate_views_run_two_forwards(tmp_path: Path) -> None:
-    model = build("vit")
-    counter = ForwardCounter(model)
-    trainer(tmp_path, model, max_steps=1, separate_views=True, consistency_fraction=0.25).train()
-    assert counter.batches == [8, 2]
-
-
 def test_evaluation_loss_is_the_clean_cross_entropy_of_every_sample(tmp_path: Path) -> None:
     data = Images(20)
     run = trainer(tmp_path, build("resnet"), label_smoothing_factor=0.1, per_device_eval_batch_size=8)
@@ -148,42 +132,22 @@ def test_evaluation_leaves_the_training_trajectory_alone(tmp_path: Path) -> None
     options = {"max_steps": 6, "per_device_train_batch_size": 8}
     quiet = trainer(tmp_path, build("vit", dropout=0.2), **options)
     quiet.train()
-    evaluated = MaCSTrainer(
-        model=build("vit", dropout=0.2),
-        args=arguments(tmp_path, **options, eval_strategy="steps", eval_steps=1, eval_on_start=True),
-        train_dataset=Images(),
+    evaluated = trainer(
+        tmp_path,
+        build("vit", dropout=0.2),
+        eval_strategy="steps",
+        eval_steps=1,
+        eval_on_start=True,
         eval_dataset={"a": Images(8, seed=1), "b": Images(12, seed=2)},
+        **options,
     )
     evaluated.train()
     assert len(logged(evaluated, "eval_a_loss")) == len(logged(evaluated, "eval_b_loss")) == 7
     assert same_weights(quiet.model, evaluated.model)
 
 
-def test_plain_training_arguments_mean_the_default_method(tmp_path: Path) -> None:
-    args = TrainingArguments(
-        str(tmp_path), max_steps=2, logging_steps=1, use_cpu=True, report_to="none", disable_tqdm=True
-    )
-    run = MaCSTrainer(model=build("vit"), args=args, train_dataset=Images())
-    assert objective_of(run.args) == Objective(**METHODS["recommended"])
-    run.train()
-    entry = run.state.log_history[0]
-    recombined = entry["cross_entropy_loss"] + 0.5 * entry["consistency_loss"]
-    assert recombined == pytest.approx(entry["loss"], abs=1e-6)
-
-
-def test_label_smoothing_reaches_the_loss(tmp_path: Path) -> None:
-    run = trainer(tmp_path, build("vit"), max_steps=1, **METHODS["label_smoothing"])
-    plain = Trainer(
-        model=build("vit"), args=arguments(tmp_path, max_steps=1, **METHODS["label_smoothing"]), train_dataset=Images()
-    )
-    run.train()
-    plain.train()
-    assert logged(run, "loss") == pytest.approx(logged(plain, "loss"), abs=1e-6)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_every_epoch_and_index_gets_its_own_augmentation(workers: int, tmp_path: Path) -> None:
-    args = arguments(tmp_path, num_train_epochs=3, max_steps=-1, dataloader_num_workers=workers)
+def test_every_epoch_and_index_gets_its_own_augmentation(tmp_path: Path) -> None:
+    args = arguments(tmp_path, num_train_epochs=3, max_steps=-1)
     run = Spy(model=build("vit"), args=args, train_dataset=Drawn(16))
     run.train()
     epochs = [run.drawn[first] | run.drawn[first + 1] for first in (0, 2, 4)]
@@ -212,19 +176,7 @@ class Stream(IterableDataset):
 def test_streaming_dataset_trains_and_evaluates(tmp_path: Path) -> None:
     run = trainer(tmp_path, build("vit"), Stream(Images(64)), max_steps=4)
     run.train()
-    assert run.state.global_step == 4
-    assert logged(run, "loss") == pytest.approx(
-        [
-            ce + 0.1 * margin + 0.5 * kl
-            for ce, margin, kl in zip(
-                logged(run, "cross_entropy_loss"),
-                logged(run, "margin_loss"),
-                logged(run, "consistency_loss"),
-                strict=True,
-            )
-        ],
-        abs=1e-6,
-    )
+    assert run.state.global_step == 4 and all(np.isfinite(logged(run, "consistency_loss")))
     assert run.evaluate(Stream(Images(10)))["eval_loss"] == pytest.approx(run.evaluate(Images(10))["eval_loss"])
 
 
@@ -233,9 +185,9 @@ def test_streaming_dataset_trains_and_evaluates(tmp_path: Path) -> None:
     [
         {"bf16": True},
         {"gradient_checkpointing": True},
-        {"torch_compile": True, "torch_compile_backend": "aot_eager"},
+        pytest.param({"torch_compile": True, "torch_compile_backend": "aot_eager"}, marks=pytest.mark.slow),
     ],
-    ids=lambda options: next(iter(options)),
+    ids=["bf16", "gradient_checkpointing", "torch_compile"],
 )
 def test_precision_checkpointing_and_compilation_keep_the_loss(options: dict[str, Any], tmp_path: Path) -> None:
     reference = trainer(tmp_path, build("vit"), max_steps=2)
@@ -245,17 +197,6 @@ def test_precision_checkpointing_and_compilation_keep_the_loss(options: dict[str
     tolerance = 0.05 if "bf16" in options else 1e-5
     assert logged(run, "loss") == pytest.approx(logged(reference, "loss"), rel=tolerance)
     assert run.predict(Images(5)).predictions.dtype == np.float32
-
-
-def test_bfloat16_checkpoint_has_a_float32_loss(tmp_path: Path) -> None:
-    run = trainer(tmp_path, build("vit").to(torch.bfloat16), max_steps=2)
-    run.train()
-    assert all(np.isfinite(logged(run, "loss")))
-    batch = {
-        key: value.to(torch.bfloat16) if key == "pixel_values" else value for key, value in Images(4)[0:4].items()
-    }
-    run.model.train()
-    assert run.compute_loss(run.model, batch).dtype == torch.float32
 
 
 def test_peft_model_trains_only_its_adapter_and_reports_metrics(tmp_path: Path) -> None:
@@ -333,29 +274,6 @@ def test_hyperparameter_search_reaches_the_objective(tmp_path: Path) -> None:
     assert len(set(seen)) == 2
     assert all(0.2 <= value <= 0.4 for value in seen)
     assert best.hyperparameters["lambda_margin"] in seen
-
-
-def test_trackers_receive_the_parts(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    run = trainer(tmp_path, build("vit"), max_steps=2, report_to="tensorboard")
-    run.train()
-    folder = next(tmp_path.rglob("events.out.tfevents*")).parent
-    events = EventAccumulator(str(folder))
-    events.Reload()
-    values = [event.value for event in events.Scalars("train/margin_loss")]
-    assert values == pytest.approx(logged(run, "margin_loss"), rel=1e-6)
-
-
-def test_pixel_perturbation_takes_statistics_from_the_processor(tmp_path: Path) -> None:
-    from transformers import ViTImageProcessor
-
-    processor = ViTImageProcessor(image_mean=[0.1, 0.2, 0.3], image_std=[0.4, 0.5, 0.6])
-    args = arguments(tmp_path, **METHODS["macs_pixel"])
-    run = MaCSTrainer(model=build("vit"), args=args, train_dataset=Images(), processing_class=processor)
-    assert run.pixel_stats == PixelStats((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
-    run.train()
-    assert min(logged(run, "consistency_loss")) > 0
 
 
 def test_each_training_with_model_init_starts_anew(tmp_path: Path) -> None:

@@ -313,7 +313,7 @@ class MaCSTrainer(Trainer):
         restore_weights(self.model, resume_from_checkpoint)
 
     def _load_best_model(self) -> None:
-        if not self._is_whole_model or not Path(self.state.best_model_checkpoint).is_dir():
+        if not self._is_whole_model:
             return super()._load_best_model()
         restore_weights(self.model, self.state.best_model_checkpoint)
         self._average.discard()  # the checkpoint's model is the average of its own step

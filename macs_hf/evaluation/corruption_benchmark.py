@@ -137,17 +137,9 @@ def _stacked(images: Sequence[Tensor]) -> Tensor:
 
 Key = tuple[str, int]
 CLEAN: Key = ("clean", 0)
-# Planes of the sums: 1 where an image was seen, 1 where it was right, and the scores without and with a temperature.
-SEEN, RIGHT, CONFIDENCE, NLL, SCALED_CONFIDENCE, SCALED_NLL = range(6)
-
-
-class CorruptionTotals(NamedTuple):
-    """The results of all processes: see the fields of `CorruptionTable` with these names."""
-
-    cells: dict[Key, Cell]
-    rows: CorruptionRows
-    standard_error: dict[str, float]
-    confidence_gap: dict[str, Interval]
+# Of each image in each cell: 1 if it was seen, 1 if it was right, and the scores without and with a temperature.
+PLANES = ("seen", "right", "confidence", "nll", "scaled_confidence", "scaled_nll")
+Planes = dict[str, np.ndarray]
 
 
 class CorruptionCounts:
@@ -159,7 +151,7 @@ class CorruptionCounts:
         temperature (`float`, *optional*): Divides the logits for the scaled scores.
     """
 
-    def __init__(self, keys: list[Key], temperature: float | None = None) -> None:
+    def __init__(self, keys: Sequence[Key], temperature: float | None = None) -> None:
         if temperature is not None and not temperature > 0:
             raise ValueError(f"temperature={temperature!r} must be positive.")
         self.keys, self.temperature = {key: number for number, key in enumerate(keys)}, temperature
@@ -168,20 +160,22 @@ class CorruptionCounts:
 
     def update(self, key: Key, positions: Tensor, logits: Tensor, labels: Tensor) -> None:
         """Adds a batch: `positions` `(n,)` are those of its images in the dataset."""
-        plain = sample_rows(logits, labels)
-        planes = [torch.ones_like(plain[:, 0]), plain[:, 0] == plain[:, 1], plain[:, 2], plain[:, 3]]
-        if self.temperature is not None:
-            scaled = sample_rows(logits.float() / self.temperature, labels)
-            planes += [scaled[:, 2], scaled[:, 3]]
+        scaled = [] if self.temperature is None else [sample_rows(logits.float() / self.temperature, labels)]
+        self.add_rows(key, positions, sample_rows(logits, labels), *scaled)
+
+    def add_rows(self, key: Key, positions: Tensor, plain: Tensor, *scaled: Tensor) -> None:
+        """The same from the rows of a batch, as [`sample_rows`] makes them, without and with the temperature."""
+        planes = [torch.ones_like(plain[:, 0]), plain[:, 0] == plain[:, 1]]
+        planes += [rows[:, column] for rows in (plain, *scaled) for column in (2, 3)]
         values = torch.stack([plane.float() for plane in planes]).cpu()
         bad = ~values.isfinite().all(0)
         if bad.any():
             raise ValueError(f"The logits of image {int(positions[bad][0])} under {key} hold NaN or infinity.")
         self.parts.append((key, positions.cpu(), values))
 
-    def totals(self, index: np.ndarray | None = None, accelerator: Accelerator | None = None) -> CorruptionTotals:
+    def totals(self, index: np.ndarray | None = None, accelerator: Accelerator | None = None) -> dict[str, Any]:
         """
-        The results of all processes together.
+        The results of all processes together: fields of a [`CorruptionTable`].
 
         Args:
             index (`np.ndarray`, *optional*): Positions of all the images that were measured, on any process, in
@@ -196,30 +190,36 @@ class CorruptionCounts:
         sums = torch.zeros(4 if self.temperature is None else 6, len(self.keys), len(index))
         for key, positions, values in self.parts:
             sums[:, self.keys[key], np.searchsorted(index, positions.numpy())] = values
-        if accelerator is not None and accelerator.num_processes > 1:
-            sums = accelerator.reduce(sums.to(accelerator.device), "sum")
-        sums = sums.cpu().numpy()
+        sums = _summed(sums, accelerator).numpy()
+        planes = dict(zip(PLANES, sums, strict=False))  # each of `(cells, images)`
         cells = {key: _cell(sums[:, number]) for key, number in self.keys.items()}
-        seen = sums[SEEN] > 0
-        right, gaps = (self._means(np.where(seen, values, np.nan)) for values in (sums[RIGHT], gap_of(sums)))
-        errors = {mean: error for mean, (_, error) in right.items()}
-        gaps = {mean: interval_of(*found) for mean, found in gaps.items()}
+        # Of a confidence with the temperature, if there is one; above 0 where the model is overconfident.
+        gap = planes.get("scaled_confidence", planes["confidence"]).astype(np.float64) - planes["right"]
+        right, gap = (np.where(planes["seen"] > 0, values, np.nan) for values in (planes["right"], gap))
+        gaps = self._means(gap)
         if CLEAN in self.keys:
-            gaps = clean_gap(sums[:, self.keys[CLEAN]]) | gaps
-        return CorruptionTotals(cells, self._rows(sums, index), errors, gaps)
+            own = gap[self.keys[CLEAN]][:, None]
+            error = standard_error(own)
+            gaps = ({} if error is None else {"clean": (float(own[~np.isnan(own)].mean()), error)}) | gaps
+        return {
+            "n": len(index),
+            "clean": cells.pop(CLEAN, None),
+            "cells": {name: {key[1]: cell for key, cell in cells.items() if key[0] == name} for name, _ in cells},
+            "rows": self._rows(planes, index),
+            "standard_error": {mean: error for mean, (_, error) in self._means(right).items()},
+            "confidence_gap": {
+                mean: Interval(value, value - 1.96 * error, value + 1.96 * error)
+                for mean, (value, error) in gaps.items()
+            },
+        }
 
-    def _of(self, name: str) -> list[int]:
-        """The cells of one corruption."""
-        return [number for key, number in self.keys.items() if key[0] == name]
-
-    def _rows(self, sums: np.ndarray, index: np.ndarray) -> CorruptionRows:
-        of_corruption = np.stack([sums[:, self._of(name)].sum(1) for name in self.names], axis=-1)
-        seen = of_corruption[SEEN]
+    def _rows(self, planes: Planes, index: np.ndarray) -> CorruptionRows:
+        cells = [[number for key, number in self.keys.items() if key[0] == name] for name in self.names]
+        sums = {name: np.stack([plane[own].sum(0) for own in cells], axis=-1) for name, plane in planes.items()}
         with np.errstate(invalid="ignore"):
-            hits = np.where(seen > 0, of_corruption[RIGHT], NOT_MEASURED).astype(np.uint8)
-            nll = of_corruption[NLL] / seen
-            scaled = None if self.temperature is None else of_corruption[SCALED_NLL] / seen
-        return CorruptionRows(index, self.names, hits, nll, scaled)
+            hits = np.where(sums["seen"] > 0, sums["right"], NOT_MEASURED).astype(np.uint8)
+            nll = {name: sums[name] / sums["seen"] for name in ("nll", "scaled_nll") if name in sums}
+        return CorruptionRows(index, self.names, hits, **nll)
 
     def _means(self, values: np.ndarray) -> dict[str, tuple[float, float]]:
         """Means of what each image has in each cell, NaN where it was not seen, with their standard errors; of the
@@ -236,50 +236,37 @@ class CorruptionCounts:
         return found
 
 
-def clean_scores(rows: Sequence[SampleRows], index: np.ndarray) -> tuple[Cell, dict[str, Interval]]:
-    """The clean images of a benchmark from rows of the whole dataset, without and with a temperature."""
-    planes = [np.ones(len(index)), rows[0].correct[index], rows[0].confidence[index], rows[0].nll[index]]
-    for scaled in rows[1:2]:
-        planes += [scaled.confidence[index], scaled.nll[index]]
-    return _cell(np.stack(planes)), clean_gap(np.stack(planes))
-
-
-def clean_gap(planes: np.ndarray) -> dict[str, Interval]:
-    """Mean confidence minus accuracy of the clean images, if there are at least two."""
-    gap = gap_of(planes)[planes[SEEN] > 0]
-    error = standard_error(gap[:, None])
-    return {} if error is None else {"clean": interval_of(float(gap.mean()), error)}
-
-
-def gap_of(planes: np.ndarray) -> np.ndarray:
-    """Confidence, with the temperature if there is one, minus 1 where the prediction is right."""
-    confidence = planes[SCALED_CONFIDENCE] if len(planes) > SCALED_CONFIDENCE else planes[CONFIDENCE]
-    return confidence.astype(np.float64) - planes[RIGHT]
-
-
-def interval_of(value: float, error: float) -> Interval:
-    return Interval(value, value - 1.96 * error, value + 1.96 * error)
+def _summed(values: Tensor, accelerator: Accelerator | None) -> Tensor:
+    """Over all processes, on the CPU."""
+    if accelerator is None or accelerator.num_processes == 1:
+        return values
+    return accelerator.reduce(values.to(accelerator.device), "sum").cpu()
 
 
 def largest(value: int, accelerator: Accelerator | None) -> int:
     """Over all processes."""
-    if accelerator is None or accelerator.num_processes == 1:
+    if accelerator is None:
         return value
-    mine = torch.zeros(accelerator.num_processes, dtype=torch.int64, device=accelerator.device)
+    mine = torch.zeros(accelerator.num_processes, dtype=torch.int64)
     mine[accelerator.process_index] = value
-    return int(accelerator.reduce(mine, "sum").max())
+    return int(_summed(mine, accelerator).max())
 
 
 def _cell(sums: np.ndarray) -> Cell:
-    seen = sums[SEEN] > 0
-    right, confidence, nll, *scaled = sums[RIGHT:, seen].astype(np.float64)
-    ece, floor = _calibration(confidence, right)
-    cell = Cell(int(seen.sum()), float(right.mean()), float(nll.mean()), ece, noise_floor=floor)
-    if not scaled:
-        return cell
-    ece, floor = _calibration(scaled[0], right)
-    scores = {"scaled_nll": float(scaled[1].mean()), "scaled_ece": ece, "scaled_noise_floor": floor}
-    return Cell(**vars(cell) | scores)
+    """From the planes of one cell, `(planes, images)`."""
+    seen, *values = sums
+    right, confidence, nll, *scaled = np.stack(values)[:, seen > 0].astype(np.float64)
+    scores = {"ece": _ece(confidence, right), "noise_floor": float(noise_scores(confidence).mean())}
+    if scaled:
+        confidence, scaled_nll = scaled
+        scores |= {"scaled_nll": float(scaled_nll.mean()), "scaled_ece": _ece(confidence, right)}
+        scores |= {"scaled_noise_floor": float(noise_scores(confidence).mean())}
+    return Cell(int((seen > 0).sum()), float(right.mean()), float(nll.mean()), **scores)
+
+
+def _ece(confidence: np.ndarray, right: np.ndarray) -> float:
+    bins = reliability_bins(confidence, right > 0)
+    return float(bin_score(bins.count, bins.confidence, bins.correct))
 
 
 def standard_error(results: np.ndarray) -> float | None:
@@ -296,12 +283,6 @@ def standard_error(results: np.ndarray) -> float | None:
         return None
     deviations = np.where(seen, results - np.nansum(results, axis=0) / count, 0.0) / np.sqrt(count * (count - 1.0))
     return float((deviations.mean(axis=1) ** 2).sum() ** 0.5)
-
-
-def _calibration(confidence: np.ndarray, right: np.ndarray) -> tuple[float, float]:
-    """The ECE, and the one that a calibrated model with these confidences would get."""
-    bins = reliability_bins(confidence, right > 0)
-    return float(bin_score(bins.count, bins.confidence, bins.correct)), float(noise_scores(confidence).mean())
 
 
 # ---- Guarantees ----
@@ -345,32 +326,26 @@ class GuaranteeCounts:
             table ([`CorruptionTable`]): That of the same pass over the images.
             accelerator (`Accelerator`, *optional*): The processes.
         """
-        sums = self.sums
-        if accelerator is not None and accelerator.num_processes > 1:
-            sums = accelerator.reduce(sums.to(accelerator.device), "sum").cpu()
         names = STANDARD_15 if set(STANDARD_15) <= table.cells.keys() else tuple(table.cells)
-        sums = sums[[CORRUPTIONS.index(name) for name in names]].sum(0)
-        by_severity = {severity: row for severity, row in zip(SEVERITIES, sums.tolist(), strict=True) if row[0]}
+        sums = _summed(self.sums, accelerator)[[CORRUPTIONS.index(name) for name in names]].sum(0)
         views = len(names) if table.design == "crossed" else 1  # of each image, at each severity
+        sizes = [1, self.sets, len(self.thresholds), len(self.thresholds)]
+        [seen], covered, answered, right = (part.T.tolist() for part in sums.split(sizes, dim=1))
+
+        def shares(hits: list[float], of: list[float]) -> dict[int, Share]:
+            counts = {s: (k, n, max(1, round(n / views))) for s, k, n in zip(SEVERITIES, hits, of, strict=True) if n}
+            return {severity: share(k / n * images, images) for severity, (k, n, images) in counts.items()}
+
         sets = [
-            dataclasses.replace(
-                promise, severity_coverage={s: _share(row[place], row[0], views) for s, row in by_severity.items()}
-            )
-            for place, promise in enumerate(self.guarantees.prediction_sets, start=1)
+            dataclasses.replace(promise, severity_coverage=shares(hits, seen))
+            for promise, hits in zip(self.guarantees.prediction_sets, covered, strict=True)
         ]
-        abstentions, place = [], 1 + self.sets
-        for promise in self.guarantees.abstentions:
-            if promise.threshold is not None:
-                counts = {s: (row[place + len(self.thresholds)], row[place]) for s, row in by_severity.items()}
-                accuracy = {s: _share(right, seen, views) for s, (right, seen) in counts.items() if seen}
-                promise, place = dataclasses.replace(promise, severity_accuracy=accuracy), place + 1
-            abstentions.append(promise)
+        outcomes = (shares(*counts) for counts in zip(right, answered, strict=True))
+        abstentions = [
+            promise if promise.threshold is None else dataclasses.replace(promise, severity_accuracy=next(outcomes))
+            for promise in self.guarantees.abstentions
+        ]
         return dataclasses.replace(self.guarantees, prediction_sets=tuple(sets), abstentions=tuple(abstentions))
-
-
-def _share(hits: float, seen: float, views: int) -> Share:
-    images = max(1, round(seen / views))
-    return share(hits / seen * images, images)
 
 
 # ---- Which images under which corruptions ----
@@ -431,48 +406,35 @@ class CorruptionBenchmark:
             if getattr(self, field) not in known:
                 raise ValueError(f"{field}={getattr(self, field)!r} is none of {', '.join(map(repr, known))}.")
 
-    def cells(self, names: Sequence[str]) -> list[Key]:
-        return [(name, severity) for name in names for severity in self.severities]
-
 
 class Plan(NamedTuple):
-    """Which images are seen in which cells: `groups` of positions and their cells, or `None` for a stream."""
+    """Which images are seen in which cells: their positions, and groups of these with their cells; `None` for all."""
 
     design: Design
-    keys: list[Key]
     index: np.ndarray | None
-    groups: list[tuple[np.ndarray, list[Key]]] | None
-
-    def steps(self, batch_size: int, rank: int, world: int) -> int | None:
-        """The forward passes of one process, if they are known."""
-        if self.groups is None:
-            return None
-        return sum(-(-len(positions[rank::world]) // batch_size) * len(keys) for positions, keys in self.groups)
+    groups: list[tuple[np.ndarray | None, list[Key]]]
 
 
 def planned(benchmark: CorruptionBenchmark, images: ByteImages, clean_rows: Sequence[SampleRows] | None) -> Plan:
     clean = [CLEAN] if clean_rows is None else []
-    keys = clean + benchmark.cells(benchmark.corruptions)
+    cells = [[(name, severity) for severity in benchmark.severities] for name in benchmark.corruptions]
+    keys = clean + [key for keys in cells for key in keys]
     if images.is_stream:
         if benchmark.samples is not None or benchmark.design == "spread":
             asked = "design='spread'" if benchmark.samples is None else f"samples={benchmark.samples}"
             raise ValueError(f"{asked} needs a dataset with a length: images of a stream cannot be drawn at random.")
-        return Plan("crossed", keys, None, None)
+        return Plan("crossed", None, [(None, keys)])
     index = np.array(subset(len(images), benchmark.samples, benchmark.seed), np.int64)
     if (default_design(len(index)) if benchmark.design == "auto" else benchmark.design) == "crossed":
-        return Plan("crossed", keys, index, [(index, keys)])
-    if len(index) < 2 * len(benchmark.corruptions):
+        return Plan("crossed", index, [(index, keys)])
+    if len(index) < 2 * len(cells):
         raise ValueError(
-            f"design='spread' needs at least two images for each of the {len(benchmark.corruptions)} corruptions, but "
-            f"there are {len(index)} in all: use design='crossed'."
+            f"design='spread' needs at least two images for each of the {len(cells)} corruptions, but there are "
+            f"{len(index)} in all: use design='crossed'."
         )
     labels = images.labels() if clean_rows is None else clean_rows[0].label
-    assigned = spread_assignment(labels[index], len(benchmark.corruptions), benchmark.seed)
-    groups = [
-        (index[assigned == number], clean + benchmark.cells([name]))
-        for number, name in enumerate(benchmark.corruptions)
-    ]
-    return Plan("spread", keys, index, groups)
+    assigned = spread_assignment(labels[index], len(cells), benchmark.seed)
+    return Plan("spread", index, [(index[assigned == number], clean + keys) for number, keys in enumerate(cells)])
 
 
 def default_design(n: int) -> Design:
@@ -571,11 +533,18 @@ def evaluate_corruptions(
             "when='before_resize' needs ByteImages with resize, which brings a corrupted image to the network's size."
         )
     plan = planned(benchmark, images, clean_rows)
-    counts = CorruptionCounts(plan.keys, temperature)
+    keys = [CLEAN, *((name, severity) for name in benchmark.corruptions for severity in benchmark.severities)]
+    counts = CorruptionCounts(keys, temperature)
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator is not None else (0, 1)
-    size = (0, 0)
+    if clean_rows is not None and rank == 0:  # all processes have all of them
+        index = np.arange(len(clean_rows[0])) if plan.index is None else plan.index
+        columns = [np.stack([r.label, r.prediction, r.confidence, r.nll], axis=1)[index] for r in clean_rows]
+        counts.add_rows(CLEAN, torch.from_numpy(index), *map(torch.from_numpy, columns))
+    total, size = None, (0, 0)
+    if plan.index is not None:
+        total = sum(-(-len(positions[rank::world]) // batch_size) * len(keys) for positions, keys in plan.groups)
     make_bar = partial(tqdm, disable=not progress or rank > 0) if isinstance(progress, bool) else progress
-    with make_bar(total=plan.steps(batch_size, rank, world), unit="cell", desc="corruptions") as bar:
+    with make_bar(total=total, unit="cell", desc="corruptions") as bar:
         for (positions, originals, labels), keys in _batches(plan, images, batch_size, rank, world):
             if accelerator is not None:
                 originals = [image.to(accelerator.device) for image in originals]
@@ -591,25 +560,16 @@ def evaluate_corruptions(
                 bar.update()
     # A process may have had no images, and the table is the same on all of them.
     size = tuple(largest(side, accelerator) for side in size)
-    found, rows, errors, gaps = counts.totals(plan.index, accelerator)
-    if clean_rows is not None:
-        found[CLEAN], gap = clean_scores(clean_rows, rows.index)
-        gaps = gap | gaps
     return CorruptionTable(
         params=parameter_set(benchmark.params, *size),
         source="generated",
-        n=len(rows),
-        cells={name: {s: found[name, s] for s in benchmark.severities} for name in benchmark.corruptions},
-        clean=found[CLEAN],
         when=benchmark.when,
         seed=int(benchmark.seed),
         design=plan.design,
         frost=frost_source(benchmark.frost_textures) if "frost" in benchmark.corruptions else None,
         temperature=temperature,
-        standard_error=errors,
-        confidence_gap=gaps,
         size=size,
-        rows=rows,
+        **counts.totals(plan.index, accelerator),
     )
 
 
@@ -644,10 +604,10 @@ def _batches(
     plan: Plan, images: ByteImages, batch_size: int, rank: int, world: int
 ) -> Iterator[tuple[Batch, list[Key]]]:
     """Batches of this process's images, each with the cells that it is seen in."""
-    if plan.groups is None:
-        yield from ((batch, plan.keys) for batch in images.stream(batch_size, rank, world))
-        return
     for positions, keys in plan.groups:
+        if positions is None:
+            yield from ((batch, keys) for batch in images.stream(batch_size, rank, world))
+            return
         mine = positions[rank::world].tolist()
         for start in range(0, len(mine), batch_size):
             yield images.read(mine[start : start + batch_size]), keys

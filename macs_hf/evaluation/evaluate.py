@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, get_args
 
 import datasets
 import numpy as np
@@ -24,7 +24,7 @@ from transformers.utils import logging
 
 from ..calibration.folding import calibration_record, folded_temperature
 from ..calibration.promises import MIN_HELD_OUT, calibrate_logits, promised_levels, set_outcome, with_test_outcome
-from ..calibration.temperature import TemperatureFit, calibration_error_rise, temperature_helped
+from ..calibration.temperature import calibration_error_rise, temperature_helped
 from ..data.images import CACHE_BYTES, ImageDataset, find_leakage
 from ..data.preparing import OodImages, aligned_images, load_data
 from ..data.sources import DatasetSource, renamed_classes
@@ -45,6 +45,7 @@ from ..report.report import (
     Interval,
     MarginAnalysis,
     OutOfDistribution,
+    ScoreName,
     SizeTrial,
     Temperature,
 )
@@ -78,12 +79,7 @@ def takes_pixel_values(model: nn.Module) -> bool:
 
 
 class Predictions(NamedTuple):
-    """
-    Args:
-        columns (`dict[str, np.ndarray]`): What was kept of each image.
-        classes (`int`): How many logits an image has.
-        image_size (`tuple[int, int]`): Height and width of the images.
-    """
+    """What was kept of each image, how many logits an image has, and height and width of the images."""
 
     columns: dict[str, np.ndarray]
     classes: int
@@ -140,9 +136,8 @@ class MeasuredModel:
     def ready(self) -> Iterator[None]:
         """Inside, each process has the whole model, on its device and in full precision, and runs it on its own."""
         if not sharded_modules(self.model) and next(self.model.parameters()).device != self.accelerator.device:
-            self.model.to(
-                self.accelerator.device
-            )  # FSDP2 places a model when it divides it, and so when it is trained
+            # FSDP2 places a model when it divides it, and so when it is trained.
+            self.model.to(self.accelerator.device)
         with global_rng_preserved(), self.prepared(), full_precision(self.model), gathered_weights(self.model):
             share_statistics(self.model)
             self.model.eval()
@@ -171,11 +166,15 @@ class MeasuredModel:
         parts, size = [], None if _is_stream(dataset) else len(dataset)
         with self.ready(), self.progress(label, size) as bar:
             for numbers, batch in self._batches(dataset):
-                images, labels = _images_and_labels(batch, labelled)
+                for name in ("pixel_values", "labels")[: 1 + labelled]:
+                    if name not in batch:
+                        raise ValueError(f"A batch must have `{name}`, but the dataset gives {sorted(batch)}.")
+                images, labels = batch["pixel_values"], None
                 if self.on_images is not None:
                     self.on_images(images)
                 logits = self.forward(images)
-                labels = None if labels is None else checked_labels(labels, logits.shape[-1]).to(logits.device)
+                if labelled:
+                    labels = checked_labels(batch["labels"], logits.shape[-1]).to(logits.device)
                 part = {"number": numbers.to(logits.device)} | columns(logits, labels)
                 parts.append(self.accelerator.gather(part))
                 bar.update(len(parts[-1]["number"]))
@@ -190,7 +189,11 @@ class MeasuredModel:
 
     def logits(self, dataset: Any, label: str = "predicting") -> tuple[np.ndarray, np.ndarray]:
         """Logits and labels of samples that did not train the model."""
-        _check_held_out(dataset, self.train_dataset)
+        if was_trained_on(dataset, self.train_dataset):
+            raise ValueError(
+                "A temperature was to be fitted on the training set, where the model is more confident than anywhere "
+                "else. Pass a validation split that was held out."
+            )
         found = self.run(dataset, lambda logits, labels: {"logits": logits, "labels": labels}, label).columns
         return found["logits"], found["labels"]
 
@@ -230,30 +233,12 @@ def _is_stream(dataset: Any) -> bool:
     return isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized)
 
 
-def _images_and_labels(batch: Mapping[str, Any], labelled: bool) -> tuple[Tensor, Tensor | None]:
-    if "pixel_values" not in batch:
-        raise ValueError(f"A batch must have `pixel_values`, but has {sorted(batch)}.")
-    if not labelled:
-        return batch["pixel_values"], None
-    if "labels" not in batch:
-        raise ValueError("Labelled samples are needed, but the dataset gives no `labels`.")
-    return batch["pixel_values"], batch["labels"]
-
-
 def was_trained_on(dataset: Any, train_dataset: Any) -> bool:
     """Whether all of `dataset` is in the training set, as far as datasets say which data they hold."""
     fingerprint = getattr(dataset, "_fingerprint", None)  # of `datasets.Dataset`; other datasets may have one too
     same = fingerprint is not None and fingerprint == getattr(train_dataset, "_fingerprint", None)
     own, known = (set(getattr(each, "hashes", {}).values()) for each in (dataset, train_dataset))  # of ImageDataset
     return train_dataset is not None and (dataset is train_dataset or same or bool(own and own <= known))
-
-
-def _check_held_out(dataset: Any, train_dataset: Any) -> None:
-    if was_trained_on(dataset, train_dataset):
-        raise ValueError(
-            "A temperature was to be fitted on the training set, where the model is more confident than anywhere "
-            "else. Pass a validation split that was held out."
-        )
 
 
 # ---- The report of a checkpoint ----
@@ -265,19 +250,13 @@ SIZE_TRIAL_IMAGES = 200
 LITTLE_LEARNED = 0.1  # of the way from chance to always right: with less, other sizes are tried
 FAR_BETTER = 0.1  # of accuracy, on top of both intervals
 SMALL_SIZES = (32, 48, 64, 96, 128)
-# Fields of the report that are measured, so that a caller cannot state them.
-MEASURED = {"n", "before", "after", "temperature", "corruptions", "margins", "versions", "guarantees", "risk_coverage"}
-MEASURED |= {"image_size", "better_size", "classes", "confusion", "groups", "ood", "leakage", "renamed_classes"}
-
-
-class HoldsModel(Protocol):
-    """A [`MaCSTrainer`], which knows how its model is run."""
-
-    def measured_model(self) -> MeasuredModel: ...
+# Fields of the report that a caller may state; the others are measured.
+STATED = ("model", "dataset", "split", "model_revision", "dataset_revision", "dataset_config", "training_arguments")
+STATED += ("data_arguments", "command", "seeds", "checksums")
 
 
 def evaluate_checkpoint(
-    trainer: HoldsModel | MeasuredModel,
+    trainer: Any,
     test: Dataset,
     calibration: Dataset | None = None,
     *,
@@ -310,57 +289,67 @@ def evaluate_checkpoint(
         The report, and the rows of the test samples: of the model and, with `calibration`, of the model with its
         temperature.
     """
-    stated = {each.name for each in dataclasses.fields(EvaluationReport)} - MEASURED
-    if unknown := sorted(metadata.keys() - stated):
-        raise TypeError(f"evaluate_checkpoint has no argument {unknown[0]!r}; fields to state are {sorted(stated)}.")
+    if unknown := sorted(metadata.keys() - set(STATED)):
+        raise TypeError(f"evaluate_checkpoint has no argument {unknown[0]!r}; fields to state are {sorted(STATED)}.")
     measured = trainer if isinstance(trainer, MeasuredModel) else trainer.measured_model()
     metadata = _default_metadata(measured, test) | metadata
     if measured.recorded:
         metadata["training_arguments"] = dict(metadata.get("training_arguments") or {}) | measured.recorded
 
-    fit = guarantees = None
+    fit = guarantees = temperature = None
     if calibration is not None:
-        logits, labels = measured.logits(calibration, _fitting(calibration))
-        exact = not measured.chosen_by_validation
-        fit, guarantees = calibrate_logits(logits, labels, exact=exact, force_temperature=force_temperature)
-    tested = predict_test(measured, test, guarantees, ood=unknowns is not None)
-    rows, published = tested.rows, tested.rows[-1]
-    temperature = None if fit is None else _temperature(fit, _split_of(calibration), rows)
+        label = "fitting the temperature"
+        if isinstance(calibration, Sized):  # enough of them also give guarantees
+            label += " and guarantees" if len(calibration) >= MIN_HELD_OUT else ""
+            label += f" on {len(calibration):,} images"
+        held_out, exact = measured.logits(calibration, label), not measured.chosen_by_validation
+        fit, guarantees = calibrate_logits(*held_out, exact=exact, force_temperature=force_temperature)
+    rows, found, scores = _predict_test(measured, test, guarantees, ood=unknowns is not None)
+    if fit is not None:
+        helped = (temperature_helped(*rows), calibration_error_rise(*rows)) if len(rows[0]) > 1 else (None, None)
+        temperature = Temperature(
+            fit.temperature,
+            fit.reason,
+            _split_of(calibration),
+            fit.num_samples,
+            fit.standard_error,
+            fit.confidence_shift,
+            fit.nll_before,
+            fit.nll_after,
+            *helped,
+        )
     with measured.progress("computing intervals", None):
-        before, *after = [measure(part) for part in rows]
-    table, guarantees = None, tested.guarantees
+        found |= dict(zip(("before", "after"), map(measure, rows), strict=False))
     if corruptions is not None:
-        counts = GuaranteeCounts(guarantees) if guarantees is not None and guarantees.prediction_sets else None
-        benchmark = {"params": corruptions, "samples": corruption_samples, "design": corruption_design}
-        table = measure_corruptions(
+        promised = found["guarantees"] is not None and found["guarantees"].prediction_sets
+        counts = GuaranteeCounts(found["guarantees"]) if promised else None
+        found["corruptions"] = measure_corruptions(
             measured,
             test,
-            temperature=None if temperature is None else temperature.value,
+            params=corruptions,
+            samples=corruption_samples,
+            design=corruption_design,
+            temperature=None if fit is None else fit.temperature,
             clean_rows=rows,
             guarantee_counts=counts,
-            **benchmark,
         )
-        guarantees = guarantees if counts is None else counts.totals(table, measured.accelerator)
+        if counts is not None:
+            found["guarantees"] = counts.totals(found["corruptions"], measured.accelerator)
+    if unknowns is not None:
+        found["ood"] = _measure_ood(measured, unknowns, scores, test, found["guarantees"])
     report = EvaluationReport(
-        n=len(published),
-        before=before,
-        after=after[0] if after else None,
         temperature=temperature,
-        corruptions=table,
         margins=_margins(measured, test, margin_samples),
-        guarantees=guarantees,
-        risk_coverage=risk_coverage(published) if len(published) > 1 else None,
-        image_size=tested.image_size,
+        risk_coverage=risk_coverage(rows[-1]) if len(rows[-1]) > 1 else None,
         leakage=find_leakage({"train": measured.train_dataset, "validation": calibration, "test": test}),
         renamed_classes=_renamed_classes(measured, test),
-        ood=None if unknowns is None else _measure_ood(measured, unknowns, tested, test),
-        **_group_tables(tested, test),
         versions={package: version(package) for package in PACKAGES},
+        **found,
         **metadata,
     )
     chance = report.chance_level
     if chance is not None and report.published.metrics["accuracy"].low < chance + LITTLE_LEARNED * (1 - chance):
-        report = dataclasses.replace(report, better_size=_better_size(measured, test, published))
+        report = dataclasses.replace(report, better_size=_better_size(measured, test, rows[-1]))
     return report, rows
 
 
@@ -409,29 +398,6 @@ def _other_sizes(measured: MeasuredModel) -> list[int]:
     return sorted({*sizes, now // 2} - {now, 0})
 
 
-def _fitting(dataset: Dataset) -> str:
-    """What these images are for: enough of them also give coverage guarantees."""
-    if not isinstance(dataset, Sized):
-        return "fitting the temperature"
-    what = "the temperature and guarantees" if len(dataset) >= MIN_HELD_OUT else "the temperature"
-    return f"fitting {what} on {len(dataset):,} images"
-
-
-def _temperature(fit: TemperatureFit, split: str | None, rows: Sequence[SampleRows]) -> Temperature:
-    return Temperature(
-        fit.temperature,
-        fit.reason,
-        split,
-        fit.num_samples,
-        fit.standard_error,
-        fit.confidence_shift,
-        fit.nll_before,
-        fit.nll_after,
-        nll_gain=temperature_helped(*rows) if len(rows[0]) > 1 else None,
-        ece_rise=calibration_error_rise(*rows) if len(rows[0]) > 1 else None,
-    )
-
-
 def measure_corruptions(measured: MeasuredModel, test: Dataset, **benchmark: Any) -> CorruptionTable:
     """A model under corruption; `benchmark` are other arguments of [`evaluate_corruptions`]."""
     if measured.pixel_stats is None:
@@ -467,44 +433,17 @@ def _margins(measured: MeasuredModel, test: Dataset, samples: int) -> MarginAnal
 
 
 # ---- Test predictions ----
-# One pass over the test images: rows without and with the temperature, and what came true of the guarantees.
-#
-# Thresholds come from held-out data, so each batch of logits is reduced on the device, and no process ever holds all.
 
 
-class TestPredictions(NamedTuple):
+def _predict_test(
+    measured: MeasuredModel, test: Dataset, guarantees: Guarantees | None, ood: bool
+) -> tuple[list[SampleRows], dict[str, Any], dict[str, np.ndarray]]:
     """
-    What a model does with the test images.
+    One pass over the test images: their rows without and, if there are guarantees, with their temperature; the fields
+    of the report that come from them; and, for `ood`, the [`ood_scores`] that unknown images are compared with.
 
-    Args:
-        rows (`list[SampleRows]`): Without and, if there is one, with the temperature.
-        guarantees ([`Guarantees`], *optional*): Those that were given, with what came true.
-        class_names (`tuple[str, ...]`): One for each class.
-        covered (`np.ndarray` of shape `(n,)` and type `bool`, *optional*): Whether the prediction set of each image
-            holds its class, for the sets of `Guarantees.shown_set`.
-        ood (`dict[str, np.ndarray]`): The [`ood_scores`] of the images, if asked for.
-        image_size (`tuple[int, int]`): Height and width of the images.
-    """
-
-    rows: list[SampleRows]
-    guarantees: Guarantees | None
-    class_names: tuple[str, ...]
-    covered: np.ndarray | None
-    ood: dict[str, np.ndarray]
-    image_size: tuple[int, int]
-
-
-def predict_test(
-    measured: MeasuredModel, test: Dataset, guarantees: Guarantees | None = None, *, ood: bool = False
-) -> TestPredictions:
-    """
-    Run a model on the test images once.
-
-    Args:
-        measured ([`MeasuredModel`]): The model.
-        test (`Dataset`): Of `pixel_values` and `labels`.
-        guarantees ([`Guarantees`], *optional*): From held-out data, with the temperature.
-        ood (`bool`, *optional*, defaults to `False`): Whether to keep what unknown images are compared with.
+    Thresholds come from held-out data, so each batch of logits is reduced on the device, and no process ever holds
+    all. With more than 1,000 classes there are no tables of them; the rows hold all that they would say.
     """
     temperature = None if guarantees is None else guarantees.temperature
 
@@ -517,38 +456,25 @@ def predict_test(
 
     label = f"testing on {len(test):,} images" if isinstance(test, Sized) else "testing"
     found, classes, image_size = measured.run(test, columns, label)
+    kinds = [name for name in ("rows", "calibrated_rows") if name in found]
     origin = _origin_of(test)
-    rows = [
-        dataclasses.replace(SampleRows.from_array(found.pop(name)), **origin)
-        for name in ("rows", "calibrated_rows")
-        if name in found
-    ]
-    sets, covered = found.pop("sets", None), None
-    names = class_names(measured.model, classes)
+    rows = [dataclasses.replace(SampleRows.from_array(found.pop(name)), **origin) for name in kinds]
+    sets, coverage = found.pop("sets", None), {}
+    published, names = rows[-1], class_names(measured.model, classes)
     if guarantees is not None and guarantees.prediction_sets:
-        guarantees = with_test_outcome(guarantees, rows[-1], sets, classes)
+        guarantees = with_test_outcome(guarantees, published, sets, classes)
         guarantees = dataclasses.replace(guarantees, class_names=names)
-        if guarantees.shown_set is not None:
-            covered = sets[:, guarantees.prediction_sets.index(guarantees.shown_set)] > 0
-    return TestPredictions(rows, guarantees, names, covered, found, image_size)
-
-
-def _group_tables(tested: TestPredictions, test: Dataset) -> dict[str, Any]:
-    """
-    Where the mean hides trouble: the published model on each class and on each group that the rows name, and the
-    confusion matrix. With more than 1,000 classes there are no tables of them; the rows hold all that they would say.
-    """
-    rows, names, coverage = tested.rows[-1], tested.class_names, {}
-    if tested.covered is not None:
-        coverage = {"covered": tested.covered, "promised_coverage": tested.guarantees.shown_set.coverage}
-    found = {}
-    if len(names) <= MAX_GROUPS:
-        found["classes"] = group_measures(rows, names=names, **coverage)
-        found["confusion"] = confusion_matrix(rows, len(names), names=names)
-    if rows.group is not None:
+        if (shown := guarantees.shown_set) is not None:
+            covered = sets[:, guarantees.prediction_sets.index(shown)] > 0
+            coverage = {"covered": covered, "promised_coverage": shown.coverage}
+    fields: dict[str, Any] = {"n": len(published), "guarantees": guarantees, "image_size": image_size}
+    if classes <= MAX_GROUPS:
+        fields["classes"] = group_measures(published, names=names, **coverage)
+        fields["confusion"] = confusion_matrix(published, classes, names=names)
+    if published.group is not None:
         column = test.group_column if isinstance(test, ImageDataset) else None
-        found["groups"] = group_measures(rows, rows.group, column=column or "group", **coverage)
-    return found
+        fields["groups"] = group_measures(published, published.group, column=column or "group", **coverage)
+    return rows, fields, found
 
 
 # ---- Images of no class ----
@@ -575,64 +501,52 @@ def ood_scores(logits: Tensor, temperature: float | None) -> dict[str, Tensor]:
 
 
 def _measure_ood(
-    measured: MeasuredModel, unknown: OodImages, tested: TestPredictions, test: Dataset
+    measured: MeasuredModel,
+    unknown: OodImages,
+    known: Mapping[str, np.ndarray],
+    test: Dataset,
+    guarantees: Guarantees | None,
 ) -> OutOfDistribution:
-    """Compare unknown images with the test images; exact copies of these among them are counted."""
-    guarantees = tested.guarantees
+    """Compare unknown images with the scores of test images; exact copies of these among them are counted."""
     temperature = None if guarantees is None else guarantees.temperature
     label = f"unknown images, {len(unknown.images):,} of them"
-    found = measured.run(
-        unknown.images, lambda logits, _: ood_scores(logits, temperature), label, labelled=False
-    ).columns
-    last = "" if guarantees is None else CALIBRATED
-    known_confidence, confidence = (
-        expit(side[f"{last}max_probability"].astype(float)) for side in (tested.ood, found)
-    )
-    copies = 0
-    if isinstance(test, ImageDataset):
-        copies = len(set(unknown.images.hashes.values()) & set(test.hashes.values()))
+    found = measured.run(unknown.images, lambda z, _: ood_scores(z, temperature), label, labelled=False).columns
+
+    def detections(prefix: str) -> tuple[Detection, ...]:
+        sides = (known, found)
+        return tuple(detection(*(side[prefix + name] for side in sides), name) for name in get_args(ScoreName))
+
+    def share(accepted: np.ndarray) -> Interval:
+        number, n = int(accepted.sum()), len(accepted)
+        return Interval(number / n, *wilson(number, n))
+
+    if guarantees is None:  # the model may have come with thresholds
+        prefix, stored = "", getattr(calibration_record(measured.model), "abstention_thresholds", None)
+        thresholds = promised_levels(stored or {})
+    else:
+        prefix = CALIBRATED
+        thresholds = {p.accuracy: p.threshold for p in guarantees.abstentions if p.threshold is not None}
+    of_known, of_unknown = (expit(side[f"{prefix}max_probability"].astype(float)) for side in (known, found))
+    hashes = test.hashes if isinstance(test, ImageDataset) else {}
     return OutOfDistribution(
         dataset=public_name(unknown.dataset),
         split=unknown.split,
         n=len(unknown.images),
         total=unknown.total,
-        confidence=float(confidence.mean()),
-        known_confidence=float(known_confidence.mean()),
-        before=_detections(tested.ood, found),
-        after=None if guarantees is None else _detections(tested.ood, found, CALIBRATED),
+        confidence=float(of_unknown.mean()),
+        known_confidence=float(of_known.mean()),
+        before=detections(""),
+        after=None if guarantees is None else detections(CALIBRATED),
         answered=tuple(
-            Answered(accuracy, threshold, _share(confidence >= threshold), _share(known_confidence >= threshold))
-            for accuracy, threshold in _thresholds(measured, guarantees).items()
+            Answered(accuracy, threshold, share(of_unknown >= threshold), share(of_known >= threshold))
+            for accuracy, threshold in thresholds.items()
         ),
         left_out=unknown.left_out,
-        copies=copies,
+        copies=len(set(unknown.images.hashes.values()) & set(hashes.values())),
     )
-
-
-def _detections(
-    known: Mapping[str, np.ndarray], new: Mapping[str, np.ndarray], prefix: str = ""
-) -> tuple[Detection, ...]:
-    return tuple(
-        detection(*(side[prefix + name].astype(float) for side in (known, new)), name)
-        for name in ("max_probability", "max_logit", "energy")
-    )
-
-
-def _thresholds(measured: MeasuredModel, guarantees: Guarantees | None) -> Mapping[float, float]:
-    """By promised accuracy, the confidence from which on the published model answers."""
-    if guarantees is not None:
-        return {p.accuracy: p.threshold for p in guarantees.abstentions if p.threshold is not None}
-    record = calibration_record(measured.model)
-    return promised_levels(getattr(record, "abstention_thresholds", None) or {})
-
-
-def _share(accepted: np.ndarray) -> Interval:
-    number, n = int(accepted.sum()), len(accepted)
-    return Interval(number / n, *wilson(number, n))
 
 
 # ---- Names ----
-# What a model and a dataset say about themselves.
 
 
 def _default_metadata(measured: MeasuredModel, test: Dataset) -> dict[str, str]:
@@ -640,11 +554,8 @@ def _default_metadata(measured: MeasuredModel, test: Dataset) -> dict[str, str]:
     model = getattr(measured.config, "name_or_path", None) or type(measured.model).__name__
     rows = test.rows if isinstance(test, ImageDataset) else test
     dataset = rows.info.dataset_name if isinstance(rows, datasets.Dataset) else None
-    return {
-        "model": public_name(model),
-        "dataset": dataset or type(test).__name__,
-        "split": _split_of(test) or "test",
-    }
+    found = {"model": public_name(model), "dataset": dataset or type(test).__name__}
+    return found | {"split": _split_of(test) or "test"}
 
 
 def _split_of(dataset: Dataset) -> str | None:

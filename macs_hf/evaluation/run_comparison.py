@@ -43,7 +43,12 @@ def compare_runs(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> ComparisonTa
     for run in others:
         _check_same_images(first, run)
     for side in sides:
-        _warn_of_recipes(side)
+        recipes = {f"{run.report.model}, {run.report.training_arguments.get('method')}" for run in side}
+        if len(recipes) > 1:
+            logger.warning(
+                f"Different models or methods are on one side ({'; '.join(sorted(recipes))}): what differs between "
+                "them is taken for what differs between seeds."
+            )
     found = compare(*([run.rows for run in side] for side in sides))
     tables = [[run.report.corruptions for run in side] for side in sides]
     if all(table is not None for side in tables for table in side):
@@ -57,39 +62,29 @@ def compare_runs(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> ComparisonTa
 
 def comparison_table(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> str:
     """For a terminal: both values, the difference with its 95 % interval, and which is better."""
-    sides = {letter: [side] if isinstance(side, Run) else list(side) for letter, side in (("a", a), ("b", b))}
-    found = compare_runs(*sides.values())
-    report = sides["a"][0].report
+    sides = [[side] if isinstance(side, Run) else list(side) for side in (a, b)]
+    found, report = compare_runs(*sides), sides[0][0].report
     lines = [f"{report.dataset}, {report.split} (n = {report.n})"]
-    for letter, runs in sides.items():
-        lines += [
-            f"{letter if place == 0 else ' '} {'=' if place == 0 else '+'} {run.name}, {_model(run.report)}"
-            for place, run in enumerate(runs)
-        ]
+    for letter, runs in zip("ab", sides, strict=True):
+        marks = [f"{letter} =", *["  +"] * (len(runs) - 1)]
+        lines += [f"{mark} {run.name}, {_model(run.report)}" for mark, run in zip(marks, runs, strict=True)]
     lines += [COVERED[found["accuracy"].covers], ""]
     lines.append(f"{'':<21}{'a':>9}{'b':>9}{'a - b':>9}{'95 % interval':>19}")
     verdicts = {"better": "a is better", "worse": "b is better", "undecided": "undecided", "equal": "equal"}
+    short = {}
     for metric, result in found.items():
         scale, unit, digits = METRICS[metric].style
-        of_a, of_b = (f"{scale * value:.{digits}f}{unit.strip()}" for value in (result.a, result.b))
+        of_a, of_b = (f"{scale * value:.{digits}f}{unit}" for value in (result.a, result.b))
         value, low, high = shown_difference(metric, result)
-        interval = f"[{low}, {high}]"
-        lines.append(f"{metric:<21}{of_a:>9}{of_b:>9}{value:>9} {interval:>18}  {verdicts[result.verdict]}")
+        columns = "".join(f"{text.replace(' ', ''):>9}" for text in (of_a, of_b, value)) + f"{f'[{low}, {high}]':>19}"
+        lines.append(f"{metric:<21}{columns}  {verdicts[result.verdict]}")
+        verdict = "may be chance" if result.verdict == "undecided" else result.verdict
+        short[metric] = f"  {METRICS[metric].title:<31}{of_a:>9} against {of_b:>9}  {verdict}"
     told = [text for name, text in EXPLAINED.items() if any(metric.startswith(name) for metric in found)]
     notes = (textwrap.fill(text, 79, subsequent_indent="  ") for text in told)
-    names = (side[0].name + (f" and {len(side) - 1} more" if side[1:] else "") for side in sides.values())
-    return "\n".join([*lines, "", *notes, "", f"In short, {' against '.join(names)}:", *_in_short(found)])
-
-
-def _in_short(found: ComparisonTable) -> list[str]:
-    """What a person wants to know, in four lines."""
-    lines = []
-    for metric in (name for name in ("accuracy", "mean15", "ece", "nll") if name in found):
-        scale, unit, digits = METRICS[metric].style
-        of_a, of_b = (f"{scale * value:.{digits}f}{unit}" for value in (found[metric].a, found[metric].b))
-        verdict = {"undecided": "may be chance"}.get(found[metric].verdict, found[metric].verdict)
-        lines.append(f"  {METRICS[metric].title:<31}{of_a:>9} against {of_b:>9}  {verdict}")
-    return lines
+    in_short = (short[name] for name in ("accuracy", "mean15", "ece", "nll") if name in short)
+    names = (side[0].name + (f" and {len(side) - 1} more" if side[1:] else "") for side in sides)
+    return "\n".join([*lines, "", *notes, "", f"In short, {' against '.join(names)}:", *in_short])
 
 
 def _check_same_images(a: Run, b: Run) -> None:
@@ -104,15 +99,6 @@ def _check_same_images(a: Run, b: Run) -> None:
                 f"{a.name} and {b.name} were measured on other images, or in another order: column {column!r} of "
                 "their samples.parquet differs. Measure both on the same split."
             )
-
-
-def _warn_of_recipes(side: Sequence[Run]) -> None:
-    recipes = {f"{run.report.model}, {run.report.training_arguments.get('method')}" for run in side}
-    if len(recipes) > 1:
-        logger.warning(
-            f"Different models or methods are on one side ({'; '.join(sorted(recipes))}): what differs between them "
-            "is taken for what differs between seeds."
-        )
 
 
 def _model(report: EvaluationReport) -> str:

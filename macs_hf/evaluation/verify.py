@@ -1,6 +1,6 @@
 """A published model against its own report: measured again on the data that the report names, image by image."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from ..exceptions import ArgumentError
 from ..hub import check_place, hub_needed, is_local
 from ..metrics import measure, wilson
 from ..models.loading import load_pretrained
-from ..report.report import EvaluationReport, Guarantees, Interval, Share, changed_files, load_run
+from ..report.report import EvaluationReport, Guarantees, Interval, changed_files, load_run
 from ..report.rows import MEANS, SampleRows
 from ..report.run_folder import REPORT_FILE, ROWS_FILE
 from .evaluate import MeasuredModel, Progress, loaded_model, measure_corruptions
@@ -30,8 +30,6 @@ from .evaluate import MeasuredModel, Progress, loaded_model, measure_corruptions
 
 logger = logging.get_logger(__name__)
 
-# Arguments of a training run that say which images were tested.
-COLUMNS = ("image_column", "label_column")
 # Another machine rounds otherwise, and may decode a picture to slightly other pixels.
 SAME_CONFIDENCE, SAME_ANSWERS = 0.02, 0.99
 
@@ -176,8 +174,7 @@ def verify_model(
         raise ValueError(f"The report of {model!r} is about images of {stated}, but its processor makes {made}.")
     test = aligned_images(splits, ("test",), classifier.config, processor)["test"]
     measured = loaded_model(classifier, processor, batch_size=batch_size, use_cpu=use_cpu, progress=progress)
-    checks = list(_unchanged(model, revision, report))
-    checks += _clean(measured, test, report, None if run is None else run.rows)
+    checks = [*_unchanged(model, revision, report), *_clean(measured, test, report, None if run is None else run.rows)]
     checks += _corrupted(measured, test, report) if corruptions else ()
     return Verification(report, source.path, checks)
 
@@ -187,10 +184,11 @@ def _unchanged(model: str, revision: str | None, report: EvaluationReport) -> It
     files = {name: _file(model, name, revision) for name in report.checksums}
     kept = [path is not None and not changed_files(report, path.parent, [name]) for name, path in files.items()]
     if kept:
-        yield _share_of("weights and rows unchanged", sum(kept), len(kept), 1.0)
+        yield _counted("weights and rows unchanged", kept, 1.0)
 
 
-def _share_of(name: str, number: int, n: int, at_least: float) -> Check:
+def _counted(name: str, holds: Sequence[bool], at_least: float) -> Check:
+    number, n = sum(holds), len(holds)
     return Check(name, Interval(1.0, 1.0, 1.0), Interval(number / n, *wilson(number, n)), at_least)
 
 
@@ -205,10 +203,9 @@ def _source(report: EvaluationReport, dataset: str | None, changes: dict[str, st
         )
     source = replace(known or DatasetSource(report.dataset), config=report.dataset_config, test_split=report.split)
     arguments = report.training_arguments | report.data_arguments
-    stated = {name: arguments.get(name) for name in (*COLUMNS, "train_split")}
-    chosen = {"path": dataset} | {name: changes.get(name) or value for name, value in stated.items()}
-    chosen |= {name: value for name, value in changes.items() if name not in stated}
-    return replace(source, **{name: value for name, value in chosen.items() if value is not None})
+    stated = {name: arguments.get(name) for name in ("image_column", "label_column", "train_split")}
+    given = {name: value for name, value in ({"path": dataset} | changes).items() if value}
+    return replace(source, **{name: value for name, value in (stated | given).items() if value is not None})
 
 
 def _clean(
@@ -220,7 +217,7 @@ def _clean(
         now = SampleRows.from_logits(logits, labels)
         same = (now.label == rows.label) & (now.prediction == rows.prediction)
         same &= np.abs(now.confidence - rows.confidence) <= SAME_CONFIDENCE
-        yield _share_of("images with the same answer", int(same.sum()), len(same), SAME_ANSWERS)
+        yield _counted("images with the same answer", same.tolist(), SAME_ANSWERS)
     folded = report.temperature.value if report.has_temperature else 1.0
     parts = {"": (report.published, logits)}
     if folded != 1.0:  # the model carries it in its head
@@ -234,22 +231,19 @@ def _clean(
         yield from _promised(logits, labels, report.guarantees)
 
 
-def _promised(logits: Tensor, labels: Tensor, stated: Guarantees) -> Iterator[Check]:
+def _promised(logits: Tensor, labels: Tensor, stated: Guarantees) -> list[Check]:
     """What came true of the promises: coverage of sets, and how many answers were given and right."""
     # The model carries the temperature in its head.
     found = measure_guarantees(replace(stated, temperature=1.0), logits, labels)
+    pairs: list[tuple[str, Interval | None, Interval | None]] = []
     for promise, now in zip(stated.prediction_sets, found.prediction_sets, strict=True):
         title = f"sets of {100 * promise.coverage:g} % ({promise.method})"
-        yield from _share(f"{title}: coverage", promise.test_coverage, now.test_coverage)
+        pairs.append((f"{title}: coverage", promise.test_coverage, now.test_coverage))
     for promise, now in zip(stated.abstentions, found.abstentions, strict=True):
         title = f"answers at {100 * promise.accuracy:g} %"
-        yield from _share(f"{title}: given", promise.test_answered, now.test_answered)
-        yield from _share(f"{title}: right", promise.test_accuracy, now.test_accuracy)
-
-
-def _share(name: str, stated: Share | None, found: Share | None) -> Iterator[Check]:
-    if stated is not None and found is not None:
-        yield Check(name, *(Interval(share.value, share.low, share.high) for share in (stated, found)))
+        pairs.append((f"{title}: given", promise.test_answered, now.test_answered))
+        pairs.append((f"{title}: right", promise.test_accuracy, now.test_accuracy))
+    return [Check(*pair) for pair in pairs if None not in pair]
 
 
 def _corrupted(measured: MeasuredModel, test: ImageDataset, report: EvaluationReport) -> Iterator[Check]:
@@ -272,7 +266,5 @@ def _corrupted(measured: MeasuredModel, test: ImageDataset, report: EvaluationRe
         seed=stated.seed or 0,
         frost_textures=frost,
     )
-    for name in MEANS:
-        intervals = [part.interval(name) for part in (stated, table)]
-        if None not in intervals:
-            yield Check(f"accuracy under corruption, {name}", *intervals)
+    intervals = ((name, stated.interval(name), table.interval(name)) for name in MEANS)
+    yield from (Check(f"accuracy under corruption, {name}", *pair) for name, *pair in intervals if None not in pair)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -144,11 +144,8 @@ Planes = dict[str, np.ndarray]
 
 class CorruptionCounts:
     """
-    Collects logits cell by cell, in any order, and keeps at most 32 bytes of each image in each cell.
-
-    Args:
-        keys (sequence of `(corruption, severity)`): The cells, `CLEAN` among them if wanted.
-        temperature (`float`, *optional*): Divides the logits for the scaled scores.
+    Collects logits cell by cell, in any order, and keeps at most 32 bytes of each image in each cell; a temperature
+    divides the logits for the scaled scores.
     """
 
     def __init__(self, keys: Sequence[Key], temperature: float | None = None) -> None:
@@ -175,12 +172,8 @@ class CorruptionCounts:
 
     def totals(self, index: np.ndarray | None = None, accelerator: Accelerator | None = None) -> dict[str, Any]:
         """
-        The results of all processes together: fields of a [`CorruptionTable`].
-
-        Args:
-            index (`np.ndarray`, *optional*): Positions of all the images that were measured, on any process, in
-                ascending order; by default 0, 1, ... without a gap.
-            accelerator (`Accelerator`, *optional*): The processes.
+        The results of all processes together: fields of a [`CorruptionTable`]. `index` has the positions of all the
+        images that were measured, on any process, in ascending order; by default 0, 1, ... without a gap.
         """
         if index is None:
             last = max((int(positions.max()) for _, positions, _ in self.parts), default=-1)
@@ -290,12 +283,7 @@ def standard_error(results: np.ndarray) -> float | None:
 
 
 class GuaranteeCounts:
-    """
-    Counts, batch by batch, how many corrupted images each prediction set covers and how many answers are right.
-
-    Args:
-        guarantees ([`Guarantees`]): The promises, with their thresholds.
-    """
+    """Counts, batch by batch, how many corrupted images each prediction set covers and how many answers are right."""
 
     def __init__(self, guarantees: Guarantees) -> None:
         self.guarantees = guarantees
@@ -319,12 +307,8 @@ class GuaranteeCounts:
 
     def totals(self, table: CorruptionTable, accelerator: Accelerator | None = None) -> Guarantees:
         """
-        The guarantees with the outcome by severity, over the standard 15 corruptions (or all there are, if some of
-        them are missing).
-
-        Args:
-            table ([`CorruptionTable`]): That of the same pass over the images.
-            accelerator (`Accelerator`, *optional*): The processes.
+        The guarantees with the outcome by severity, over the standard 15 corruptions of the table of the same pass (or
+        all there are, if some of them are missing).
         """
         names = STANDARD_15 if set(STANDARD_15) <= table.cells.keys() else tuple(table.cells)
         sums = _summed(self.sums, accelerator)[[CORRUPTIONS.index(name) for name in names]].sum(0)
@@ -396,12 +380,9 @@ class CorruptionBenchmark:
     frost_textures: str | Path | None = None
 
     def __post_init__(self) -> None:
-        for name in self.corruptions:
-            for severity in self.severities:
-                check_cell(name, severity, self.params)
+        for name, severity in product(self.corruptions, self.severities):
+            check_cell(name, severity, self.params)
         check_seed(self.seed)
-        if self.samples is not None and self.samples < 1:
-            raise ValueError(f"samples={self.samples} must be at least 1, or None for all.")
         for field, known in (("design", ("auto", *DESIGNS)), ("when", ("after_resize", "before_resize"))):
             if getattr(self, field) not in known:
                 raise ValueError(f"{field}={getattr(self, field)!r} is none of {', '.join(map(repr, known))}.")
@@ -418,14 +399,14 @@ class Plan(NamedTuple):
 def planned(benchmark: CorruptionBenchmark, images: ByteImages, clean_rows: Sequence[SampleRows] | None) -> Plan:
     clean = [CLEAN] if clean_rows is None else []
     cells = [[(name, severity) for severity in benchmark.severities] for name in benchmark.corruptions]
-    keys = clean + [key for keys in cells for key in keys]
+    keys = [*clean, *product(benchmark.corruptions, benchmark.severities)]
     if images.is_stream:
         if benchmark.samples is not None or benchmark.design == "spread":
             asked = "design='spread'" if benchmark.samples is None else f"samples={benchmark.samples}"
             raise ValueError(f"{asked} needs a dataset with a length: images of a stream cannot be drawn at random.")
         return Plan("crossed", None, [(None, keys)])
     index = np.array(subset(len(images), benchmark.samples, benchmark.seed), np.int64)
-    if (default_design(len(index)) if benchmark.design == "auto" else benchmark.design) == "crossed":
+    if (benchmark.design if benchmark.design != "auto" else default_design(len(index))) == "crossed":
         return Plan("crossed", index, [(index, keys)])
     if len(index) < 2 * len(cells):
         raise ValueError(
@@ -449,11 +430,6 @@ def spread_assignment(labels: Sequence[int] | np.ndarray, corruptions: int, seed
     A random order of the images of each class is dealt out to a random order of the corruptions, and the next class
     goes on where the last one stopped. So every image is equally likely to get each corruption, and the corruptions
     have the same number of images, of each class and in all, give or take one.
-
-    Args:
-        labels (sequence of `int`): Class of each image.
-        corruptions (`int`): Number of corruptions.
-        seed (`int`, *optional*, defaults to 0): The same seed and labels give the same assignment.
     """
     labels = torch.as_tensor(np.asarray(labels, dtype=np.int64))
     generator = torch.Generator().manual_seed(mix_seed(seed % 2**64, corruptions))
@@ -533,7 +509,7 @@ def evaluate_corruptions(
             "when='before_resize' needs ByteImages with resize, which brings a corrupted image to the network's size."
         )
     plan = planned(benchmark, images, clean_rows)
-    keys = [CLEAN, *((name, severity) for name in benchmark.corruptions for severity in benchmark.severities)]
+    keys = [CLEAN, *product(benchmark.corruptions, benchmark.severities)]
     counts = CorruptionCounts(keys, temperature)
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator is not None else (0, 1)
     if clean_rows is not None and rank == 0:  # all processes have all of them
@@ -622,11 +598,8 @@ def _corrupted(
     key: Key,
 ) -> Tensor:
     """A batch in one cell, as the network gets it, uint8."""
-    options = {
-        "params": parameter_set(benchmark.params, *sized.shape[2:]),
-        "seed": benchmark.seed,
-        "frost_textures": benchmark.frost_textures,
-    }
+    options = {"seed": benchmark.seed, "frost_textures": benchmark.frost_textures}
+    options["params"] = parameter_set(benchmark.params, *sized.shape[2:])
     if benchmark.when == "after_resize":
         return corrupt(sized, *key, indices=positions, **options)
     if len({image.shape for image in originals}) == 1:

@@ -184,8 +184,8 @@ class MeasuredModel:
         numbers, rows = np.unique(found.pop("number"), return_index=True)  # without those that fill up a batch
         if len(numbers) != (numbers[-1] + 1 if size is None else size):
             raise RuntimeError(f"{len(numbers)} of {size or numbers[-1] + 1} samples were measured.")
-        columns_found = {name: values[rows] for name, values in found.items()}
-        return Predictions(columns_found, logits.shape[-1], tuple(images.shape[-2:]))
+        found = {name: values[rows] for name, values in found.items()}
+        return Predictions(found, logits.shape[-1], tuple(images.shape[-2:]))
 
     def logits(self, dataset: Any, label: str = "predicting") -> tuple[np.ndarray, np.ndarray]:
         """Logits and labels of samples that did not train the model."""
@@ -213,12 +213,8 @@ class MeasuredModel:
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         if not _is_stream(dataset):
             mine = (torch.arange(-(-len(dataset) // world) * world) % max(len(dataset), 1))[rank::world]
-            loader = DataLoader(
-                Subset(dataset, mine.tolist()),
-                self.batch_size,
-                collate_fn=self.collate_fn,
-                num_workers=self.num_workers,
-            )
+            options = {"collate_fn": self.collate_fn, "num_workers": self.num_workers}
+            loader = DataLoader(Subset(dataset, mine.tolist()), self.batch_size, **options)
             yield from zip(mine.split(self.batch_size), loader, strict=True)
             return
         numbered = enumerate(dataset)
@@ -369,9 +365,14 @@ def _better_size(measured: MeasuredModel, test: Dataset, found: SampleRows) -> S
     """
     if measured.train_dataset is not None or measured.processor is None or not isinstance(test, ImageDataset):
         return None
-    part = test.rows.select(subset(len(test), SIZE_TRIAL_IMAGES, seed=0))
-    trials = []
-    for size in _other_sizes(measured):
+    # What config and report of the model say, half of the size, and usual sizes of small images.
+    now, stated = min(input_size(measured.processor)), [getattr(measured.config, "image_size", None)]
+    path = Path(str(getattr(measured.config, "name_or_path", "")), REPORT_FILE)
+    if path.is_file():
+        stated += EvaluationReport.load(path).image_size or ()
+    sizes = [size for size in stated if isinstance(size, int)] + [size for size in SMALL_SIZES if size < now]
+    part, trials = test.rows.select(subset(len(test), SIZE_TRIAL_IMAGES, seed=0)), []
+    for size in sorted({*sizes, now // 2} - {now, 0}):
         try:
             transform = EvalTransform(resized_processor(measured.processor, size))
             images = ImageDataset(part, test.image_column, test.label_column, transform, test.split, cache_bytes=0)
@@ -387,17 +388,6 @@ def _better_size(measured: MeasuredModel, test: Dataset, found: SampleRows) -> S
     return SizeTrial(size, len(part), hits / len(part))
 
 
-def _other_sizes(measured: MeasuredModel) -> list[int]:
-    """What config and report of the model say, half of the size, and usual sizes of small images."""
-    now = min(input_size(measured.processor))
-    stated = [getattr(measured.config, "image_size", None)]
-    path = Path(str(getattr(measured.config, "name_or_path", "")), REPORT_FILE)
-    if path.is_file():
-        stated += EvaluationReport.load(path).image_size or ()
-    sizes = [size for size in stated if isinstance(size, int)] + [size for size in SMALL_SIZES if size < now]
-    return sorted({*sizes, now // 2} - {now, 0})
-
-
 def measure_corruptions(measured: MeasuredModel, test: Dataset, **benchmark: Any) -> CorruptionTable:
     """A model under corruption; `benchmark` are other arguments of [`evaluate_corruptions`]."""
     if measured.pixel_stats is None:
@@ -405,8 +395,8 @@ def measure_corruptions(measured: MeasuredModel, test: Dataset, **benchmark: Any
             "Corruptions act on pixels, but how images are normalised is not known: give the trainer the image "
             "processor (processing_class) or pixel_stats=PixelStats(mean, std)."
         )
-    tested = min(len(test), benchmark["samples"] or len(test))
-    label = f"{len(CORRUPTIONS)} corruptions x {len(SEVERITIES)} on {tested:,} images"
+    number = min(len(test), benchmark["samples"] or len(test))
+    label = f"{len(CORRUPTIONS)} corruptions x {len(SEVERITIES)} on {number:,} images"
     with measured.ready():
         return evaluate_corruptions(
             forward_of(measured.model, measured.pixel_stats),
@@ -457,7 +447,9 @@ def _predict_test(
     label = f"testing on {len(test):,} images" if isinstance(test, Sized) else "testing"
     found, classes, image_size = measured.run(test, columns, label)
     kinds = [name for name in ("rows", "calibrated_rows") if name in found]
-    origin = _origin_of(test)
+    origin = {}
+    if isinstance(test, ImageDataset):
+        origin = {"name": _file_names(test), "index": test.index, "group": test.groups}
     rows = [dataclasses.replace(SampleRows.from_array(found.pop(name)), **origin) for name in kinds]
     sets, coverage = found.pop("sets", None), {}
     published, names = rows[-1], class_names(measured.model, classes)
@@ -579,13 +571,6 @@ def _renamed_classes(measured: MeasuredModel, test: Dataset) -> tuple[tuple[str,
     return renamed_classes(class_names(measured.model, len(named)), feature.names)
 
 
-def _origin_of(test: Dataset) -> dict[str, np.ndarray | None]:
-    """The columns `name`, `index` and `group` of the rows of a dataset, as far as it knows them."""
-    if not isinstance(test, ImageDataset):
-        return {}
-    return {"name": _file_names(test), "index": test.index, "group": test.groups}
-
-
 def _file_names(test: ImageDataset) -> np.ndarray | None:
     """The images' file names below the folder that holds them all, if every image has one of its own."""
     paths = test.paths()
@@ -602,14 +587,7 @@ def _file_names(test: ImageDataset) -> np.ndarray | None:
 
 
 class ModelAndData(NamedTuple):
-    """
-    What is measured: the arguments of [`evaluate_checkpoint`].
-
-    Args:
-        measured ([`MeasuredModel`]): The model and its image processor.
-        test, calibration ([`ImageDataset`]): Its images; no `calibration` unless it was asked for.
-        metadata (`dict`): What the report says about where model and images come from.
-    """
+    """The arguments of [`evaluate_checkpoint`]: `metadata` says where model and images come from."""
 
     measured: MeasuredModel
     test: ImageDataset
@@ -654,8 +632,9 @@ def load_model_and_data(
     images = aligned_images(splits, wanted, classifier.config, processor, cache_bytes)
     chosen = {"image_column": source.image_column, "label_column": source.label_column}
     chosen |= {"train_split": source.train_split, **capped}
+    stats, accelerator = PixelStats.from_processor(processor), Accelerator(cpu=use_cpu)
     return ModelAndData(
-        loaded_model(classifier, processor, batch_size=batch_size, use_cpu=use_cpu, progress=progress),
+        MeasuredModel(classifier, processor, stats, accelerator, batch_size, progress=progress),
         images["test"],
         images.get("validation"),
         {
@@ -671,23 +650,8 @@ def load_model_and_data(
 
 def _was_trained_on(model: str, source: DatasetSource) -> bool:
     """Whether a local model's own report says that it was trained on the dataset, which was divided then."""
-    path = Path(model, REPORT_FILE)
     try:
-        report = EvaluationReport.load(path)
+        report = EvaluationReport.load(Path(model, REPORT_FILE))
     except (OSError, ValueError):  # none, or none of ours
         return False
     return bool(report.training_arguments) and report.dataset == public_name(source.path)
-
-
-def loaded_model(
-    model: nn.Module,
-    processor: Any,
-    *,
-    batch_size: int = 64,
-    use_cpu: bool = False,
-    progress: Progress | None = None,
-) -> MeasuredModel:
-    """A classifier that is measured as it was loaded, on the processes that were started."""
-    accelerator = Accelerator(cpu=use_cpu)
-    stats = PixelStats.from_processor(processor)
-    return MeasuredModel(model, processor, stats, accelerator, batch_size, progress=progress)

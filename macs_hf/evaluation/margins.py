@@ -14,7 +14,6 @@ random draws, and r the longest of them: an *estimate*, which an adversary can u
 
 import math
 from collections.abc import Callable, Iterable
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -61,11 +60,10 @@ def analyze_margins(
         labels = labels.cpu()
         clean = _checked_logits(forward(images), labels, count)
         margins = logit_margin(clean, labels)
-        perturb = partial(_perturbed, images, count, sigma, pixel_stats, seed)
-        perturbations = (perturb(draw) for draw in range(num_draws))
-        measured = _local_sensitivity(forward, perturbations, clean, labels, count)
-        rows = torch.stack([clean.norm(dim=1), clean.amax(1), margins, *measured])
-        totals += rows.sum(1)
+        perturbed = (_perturbed(images, count, sigma, pixel_stats, seed, draw) for draw in range(num_draws))
+        moved = ((_checked_logits(forward(inputs), labels, count), distance) for inputs, distance in perturbed)
+        rows = [clean.norm(dim=1), clean.amax(1), margins, *_local_sensitivity(clean, labels, margins, moved)]
+        totals += torch.stack(rows).sum(1)
         above += int((margins > margin_threshold).sum())
         count += len(labels)
     if count == 0:
@@ -119,35 +117,26 @@ def spectral_complexity(model: nn.Module) -> float | None:
 
 
 def _local_sensitivity(
-    forward: Callable[[Tensor], Tensor],
-    perturbations: Iterable[tuple[Tensor, Tensor]],
-    clean: Tensor,
-    labels: Tensor,
-    first_index: int,
+    clean: Tensor, labels: Tensor, margins: Tensor, moved: Iterable[tuple[Tensor, Tensor]]
 ) -> tuple[Tensor, ...]:
-    """Per image: logit sensitivity (maximum norm, L2), that of probabilities, KL, and the two radii."""
-    log_p = clean.log_softmax(1)
-    num_draws, means = 0, torch.zeros(4, len(labels), dtype=torch.float64)
+    """Per image, from logits at some distance: sensitivity of logits (maximum norm, L2), that of probabilities, KL,
+    and the two radii."""
+    log_p, means = clean.log_softmax(1), []
     gap_constant, logit_constant, reach = torch.zeros(3, len(labels), dtype=torch.float64)
-    for perturbed, distance in perturbations:
-        logits = _checked_logits(forward(perturbed), labels, first_index)
+    for logits, distance in moved:
         change, log_q = logits - clean, logits.log_softmax(1)
-        linf = change.abs().amax(1) / distance
+        linf, l2 = change.abs().amax(1) / distance, change.norm(dim=1) / distance
         divergence = (log_p.exp() * (log_p - log_q)).sum(1).clamp_min(0)  # rounding can leave -1e-17
-        means += torch.stack(
-            [linf, change.norm(dim=1) / distance, (log_p.exp() - log_q.exp()).abs().sum(1), divergence]
-        )
+        means.append(torch.stack([linf, l2, (log_p.exp() - log_q.exp()).abs().sum(1), divergence]))
         gap_change = (change.gather(1, labels[:, None]) - change).abs().amax(1)
         gap_constant = gap_constant.maximum(gap_change / distance)
         logit_constant = logit_constant.maximum(linf)
         reach = reach.maximum(distance)
-        num_draws += 1
-    margins = logit_margin(clean, labels)
     radii = (
         torch.where(margins > 0, reach.minimum(margins / constant), 0.0)
         for constant in (gap_constant, 2 * logit_constant)
     )
-    return *(means / num_draws), *radii
+    return *(sum(means) / len(means)), *radii
 
 
 def _perturbed(
@@ -155,12 +144,9 @@ def _perturbed(
 ) -> tuple[Tensor, Tensor]:
     """The images with their noise, and how far each one moved."""
     # Drawn on the CPU, one generator per image: the same noise on any device and in any batch.
-    noise = torch.stack(
-        [
-            torch.randn(image.shape, generator=torch.Generator().manual_seed(mix_seed(seed, first_index + i, draw)))
-            for i, image in enumerate(images)
-        ]
-    ).to(images)
+    keys = (mix_seed(seed, first_index + place, draw) for place in range(len(images)))
+    draws = [torch.randn(images.shape[1:], generator=torch.Generator().manual_seed(key)) for key in keys]
+    noise = torch.stack(draws).to(images)
     if pixel_stats is None:
         start, end = images, images + sigma * noise
         perturbed = end

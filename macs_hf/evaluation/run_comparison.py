@@ -39,8 +39,8 @@ def compare_runs(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> ComparisonTa
             the intervals cover other test images only, with several also other training runs.
     """
     sides = [[side] if isinstance(side, Run) else list(side) for side in (a, b)]
-    first, *others = (run for side in sides for run in side)
-    for run in others:
+    first = sides[0][0]
+    for run in sides[0][1:] + sides[1]:
         _check_same_images(first, run)
     for side in sides:
         recipes = {f"{run.report.model}, {run.report.training_arguments.get('method')}" for run in side}

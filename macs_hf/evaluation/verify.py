@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from torch import Tensor
@@ -22,10 +23,11 @@ from ..exceptions import ArgumentError
 from ..hub import check_place, hub_needed, is_local
 from ..metrics import measure, wilson
 from ..models.loading import load_pretrained
+from ..pixels import PixelStats
 from ..report.report import EvaluationReport, Guarantees, Interval, changed_files, load_run
 from ..report.rows import MEANS, SampleRows
 from ..report.run_folder import REPORT_FILE, ROWS_FILE
-from .evaluate import MeasuredModel, Progress, loaded_model, measure_corruptions
+from .evaluate import MeasuredModel, Progress, measure_corruptions
 
 
 logger = logging.get_logger(__name__)
@@ -173,7 +175,8 @@ def verify_model(
         stated, made = ("{} x {} pixels".format(*sides) for sides in (report.image_size, size))
         raise ValueError(f"The report of {model!r} is about images of {stated}, but its processor makes {made}.")
     test = aligned_images(splits, ("test",), classifier.config, processor)["test"]
-    measured = loaded_model(classifier, processor, batch_size=batch_size, use_cpu=use_cpu, progress=progress)
+    stats, accelerator = PixelStats.from_processor(processor), Accelerator(cpu=use_cpu)
+    measured = MeasuredModel(classifier, processor, stats, accelerator, batch_size, progress=progress)
     checks = [*_unchanged(model, revision, report), *_clean(measured, test, report, None if run is None else run.rows)]
     checks += _corrupted(measured, test, report) if corruptions else ()
     return Verification(report, source.path, checks)
@@ -218,15 +221,12 @@ def _clean(
         same = (now.label == rows.label) & (now.prediction == rows.prediction)
         same &= np.abs(now.confidence - rows.confidence) <= SAME_CONFIDENCE
         yield _counted("images with the same answer", same.tolist(), SAME_ANSWERS)
-    folded = report.temperature.value if report.has_temperature else 1.0
-    parts = {"": (report.published, logits)}
-    if folded != 1.0:  # the model carries it in its head
-        parts["before calibration: "] = (report.before, logits * folded)
-    for title, (stated, part) in parts.items():
+    parts = [("", report.published, logits)]
+    if report.has_temperature and report.temperature.value != 1.0:  # the model carries it in its head
+        parts.append(("before calibration: ", report.before, logits * report.temperature.value))
+    for title, stated, part in parts:
         now = measure(SampleRows.from_logits(part, labels)).metrics
-        for name, interval in stated.metrics.items():
-            if name in now:
-                yield Check(f"{title}{name}", interval, now[name])
+        yield from (Check(title + name, stated.metrics[name], now[name]) for name in stated.metrics if name in now)
     if report.guarantees is not None:
         yield from _promised(logits, labels, report.guarantees)
 
@@ -257,14 +257,7 @@ def _corrupted(measured: MeasuredModel, test: ImageDataset, report: EvaluationRe
             f"corrupted {stated.when}), and is left out."
         )
         return
-    table = measure_corruptions(
-        measured,
-        test,
-        params=stated.params,
-        samples=stated.n,
-        design=stated.design,
-        seed=stated.seed or 0,
-        frost_textures=frost,
-    )
+    options = {"params": stated.params, "samples": stated.n, "design": stated.design, "seed": stated.seed or 0}
+    table = measure_corruptions(measured, test, **options, frost_textures=frost)
     intervals = ((name, stated.interval(name), table.interval(name)) for name in MEANS)
     yield from (Check(f"accuracy under corruption, {name}", *pair) for name, *pair in intervals if None not in pair)

@@ -310,9 +310,9 @@ def compare(
     runs, split = sides[0] + sides[1], len(sides[0])
     if not all(sides):
         raise ValueError("compare needs at least one run on each side")
-    confidence, correct = _columns(runs)
     found, options = ComparisonTable(), {"same_seeds": same_seeds, "level": level}
-    for name, scores in _scores(runs, n_bins, max(2, min(n_resamples, 300)), seed).items():
+    confidence, correct = _columns(runs)
+    for name, scores in _scores(runs, confidence, correct, n_bins, max(2, min(n_resamples, 300)), seed).items():
         difference = scores.difference(split, **options, higher_is_better=name in HIGHER_IS_BETTER)
         # With two runs that differ a lot, an interval of the normal kind would leave what is possible.
         largest = LARGEST.get(name, 1.0)
@@ -340,8 +340,9 @@ def _columns(runs: Sequence[SampleRows]) -> tuple[np.ndarray, np.ndarray]:
     return np.stack([rows.confidence for rows in runs]).astype(np.float64), np.stack([rows.correct for rows in runs])
 
 
-def _scores(runs: list[SampleRows], n_bins: int, n_resamples: int, seed: int) -> dict[str, RunScores]:
-    confidence, correct = _columns(runs)
+def _scores(
+    runs: list[SampleRows], confidence: np.ndarray, correct: np.ndarray, n_bins: int, n_resamples: int, seed: int
+) -> dict[str, RunScores]:
     pairs = list(zip(confidence, correct, strict=True))
     accuracy, nll, brier, gap = (
         RunScores(*_means(x)) for x in (correct, [r.nll for r in runs], [r.brier for r in runs], confidence - correct)

@@ -97,7 +97,7 @@ def folded_temperature(model: nn.Module) -> float:
 
 
 def _divide_logits(model: nn.Module, temperature: float, pixel_values: Tensor | None) -> None:
-    with torch.no_grad(), _evaluating(model):
+    with torch.no_grad(), evaluating(model):
         images = _noise_images(model) if pixel_values is None else pixel_values
         weight = next(p for p in model.parameters() if p.is_floating_point())
         images = images.to(device=weight.device, dtype=weight.dtype)
@@ -211,7 +211,7 @@ def _noise_images(model: nn.Module) -> Tensor:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, then every module back to its own: a frozen BatchNorm in a training model stays frozen."""
     modes = {module: module.training for module in model.modules()}
     model.eval()

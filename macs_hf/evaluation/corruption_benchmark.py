@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, product
@@ -17,11 +18,12 @@ from torch.utils.data import Subset
 from torchvision.transforms.v2.functional import pil_to_tensor
 from tqdm.auto import tqdm
 
+from ..calibration.folding import evaluating
 from ..calibration.promises import set_outcome, share
 from ..corruptions.corrupt import check_cell, check_images, check_seed, corrupt, parameter_set, to_levels
 from ..corruptions.weather import frost_source
 from ..data.transforms import decode
-from ..metrics.ece import bin_score, reliability_bins
+from ..metrics.ece import calibration_error
 from ..metrics.intervals import noise_scores
 from ..pixels import PixelStats
 from ..randomness import mix_seed
@@ -249,17 +251,12 @@ def _cell(sums: np.ndarray) -> Cell:
     """From the planes of one cell, `(planes, images)`."""
     seen, *values = sums
     right, confidence, nll, *scaled = np.stack(values)[:, seen > 0].astype(np.float64)
-    scores = {"ece": _ece(confidence, right), "noise_floor": float(noise_scores(confidence).mean())}
+    scores = {"ece": calibration_error(confidence, right > 0), "noise_floor": float(noise_scores(confidence).mean())}
     if scaled:
         confidence, scaled_nll = scaled
-        scores |= {"scaled_nll": float(scaled_nll.mean()), "scaled_ece": _ece(confidence, right)}
+        scores |= {"scaled_nll": float(scaled_nll.mean()), "scaled_ece": calibration_error(confidence, right > 0)}
         scores |= {"scaled_noise_floor": float(noise_scores(confidence).mean())}
     return Cell(int((seen > 0).sum()), float(right.mean()), float(nll.mean()), **scores)
-
-
-def _ece(confidence: np.ndarray, right: np.ndarray) -> float:
-    bins = reliability_bins(confidence, right > 0)
-    return float(bin_score(bins.count, bins.confidence, bins.correct))
 
 
 def standard_error(results: np.ndarray) -> float | None:
@@ -514,7 +511,10 @@ def evaluate_corruptions(
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator is not None else (0, 1)
     if clean_rows is not None and rank == 0:  # all processes have all of them
         index = np.arange(len(clean_rows[0])) if plan.index is None else plan.index
-        columns = [np.stack([r.label, r.prediction, r.confidence, r.nll], axis=1)[index] for r in clean_rows]
+        columns = [
+            np.stack([r.label, r.prediction, r.confidence, r.nll], axis=1)[index]
+            for r in clean_rows[: 1 if temperature is None else 2]
+        ]
         counts.add_rows(CLEAN, torch.from_numpy(index), *map(torch.from_numpy, columns))
     total, size = None, (0, 0)
     if plan.index is not None:
@@ -563,14 +563,9 @@ def forward_of(model: nn.Module, stats: PixelStats, device: torch.device | str |
 
     @torch.inference_mode()
     def forward(images: Tensor) -> Tensor:
-        training = model.training
-        if training:
-            model.eval()  # goes through all modules, which takes as long as corrupting a small batch
-        try:
+        # Going through all modules takes as long as corrupting a small batch.
+        with evaluating(model) if model.training else nullcontext():
             output = model(stats.normalize(images.to(device).float() / 255).to(dtype))
-        finally:
-            if training:
-                model.train()
         return getattr(output, "logits", output)
 
     return forward

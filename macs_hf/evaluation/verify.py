@@ -84,29 +84,6 @@ class Verification(NamedTuple):
         return all(check.holds for check in self.checks)
 
 
-def published_report(model: str, revision: str | None = None) -> EvaluationReport:
-    """
-    The report that came with a model.
-
-    Args:
-        model (`str`): A local folder or a Hub id.
-        revision (`str`, *optional*): Branch, tag or commit on the Hub.
-
-    Raises:
-        `ValueError`: If it has none, or one that cannot be read.
-    """
-    path = _file(model, REPORT_FILE, revision)
-    if path is None:
-        raise ValueError(
-            f"{model!r} has no {REPORT_FILE}, so there is nothing to verify: only models that macs_hf measured come "
-            f"with one. `macs-hf evaluate {model} --dataset DATASET` measures any model."
-        )
-    try:
-        return EvaluationReport.load(path)
-    except ValueError as error:
-        raise ValueError(f"The {REPORT_FILE} of {model!r} cannot be used: {error.__cause__ or error}") from error
-
-
 def _file(model: str, name: str, revision: str | None) -> Path | None:
     """A file of a model, downloaded if it is on the Hub; `None` if there is none."""
     if is_local(model):
@@ -149,21 +126,21 @@ def verify_model(
         `ValueError`: If the model has no report, its rows do not give the report's numbers, or the data are not those
             of the report.
     """
-    report = published_report(model, revision)
-    rows = _file(model, ROWS_FILE, revision)
+    path, rows = (_file(model, name, revision) for name in (REPORT_FILE, ROWS_FILE))
+    if path is None:
+        raise ValueError(
+            f"{model!r} has no {REPORT_FILE}, so there is nothing to verify: only models that macs_hf measured come "
+            f"with one. `macs-hf evaluate {model} --dataset DATASET` measures any model."
+        )
+    report = EvaluationReport.load(path)
     run = None if rows is None else load_run(rows.parent)  # which computes the report's metrics from them
     source = _source(report, dataset, source_changes)
     arguments = report.training_arguments | report.data_arguments
-    most = arguments.get("max_eval_samples")
+    most, flags = arguments.get("max_eval_samples"), ("streaming", "skip_bad_images")
     if most is not None and (not isinstance(most, int) or most < 1):
         raise ValueError(f"The report of {model!r} has max_eval_samples: {most!r}, which is no number of images.")
-    splits = load_data(
-        source,
-        ("test",),
-        streaming=bool(arguments.get("streaming", False)),
-        skip_bad_images=bool(arguments.get("skip_bad_images", False)),
-        max_eval_samples=most,
-    )
+    options = {name: bool(arguments.get(name, False)) for name in flags}
+    splits = load_data(source, ("test",), **options, max_eval_samples=most)
     if len(splits.test) != report.n:
         raise ArgumentError(
             "split",

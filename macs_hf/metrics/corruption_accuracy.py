@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..report.rows import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15
+from .ece import bin_sums
 from .scores import as_array
 
 
@@ -97,8 +98,7 @@ def _table(
     if not np.isin(severity, SEVERITIES).all():
         raise ValueError(f"severity must be 1 to 5, got {sorted(set(severity.tolist()) - set(SEVERITIES))}")
     cell = np.fromiter((number[name] for name in corruption), np.int64, len(corruption)) * 5 + severity - 1
-    count = np.bincount(cell, minlength=95).reshape(19, 5)
-    right = np.bincount(cell, weights=predictions == references, minlength=95).reshape(19, 5)
+    count, right = bin_sums(cell, 95, None, predictions == references).reshape(2, 19, 5)
     rows, columns = np.flatnonzero(count.any(axis=1)), np.flatnonzero(count.any(axis=0))
     count, right = count[np.ix_(rows, columns)], right[np.ix_(rows, columns)]
     if (count == 0).any():

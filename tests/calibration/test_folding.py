@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageClassification,
-    TimmWrapperConfig,
     ViTImageProcessor,
 )
 
@@ -225,23 +224,6 @@ def test_a_head_that_an_adapter_does_not_save_is_refused_until_merged(
     merged.save_pretrained(tmp_path)
     reloaded = AutoModelForImageClassification.from_pretrained(tmp_path).eval()
     torch.testing.assert_close(logits_of(reloaded, images) * TEMPERATURE, before, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TIMM)
-def test_the_backbones_of_the_paper_at_full_size(name: str, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    config = TimmWrapperConfig(architecture=name, num_labels=100)
-    model = AutoModelForImageClassification.from_config(config).eval()
-    images = torch.randn(4, 3, 224, 224, generator=torch.Generator().manual_seed(1))
-    before = logits_of(model, images)
-    fold_temperature(model, TEMPERATURE)
-    after = logits_of(model, images)
-    torch.testing.assert_close(after, before / TEMPERATURE, rtol=1e-5, atol=1e-6 * before.abs().max().item())
-    assert (after.argmax(1) == before.argmax(1)).all()
-    save_in_timm_layout(model, tmp_path)
-    assert torch.equal(logits_of(timm.create_model(f"local-dir:{tmp_path}", pretrained=True).eval(), images), after)
-    assert torch.equal(logits_of(AutoModelForImageClassification.from_pretrained(tmp_path).eval(), images), after)
 
 
 # Run where importing this package fails: what a stranger gets from the saved folders.

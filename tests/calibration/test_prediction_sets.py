@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from sklearn.base import BaseEstimator, ClassifierMixin
 
 import macs_hf.calibration.prediction_sets
 import macs_hf.calibration.temperature
@@ -48,38 +47,6 @@ def test_coverage_follows_the_beta_binomial_law(method: str, scale: float, cover
     counts = np.arange(m + 1)
     distance = np.abs((np.array(hits)[:, None] <= counts).mean(0) - law.cdf(counts)).max()
     assert distance < math.sqrt(math.log(2e4) / (2 * splits))
-
-
-class Given(ClassifierMixin, BaseEstimator):
-    """A fitted classifier whose features are its probabilities."""
-
-    def __init__(self, classes: int = 10) -> None:
-        self.classes = classes
-        self.classes_ = np.arange(classes)
-
-    def fit(self, x: np.ndarray, y: np.ndarray) -> "Given":
-        return self
-
-    def predict_proba(self, x: np.ndarray) -> np.ndarray:
-        return x
-
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        return x.argmax(1)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95, 0.99])
-def test_lac_is_that_of_mapie(coverage: float) -> None:
-    mapie = pytest.importorskip("mapie.classification")
-    logits, labels = samples(1500)
-    probabilities = logits.double().softmax(1).numpy()
-    oracle = mapie.SplitConformalClassifier(Given(), confidence_level=coverage, conformity_score="lac", prefit=True)
-    oracle.conformalize(probabilities[:700], labels[:700].numpy())
-    _, wanted = oracle.predict_set(probabilities[700:])
-    threshold = prediction_set_threshold(logits[:700], labels[:700], coverage)
-    assert (prediction_sets(logits[700:], threshold, allow_empty=True).numpy() == wanted[:, :, 0]).all()
 
 
 def test_raps_scores_have_the_sums_and_ranks_of_mapie() -> None:

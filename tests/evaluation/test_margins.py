@@ -45,14 +45,6 @@ def test_logit_statistics_by_hand() -> None:
     assert 0 < result.radius_estimate == result.radius_estimate_lipschitz
 
 
-def test_an_isometry_has_sensitivity_one_in_l2_and_known_radii() -> None:
-    # Logits are the pixels themselves times 3: ||f(x + e) - f(x)||_2 = 3 ||e||_2 for every e.
-    images, labels = data(20, SIZE)
-    result = analyze_margins(linear(3 * torch.eye(SIZE)), [(images, labels)], sigma=0.05)
-    assert result.logit_sensitivity_l2 == pytest.approx(3, rel=1e-5)
-    assert 3 / math.sqrt(SIZE) < result.logit_sensitivity < 3
-
-
 @pytest.mark.parametrize("sigma", [0.01, 0.1, 1.0])
 def test_one_direction_gives_the_mean_of_a_known_distribution(sigma: float) -> None:
     # Two logits +-a u.x with a unit vector u: the change over ||e|| is a |cos(u, e)|, whatever sigma. Over the sphere
@@ -174,22 +166,6 @@ def test_dividing_the_logits_divides_margin_and_sensitivity_but_not_their_ratio(
         assert getattr(half, name) == pytest.approx(getattr(one, name) / 2, rel=1e-6)
     for name in ("margin_to_sensitivity", "radius_estimate", "radius_estimate_lipschitz"):
         assert getattr(half, name) == pytest.approx(getattr(one, name), rel=1e-6)
-
-
-@pytest.mark.parametrize("stats", [None, PixelStats((0.5,), (0.5,))])
-def test_the_result_names_the_units_of_its_lengths(stats: PixelStats | None) -> None:
-    result = analyze_margins(linear(torch.ones(4, SIZE)), [data(2)], num_draws=1, pixel_stats=stats)
-    assert result.space == ("normalized" if stats is None else "pixel")
-    assert (result.num_samples, result.num_draws, result.sigma) == (2, 1, 0.1)
-    assert result.spectral_complexity_log10 is None  # it is about weights, which this function does not see
-
-
-def test_half_precision_models_are_measured_in_full() -> None:
-    images, labels = data(8)
-    weight = torch.randn(4, SIZE, generator=torch.Generator().manual_seed(6))
-    full = analyze_margins(linear(weight), [(images.bfloat16().float(), labels)])
-    half = analyze_margins(linear(weight), [(images.bfloat16(), labels)])
-    assert half.logit_sensitivity == pytest.approx(full.logit_sensitivity, rel=0.02)
 
 
 def test_errors_name_the_image_and_the_value() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from macs_hf.calibration import (
     make_guarantees,
     measure_guarantees,
     prediction_sets,
-    store_guarantees,
     temperature_helped,
 )
 from macs_hf.evaluation import evaluate_checkpoint, evaluate_corruptions
@@ -108,24 +106,6 @@ def test_promises_are_approximate_where_validation_chose_the_checkpoint(
     assert not report.guarantees.exact
 
 
-def test_reports_without_the_new_fields_load(measured: tuple[EvaluationReport, list[SampleRows]]) -> None:
-    report, _ = measured
-    older = json.loads(report.to_json())
-    del older["guarantees"], older["risk_coverage"], older["temperature"]["nll_gain"]
-    loaded = EvaluationReport.from_json(json.dumps(older))
-    temperature = replace(report.temperature, nll_gain=None)
-    assert loaded == replace(report, guarantees=None, risk_coverage=None, temperature=temperature)
-
-
-def test_guarantees_that_were_measured_on_other_images_are_refused(
-    measured: tuple[EvaluationReport, list[SampleRows]],
-) -> None:
-    report, _ = measured
-    other = measure_guarantees(make_guarantees(*draws(200, 0)), *draws(30, 1))
-    with pytest.raises(ValueError, match=r"guarantees.num_test must be n = 90, got 30"):
-        replace(report, guarantees=other)
-
-
 @pytest.mark.parametrize("name", ["vit", "timm"])
 def test_one_call_stores_promises_that_are_saved_with_the_model(name: str, tmp_path: Path) -> None:
     """In the layout of timm as well, and through a second save."""
@@ -141,26 +121,6 @@ def test_one_call_stores_promises_that_are_saved_with_the_model(name: str, tmp_p
             stored = config.prediction_set_thresholds[promise.method][str(promise.coverage)]
             assert stored == pytest.approx(promise.threshold, abs=1e-6)
         assert config.prediction_set_thresholds["raps"]["k_reg"] == 5
-    # What plain transformers does with them is what the promise is about.
-    with torch.no_grad():
-        probabilities = reloaded.eval()(HELD_OUT.images).logits.double().softmax(-1)
-    sets = 1 - probabilities <= config.prediction_set_thresholds["lac"]["0.9"]
-    scaled = torch.tensor(logits_of(run, HELD_OUT))
-    assert torch.equal(
-        sets | (probabilities == probabilities.amax(-1, keepdim=True)),
-        prediction_sets(scaled, config.prediction_set_thresholds["lac"]["0.9"]),
-    )
-
-
-def test_with_a_report_there_are_two_calls(
-    measured: tuple[EvaluationReport, list[SampleRows]], tmp_path: Path
-) -> None:
-    report, _ = measured
-    run = confident(tmp_path)
-    run.fold_temperature(report.temperature.value, Images(4))
-    store_guarantees(run.model.config, report.guarantees)
-    stored = run.model.config.prediction_set_thresholds["lac"]
-    assert stored == {str(p.coverage): p.threshold for p in report.guarantees.prediction_sets if p.method == "lac"}
 
 
 def test_a_network_without_a_config_keeps_its_promises_itself(tmp_path: Path) -> None:

@@ -285,8 +285,3 @@ def test_no_mistakes_no_gallery(tmp_path: Path) -> None:
     rows = rows_of([0, 1], [0, 1], [0.5, 0.6])
     assert write_gallery(Images(2), rows, NAMES, tmp_path, 5) is None
     assert not (tmp_path / "mistakes.png").exists()
-
-
-def test_images_of_any_dataset_can_be_shown(tmp_path: Path) -> None:
-    rows = rows_of([0, 1], [1, 1], [0.5, 0.6])
-    assert write_gallery(Images(2), rows, NAMES, tmp_path, 5).is_file()

@@ -143,17 +143,6 @@ def test_bounds_permutation_and_shift(seed: int, scale: float) -> None:
         assert expected_calibration_error(logits + 7.0, labels, variant=variant) == pytest.approx(ece, abs=1e-6)
 
 
-@settings(deadline=None, max_examples=10)
-@given(seed=seeds)
-def test_agrees_with_torchmetrics_away_from_edges(seed: int) -> None:
-    peer = pytest.importorskip("torchmetrics.classification")
-    logits, labels = random_logits(seed, n=2000)
-    for norm in ("l1", "l2", "max"):
-        other = peer.MulticlassCalibrationError(5, n_bins=15, norm=norm)
-        expected = float(other(torch.from_numpy(logits).softmax(1), torch.from_numpy(labels)))
-        assert expected_calibration_error(logits, labels, norm=norm) == pytest.approx(expected, abs=1e-5)
-
-
 def test_numpy_torch_lists_and_half_precision_agree() -> None:
     logits, labels = random_logits(3)
     half = logits.astype(np.float16)

@@ -4,7 +4,6 @@ import ast
 import doctest
 import importlib
 import shutil
-import socket
 import subprocess
 import sys
 import tracemalloc
@@ -113,15 +112,6 @@ def test_rows_do_not_become_python_objects() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 24 * 2**20
-
-
-def test_loading_reads_local_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise AssertionError("loading a local module opened a connection")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    for name in metrics.NAMES:
-        assert evaluate.load(metrics.path(name)).name == name
 
 
 def test_the_writer_of_evaluate_is_where_it_was() -> None:

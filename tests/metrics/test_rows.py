@@ -21,11 +21,6 @@ def random_batch(seed: int, n: int = 64, classes: int = 5, scale: float = 3.0) -
     return scale * torch.randn(n, classes, generator=generator), torch.randint(0, classes, (n,), generator=generator)
 
 
-def test_columns_are_arrays() -> None:
-    with pytest.raises(TypeError, match="label must be a NumPy array, got list"):
-        SampleRows([0], [0], [0.5], [0.5], [0.5], [0.5])
-
-
 def test_more_classes_than_float32_can_number() -> None:
     with pytest.raises(ValueError, match="16777217 classes are too many"):
         sample_rows(torch.zeros(1, 1).expand(1, 2**24 + 1), torch.tensor([0]))
@@ -120,12 +115,6 @@ def test_labels_are_checked(labels: list, message: str) -> None:
     for function in (SampleRows.from_logits, sample_rows, CalibrationStream().update):
         with pytest.raises(ValueError, match=message):
             function(logits, labels)
-
-
-@pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.bool])
-def test_labels_of_any_whole_type(kind: torch.dtype) -> None:
-    logits, labels = torch.randn(4, 200), torch.tensor([0, 1, 1, 0])
-    assert torch.equal(sample_rows(logits, labels.to(kind)), sample_rows(logits, labels))
 
 
 def test_probabilities_as_logits_get_a_warning() -> None:

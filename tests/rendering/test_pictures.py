@@ -1,5 +1,6 @@
 """Pictures show the numbers of the report, without a display, in colours that can be told apart."""
 
+import io
 import itertools
 import re
 import sys
@@ -20,7 +21,6 @@ import macs_hf
 from macs_hf.corruptions import CORRUPTIONS, SEVERITIES
 from macs_hf.metrics import confusion_matrix, group_measures, risk_coverage, wilson
 from macs_hf.rendering import (
-    alt_texts,
     pictures,
     plot_confusion,
     plot_corruption_heat_map,
@@ -46,20 +46,11 @@ from macs_hf.report.rows import SampleRows
 # ---- Reliability, risk and coverage ----
 
 
-METRICS = {
-    "accuracy": Interval(0.7, 0.6, 0.8),
-    "nll": Interval(0.9, 0.8, 1.0),
-    "ece": Interval(0.0513, 0.0443, 0.0576),
-    "brier": Interval(0.4, 0.3, 0.5),
-}
 BINS = ReliabilityTable(
-    lower=(0.0, 0.25, 0.5, 0.75),
-    upper=(0.25, 0.5, 0.75, 1.0),
-    count=(0, 10, 30, 60),
-    confidence=(0.0, 0.4, 0.6, 0.9),
-    accuracy=(0.0, 0.5, 0.5, 0.8),
+    (0.0, 0.25, 0.5, 0.75), (0.25, 0.5, 0.75, 1.0), (0, 10, 30, 60), (0.0, 0.4, 0.6, 0.9), (0.0, 0.5, 0.5, 0.8)
 )
-BEFORE = Measurement(METRICS, 0.0049, BINS)
+ENDS = {"accuracy": (0.7, 0.6, 0.8), "nll": (0.9, 0.8, 1.0), "ece": (0.0513, 0.0443, 0.0576), "brier": (0.4, 0.3, 0.5)}
+BEFORE = Measurement({name: Interval(*ends) for name, ends in ENDS.items()}, 0.0049, BINS)
 REPORT = EvaluationReport("someone/model", "cifar10", "test", 100, BEFORE, BEFORE, Temperature(2.386))
 
 
@@ -102,20 +93,14 @@ def test_axes_and_headings_say_no_more_than_is_known() -> None:
 
 def test_without_temperature_there_is_one_column() -> None:
     assert len(plot_reliability(replace(REPORT, after=None, temperature=None)).axes) == 2
-    stayed = replace(REPORT, temperature=Temperature(1.0, "too few samples"))
-    assert len(plot_reliability(stayed).axes) == 2 and alt_texts(stayed)["reliability.png"].count("5.1 %") == 1
-    assert "2.39" in alt_texts(REPORT)["reliability.png"] and alt_texts(REPORT)["reliability.png"].count("5.1 %") > 1
+    assert len(plot_reliability(replace(REPORT, temperature=Temperature(1.0, "too few samples"))).axes) == 2
 
 
-@pytest.mark.parametrize("report", [REPORT, replace(REPORT, after=None)])
-def test_png_without_global_state(report: EvaluationReport, tmp_path: Path) -> None:
-    loaded = "matplotlib.pyplot" in sys.modules
-    figure = plot_reliability(report)
-    (tmp_path / "reliability.png").write_bytes(png(figure))
-    image = matplotlib.image.imread(tmp_path / "reliability.png")
+def test_png_without_global_state() -> None:
+    loaded, figure = "matplotlib.pyplot" in sys.modules, plot_reliability(REPORT)
+    image = matplotlib.image.imread(io.BytesIO(png(figure)))
     assert figure._repr_png_() == png(figure)  # what a notebook shows
-    assert image.shape[0] > 600 and image.shape[1] == round((4.2 * (1 + (report.after is not None)) + 0.6) * 160)
-    assert (image[0, 0, :3] == 1).all() and image.std() > 0.05
+    assert image.shape[0] > 600 and image.shape[1] == round((4.2 * 2 + 0.6) * 160) and image.std() > 0.05
     assert ("matplotlib.pyplot" in sys.modules) == loaded
 
 
@@ -230,10 +215,9 @@ def tick_labels(figure: Figure) -> list[str]:
 
 
 @pytest.mark.parametrize(("classes", "shown", "panels"), [(2, 2, 2), (10, 10, 2), (130, 100, 4)])
-def test_groups_worst_first(classes: int, shown: int, panels: int, tmp_path: Path) -> None:
+def test_groups_worst_first(classes: int, shown: int, panels: int) -> None:
     table = group_measures(rows_of(classes, 20 * classes), names=names(classes))
     figure = plot_groups(table, "title")
-    figure.savefig(tmp_path / "groups.png")
     assert len(figure.axes) == panels
     ticks = [label for label in tick_labels(figure) if label]
     assert len(ticks) == shown and all(len(label) <= 28 + len("  (20)") for label in ticks)
@@ -247,30 +231,21 @@ def test_groups_worst_first(classes: int, shown: int, panels: int, tmp_path: Pat
     assert f"Classes, {'worst first' if shown == classes else 'the worst 100 of 130'}" in figure._suptitle.get_text()
 
 
-@pytest.mark.parametrize(("classes", "shown", "written"), [(2, 2, True), (10, 10, True), (100, 100, False)])
-def test_confusion_as_shares_of_the_true_class(classes: int, shown: int, written: bool, tmp_path: Path) -> None:
-    rows = rows_of(classes, 20 * classes)
-    matrix = confusion_matrix(rows, classes, names(classes))
-    figure = plot_confusion(matrix, "title")
-    figure.savefig(tmp_path / "confusion.png")
+@pytest.mark.parametrize(("classes", "written"), [(2, True), (10, True), (100, False)])
+def test_confusion_as_shares_of_the_true_class(classes: int, written: bool) -> None:
+    matrix = confusion_matrix(rows_of(classes, 20 * classes), classes, names(classes))
+    figure, counts = plot_confusion(matrix, "title"), matrix.to_array()
     axes = figure.axes[0]
-    shares = axes.images[0].get_array() / 100
-    counts = matrix.to_array()
-    assert shares.shape == (shown, shown) and len(axes.get_xticklabels()) == shown
-    np.testing.assert_allclose(shares, counts / counts.sum(axis=1, keepdims=True))
-    texts = [text.get_text() for text in axes.texts]
-    assert len(texts) == (np.count_nonzero(counts) if written else 0)
-    assert Image.open(tmp_path / "confusion.png").width <= 2700
+    assert len(axes.get_xticklabels()) == classes and figure.get_size_inches()[0] * 160 < 2900
+    np.testing.assert_allclose(axes.images[0].get_array() / 100, counts / counts.sum(axis=1, keepdims=True))
+    assert len(axes.texts) == (np.count_nonzero(counts) if written else 0)
 
 
 def test_of_many_classes_the_most_confused_are_shown() -> None:
     """Classes 7 and 130 are mixed up most often, though others have as many mistakes."""
     labels = np.repeat(np.arange(150), 10)
-    prediction = labels.copy()
-    prediction[labels == 7] = 130
-    prediction[labels == 130] = 7
-    scattered = np.flatnonzero(labels == 50)
-    prediction[scattered] = np.arange(60, 70)
+    prediction = np.select([labels == 7, labels == 130], [130, 7], labels)
+    prediction[labels == 50] = np.arange(60, 70)
     zeros = np.zeros(1500, np.float32)
     rows = SampleRows(labels.astype(np.int32), prediction.astype(np.int32), zeros, zeros, zeros, zeros)
     figure = plot_confusion(confusion_matrix(rows))
@@ -280,15 +255,14 @@ def test_of_many_classes_the_most_confused_are_shown() -> None:
     assert figure.axes[0].images[0].get_array()[shown.index("7"), shown.index("130")] == 100
 
 
-def test_gallery(tmp_path: Path) -> None:
+def test_gallery() -> None:
     images = [Image.new("RGB", (900, 300), "red"), Image.new("L", (8, 8)), *[Image.new("RGB", (8, 9))] * 6]
     figure = plot_gallery(images, [f"image {place}\ncosts 5$ or 6$" for place in range(8)], "title")
-    figure.savefig(tmp_path / "gallery.png")
     shown = [axes for axes in figure.axes if axes.images]
     assert len(shown) == 8 and len(figure.axes) == 12  # rows of six
     assert shown[0].images[0].get_array().shape[:2] == (85, 256)  # large ones are made smaller
     assert [axes.get_xlabel().split("\n")[0] for axes in shown] == [f"image {place}" for place in range(8)]
-    with pytest.raises(ValueError, match="at least one image"):
+    with pytest.raises(ValueError, match="image"):
         plot_gallery([], [])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
@@ -795,20 +796,13 @@ def add_checksums(folder: str | PathLike[str], *, is_folded: bool | None = None)
     """
     folder = Path(folder)
     report = EvaluationReport.load(folder / REPORT_FILE)
+    if is_folded is None:
+        config = folder / "config.json"
+        found = json.loads(config.read_text(encoding="utf-8")).get(TEMPERATURE_FIELD) if config.is_file() else None
+        is_folded = not report.has_temperature or math.isclose(found or 0, report.temperature.value, rel_tol=ROUNDING)
     names = [ROWS_FILE] if (folder / ROWS_FILE).is_file() else []
-    if is_folded or (is_folded is None and _is_folded(report, folder)):
-        names += weight_files(folder)
+    names += weight_files(folder) if is_folded else []
     replace(report, checksums={name: sha256(folder / name) for name in names}).save(folder / REPORT_FILE)
-
-
-def _is_folded(report: EvaluationReport, folder: Path) -> bool:
-    if not report.has_temperature:
-        return True
-    try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))[TEMPERATURE_FIELD]
-        return abs(found - report.temperature.value) <= ROUNDING * found
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def load_run(folder: str | PathLike[str]) -> Run:

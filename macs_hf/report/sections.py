@@ -6,7 +6,7 @@ Whoever shows a report prints these and adds nothing: all texts are plain, and a
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean, stdev
@@ -290,27 +290,24 @@ class Section(NamedTuple):
 def sections(report: EvaluationReport) -> list[Section]:
     """Everything that a report has, the most important first; what it lacks is left out."""
     found = [measured(report)]
-    if report.better_size is not None and report.above_chance:  # else the headline says it
-        found.append(_line("Input size", _at_another_size(report.better_size)))
-    if report.renamed_classes:
-        found.append(_line("Class names", renamed_line(report.renamed_classes)))
-    if report.corruptions is not None:
-        found.append(corrupted(report.corruptions))
-    if report.guarantees is not None:
-        found += _guaranteed(report.guarantees)
-    if report.risk_coverage is not None:
-        found.append(_ranked(report.risk_coverage))
-    if report.classes is not None:
-        found.append(worst_groups(report.classes, report.confusion))
-    if report.groups is not None:
-        found.append(worst_groups(report.groups))
-    if report.ood is not None:
-        found.append(_ood(report.ood, report.has_temperature))
-    if report.leakage is not None:
-        line = f"{leakage_line(report.leakage).capitalize()}."
-        notes = ("Scaled, cropped or newly compressed copies are not found.",)
-        found.append(_line("Copies between splits", line)._replace(notes=notes))
+    for name, make in PARTS.items():
+        if getattr(report, name):
+            found += make(report)
     return found
+
+
+# What parts of a report say, in the order in which they are shown; without a sentence that the headline says.
+PARTS: dict[str, Callable[[EvaluationReport], Sequence[Section]]] = {
+    "better_size": lambda r: [_line("Input size", _at_another_size(r.better_size))] if r.above_chance else [],
+    "renamed_classes": lambda r: [_line("Class names", renamed_line(r.renamed_classes))],
+    "corruptions": lambda r: [corrupted(r.corruptions)],
+    "guarantees": lambda r: _guaranteed(r.guarantees),
+    "risk_coverage": lambda r: [_ranked(r.risk_coverage)],
+    "classes": lambda r: [worst_groups(r.classes, r.confusion)],
+    "groups": lambda r: [worst_groups(r.groups)],
+    "ood": lambda r: [_ood(r.ood, r.has_temperature)],
+    "leakage": lambda r: [_line("Copies between splits", f"{leakage_line(r.leakage).capitalize()}.")],
+}
 
 
 def _line(title: str, line: str) -> Section:
@@ -417,20 +414,7 @@ def corrupted(table: CorruptionTable) -> Section:
         f"{table.source}, {table.params} parameters{SIZES.get(table.params, '')}.",
         Table(("images", "accuracy"), rows) if rows else None,
         notes,
-        _described(finding, "corruptions.png") | {"severity.png": _severity_in_words(table)},
-    )
-
-
-def _severity_in_words(table: CorruptionTable) -> str:
-    names = STANDARD_15 if set(STANDARD_15) <= set(table.cells) else tuple(table.cells)
-    score = "ece" if table.temperature is None else "scaled_ece"
-    accuracy, ece = table.by_severity("accuracy", names), table.by_severity(score, names)
-    first, last = min(accuracy), max(accuracy)
-    start = "on clean images" if first == 0 else f"at severity {first}"
-    return (
-        f"{PICTURES['severity.png']}, mean of {len(names)} corruptions: accuracy "
-        f"{percent(accuracy[first])} {start} and {percent(accuracy[last])} at severity {last}, ECE "
-        f"{percent(ece[first])} and {percent(ece[last])}."
+        _described(finding, "corruptions.png", "severity.png"),
     )
 
 
@@ -438,9 +422,8 @@ def _guaranteed(found: Guarantees) -> list[Section]:
     """Prediction sets and answers only when sure: what is guaranteed, and what came true."""
     if found.reason is not None:
         return [_line("Coverage guarantees", f"No coverage guarantee: {found.reason}.")]
-    origin = f"the {found.num_guarantee:,} held-out images, which were used for nothing else"
-    if not found.exact:
-        origin = f"{found.num_guarantee:,} held-out images that also chose the checkpoint: it is approximate"
+    used = "were used for nothing else" if found.exact else "also chose the checkpoint: it is approximate"
+    origin = f"{found.num_guarantee:,} held-out images, which {used}"
     parts = [] if found.shown_set is None else [_prediction_sets(found, found.shown_set, origin)]
     return [*parts, _abstentions(found, origin)] if found.abstentions else parts
 

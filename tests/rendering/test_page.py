@@ -98,9 +98,8 @@ def test_nothing_is_run_or_fetched(tmp_path: Path) -> None:
 def test_every_picture_has_a_name_and_a_text() -> None:
     pictures, texts = dict(report_pictures(PLAIN)), alt_texts(PLAIN)
     assert pictures.keys() == texts.keys() == PICTURES.keys()
-    assert all(number in texts["severity.png"] for number in ("85.0 %", "57.0 %", "3.0 %", "6.0 %"))
     for part in sections(PLAIN)[1:]:
-        assert all(name in ("severity.png", "confusion.png") or part.finding in texts[name] for name in part.pictures)
+        assert all(name == "confusion.png" or part.finding in texts[name] for name in part.pictures)
 
 
 @pytest.mark.parametrize("size", [1, 12])

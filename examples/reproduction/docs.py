@@ -19,7 +19,6 @@ from typing import Any
 
 import macs_hf
 from macs_hf.exporting import ExportReport, write_card
-from macs_hf.objective.objective import help_texts
 from macs_hf.publishing.card import CardSettings, model_card
 from macs_hf.rendering.pictures import png, report_pictures
 from macs_hf.report.report import EvaluationReport
@@ -376,8 +375,7 @@ ARGUMENTS = (
 def arguments() -> str:
     """One row per field of the objective that users set, from its own help."""
     fields = {field.name: field for field in dataclasses.fields(macs_hf.Objective)}
-    meanings = help_texts()
-    lines = ([f"`{name}`", f"`{fields[name].default}`", meanings[name]] for name in ARGUMENTS)
+    lines = ([f"`{name}`", f"`{fields[name].default}`", fields[name].metadata["help"]] for name in ARGUMENTS)
     return markdown(["argument", "default", "meaning"], lines).replace("||", "\\|\\|")
 
 

@@ -51,14 +51,17 @@ def preparation(processor: Any) -> Preparation:
             _centre(_process(processor, colour))
             for colour in ((0, 0, 0), (255, 255, 255), (255, 0, 0), (0, 255, 0), (0, 0, 255))
         )
+        scale = white - black
+        # Row: colour; column: channel of the output; 1 where the channel shows all of the colour.
+        shown = (torch.stack(colours) - black) / scale
+        order = shown.argmax(0)
+        if not torch.allclose(shown, torch.eye(3, dtype=shown.dtype)[:, order], atol=1e-2):
+            raise ValueError("its output channels are not those of the image")
     except Exception as error:
-        raise _not_understood(processor, f"it fails on a plain RGB image: {error}") from error
-    scale = white - black
-    # Row: colour; column: channel of the output; 1 where the channel shows all of the colour.
-    shown = (torch.stack(colours) - black) / scale
-    order = shown.argmax(0)
-    if not torch.allclose(shown, torch.eye(3, dtype=shown.dtype)[:, order], atol=1e-2):
-        raise _not_understood(processor, "its output channels are not those of the image")
+        raise ValueError(
+            f"The image processor {type(processor).__name__} cannot prepare training images ({error}). Use one that "
+            "turns an RGB image into `pixel_values` of three channels, such as ViTImageProcessor."
+        ) from error
     mean, std = (-black / scale).tolist(), (1 / scale).tolist()
     stated = _stated(processor)
     if stated is not None and np.allclose(stated, (mean, std), atol=TOLERANCE):
@@ -96,21 +99,13 @@ class PixelStats:
 
     def __post_init__(self) -> None:
         mean, std = (torch.as_tensor(values, dtype=torch.float64) for values in (self.mean, self.std))
-        if not (mean.isfinite().all() and std.isfinite().all() and (std > 0).all()):
+        valid = mean.isfinite().all() and std.isfinite().all() and (std > 0).all() and mean.shape == std.shape
+        if not valid or (self.channels is not None and sorted(self.channels) != list(range(len(self.channels)))):
             raise ValueError(
-                f"PixelStats of mean={self.mean} and std={self.std}: each must be a finite number, and each std above "
-                "0, or there is no way back to pixels. Pass the `image_mean` and `image_std` of the image processor; "
-                "PixelStats((0.0,), (1.0,)) if pixels in [0, 1] were not normalised."
-            )
-        if mean.shape != std.shape:
-            raise ValueError(
-                f"PixelStats of mean={self.mean} and std={self.std}: they must be of equal length, one number per "
-                "channel, or one for all channels."
-            )
-        if self.channels is not None and sorted(self.channels) != list(range(len(self.channels))):
-            raise ValueError(
-                f"channels={self.channels} must name each of red (0), green (1) and blue (2) once, such as (2, 1, 0) "
-                "for BGR."
+                f"PixelStats of mean={self.mean}, std={self.std}, channels={self.channels}: mean and std are finite, "
+                "one per channel or one for all, and std is above 0; channels has red (0), green (1) and blue (2) "
+                "once. Pass `image_mean` and `image_std` of the image processor, or PixelStats((0.0,), (1.0,)) if "
+                "pixels in [0, 1] were not normalised."
             )
 
     @classmethod
@@ -164,23 +159,15 @@ def _centre(image: torch.Tensor) -> torch.Tensor:
 
 def _stated(processor: Any) -> list[list[float]] | None:
     """Mean and standard deviation as the attributes have them, if they do."""
-    # timm keeps them in its data configuration.
-    config = getattr(processor, "data_config", None)
-    names = ("mean", "std") if config is not None else ("image_mean", "image_std")
-    values = [config[name] if config is not None else getattr(processor, name, None) for name in names]
-    if any(value is None for value in values):
+    own = {"mean": getattr(processor, "image_mean", None), "std": getattr(processor, "image_std", None)}
+    config = getattr(processor, "data_config", None) or own  # timm's
+    values = [config["mean"], config["std"]]
+    if None in values:
         return None
-    values = [list(value) if isinstance(value, list | tuple) else [value] * 3 for value in values]
     if not getattr(processor, "do_normalize", True):
-        values = [[0.0] * 3, [1.0] * 3]
+        return [[0.0] * 3, [1.0] * 3]
+    values = [list(value) if isinstance(value, list | tuple) else [value] * 3 for value in values]
     return values if all(len(value) == 3 for value in values) else None
-
-
-def _not_understood(processor: Any, reason: str) -> ValueError:
-    return ValueError(
-        f"The image processor {type(processor).__name__} cannot prepare training images: {reason}. Use one that turns "
-        "an RGB image into `pixel_values` of three channels, such as ViTImageProcessor."
-    )
 
 
 def jpeg_round_trips(images: Tensor, qualities: Iterable[int]) -> Tensor:

@@ -127,17 +127,15 @@ def corrupt(
 
 def parameter_set(params: str, height: int, width: int) -> str:
     """The parameter set for images of this size: the one that is named, or the one that `"auto"` means."""
-    if params != "auto":
-        return params
-    return "cifar" if min(height, width) <= LARGEST_CIFAR else "imagenet"
+    fitting = "cifar" if min(height, width) <= LARGEST_CIFAR else "imagenet"
+    return fitting if params == "auto" else params
 
 
 def check_cell(name: str, severity: int, params: str) -> None:
     """Raises a `ValueError` unless there is such a corruption, severity and parameter set."""
     if name not in TABLE:
         wanted = str(name).lower().replace(" ", "_").replace("-", "_")
-        near = [known for known in CORRUPTIONS if wanted and wanted in known]
-        near = near or difflib.get_close_matches(wanted, CORRUPTIONS, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(wanted, CORRUPTIONS, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(CORRUPTIONS)}."
         raise ValueError(f"Unknown corruption {name!r}: {hint}")
     if isinstance(severity, bool) or not isinstance(severity, Integral) or severity not in SEVERITIES:
@@ -158,25 +156,21 @@ def check_images(images: Tensor) -> None:
     if not isinstance(images, Tensor):
         raise TypeError(f"images must be a torch.Tensor (N, 3, H, W), got {type(images).__name__}: convert it first.")
     shape = tuple(images.shape)
-    if images.ndim != 4:
+    if len(shape) != 4 or shape[1] != 3 or min(shape[2:]) < SMALLEST:
         raise ValueError(
-            f"images must be a batch (N, 3, H, W), got shape {shape}: add a batch axis with images[None]."
+            f"images must be RGB, channels first, of at least {SMALLEST} x {SMALLEST} pixels, (N, 3, H, W), got shape "
+            f"{shape}: add a batch axis with images[None], move the channels with images.movedim(-1, 1), or resize."
         )
-    if images.shape[1] != 3:
-        hint = "move the channels first with images.movedim(-1, 1)" if shape[-1] == 3 else "convert to RGB"
-        raise ValueError(f"images must have 3 channels, (N, 3, H, W), got shape {shape}: {hint}.")
-    if min(images.shape[2:]) < SMALLEST:
-        raise ValueError(f"images must be at least {SMALLEST} x {SMALLEST} pixels, got shape {shape}: resize them.")
     if images.dtype == torch.uint8:
         return
     if not images.is_floating_point():
         raise TypeError(f"images must be uint8 in 0 .. 255 or float in [0, 1], got {images.dtype}.")
-    if images.numel() == 0:
-        return
-    low, high = images.amin().item(), images.amax().item()
-    if not (low >= 0 and high <= 1):  # also true of NaN
-        found = "NaN" if low != low or high != high else f"values from {low:g} to {high:g}"
-        raise ValueError(f"float images must lie in [0, 1], found {found}: undo the normalisation, or pass uint8.")
+    if images.numel() and not (images.amin() >= 0 and images.amax() <= 1):  # also true of NaN
+        low, high = images.amin().item(), images.amax().item()
+        raise ValueError(
+            f"float images must lie in [0, 1], found values from {low:g} to {high:g}: undo the normalisation, or pass "
+            "uint8."
+        )
 
 
 def to_levels(images: Tensor) -> Tensor:
@@ -188,8 +182,7 @@ def _positions(indices: Sequence[int] | Tensor | None, count: int, device: torch
     if indices is None:
         return torch.arange(count, device=device)
     positions = torch.as_tensor(indices, device=device)
-    if positions.is_floating_point() or positions.dtype == torch.bool:
-        raise TypeError(f"indices must be integers, got {positions.dtype}.")
-    if tuple(positions.shape) != (count,):
-        raise ValueError(f"indices must hold one integer per image, {count}, got shape {tuple(positions.shape)}.")
+    if positions.is_floating_point() or positions.dtype == torch.bool or tuple(positions.shape) != (count,):
+        found = f"{positions.dtype} of shape {tuple(positions.shape)}"
+        raise ValueError(f"indices must hold one integer per image, {count}, got {found}.")
     return positions.long()

@@ -1,7 +1,6 @@
 """A Hub, timm or local image classifier with a head for given labels, and the processor that feeds it."""
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -82,18 +81,12 @@ def load_classifier(
             Height and width of the input in pixels, saved with the model. Defaults to what the model was trained with,
             and to 32 from scratch.
     """
-    check_image_size(image_size)
-    _check_revision(name, revision)
+    _check_arguments(name, revision, image_size)
     labels = dict(enumerate(label_names))
     naming = {"id2label": labels, "label2id": {label: index for index, label in labels.items()}}
     if name in FROM_SCRATCH:
         return _from_scratch(name, naming, image_size or FROM_SCRATCH[name])
-    model, processor, info = _load(
-        name, revision, image_size, num_labels=len(labels), ignore_mismatched_sizes=True, **naming
-    )
-    odd = [key for key, _, shape in info["mismatched_keys"] if shape[:1] != (len(labels),)]
-    if odd:
-        raise ValueError(_other_shapes(name, odd))
+    model, processor, info = _load(name, revision, image_size, num_labels=len(labels), **naming)
     if info["missing_keys"] or info["mismatched_keys"]:
         forget_calibration(model.config)  # it was that of the head that is gone
     return model, processor
@@ -111,21 +104,25 @@ def load_pretrained(
         image_size (`int`, *optional*): Height and width of the input in pixels, if it was trained at another size than
             its config says.
     """
-    check_image_size(image_size)
-    _check_revision(name, revision)
+    _check_arguments(name, revision, image_size)
     if name in FROM_SCRATCH and not is_local(name):
         raise ArgumentError("model", "has random weights, so there is nothing to measure. Train it first.", name)
-    model, processor, info = _load(name, revision, image_size, ignore_mismatched_sizes=True)
-    absent = set(info["missing_keys"]) & {key for key, _ in model.named_parameters()}
+    model, processor, info = _load(name, revision, image_size)
+    absent = sorted(set(info["missing_keys"]) & {key for key, _ in model.named_parameters()})
     if absent:
         raise ValueError(
-            f"{name!r} has no weights for {_some(absent)}: it is not a trained classifier. Train it first, or choose "
-            "another model."
+            f"{name!r} has no weights for {', '.join(absent[:5])}: it is not a trained classifier. Train it first, or "
+            "choose another model."
         )
-    if info["mismatched_keys"]:
-        raise ValueError(_other_shapes(name, [key for key, *_ in info["mismatched_keys"]]))
     _warn_of_size(model, processor, name, image_size, info["stored_size"])
     return model, processor
+
+
+def _check_arguments(name: str, revision: str | None, image_size: int | None) -> None:
+    if image_size is not None and image_size < 1:
+        raise ArgumentError("image_size", "must be a positive number of pixels.", image_size)
+    if revision is not None and (name in FROM_SCRATCH or is_local(name)):
+        raise ArgumentError("revision", f"does not exist: model {name!r} is not on the Hub. Leave it out.", revision)
 
 
 def _load(
@@ -141,8 +138,9 @@ def _load(
         with hub_needed(f"Model {path!r}", path, "model", revision):
             model, processor, info = _from_pretrained(path, revision, image_size, **kwargs)
     except SafetensorError as error:
-        reason = f"({error}): the file is damaged or incomplete. Download or save it again."
-        raise ValueError(f"The weights of model {path!r} cannot be read {reason}") from error
+        raise ValueError(
+            f"The weights of model {path!r} are damaged or incomplete ({error}). Save them again."
+        ) from error
     except OSError as error:
         if "named pytorch_model.bin" in str(error) or "named model.safetensors" in str(error):
             raise FileNotFoundError(
@@ -163,9 +161,14 @@ def _load(
         # A config with values of the wrong kind makes transformers raise nearly anything.
         reason = " ".join(str(error).split())
         raise ValueError(f"Model {path!r} cannot be loaded: {type(error).__name__}: {reason}") from error
-    check_processor(processor, path)
-    if image_size is not None:
-        check_runs(model, name, image_size)
+    # Only a head may have another shape, that of other classes.
+    classes = (kwargs.get("num_labels"),)
+    if odd := sorted(key for key, _, shape in info["mismatched_keys"] if shape[:1] != classes):
+        raise ValueError(
+            f"{name!r} holds weights of other shapes than its config asks for: {', '.join(odd[:5])}. Only training "
+            "replaces a head, and nothing else; correct its config.json, or choose another model."
+        )
+    _check_runs(model, processor, path, image_size)
     return model, processor, info
 
 
@@ -191,6 +194,7 @@ def _from_pretrained(
         path,
         **source,
         output_loading_info=True,
+        ignore_mismatched_sizes=True,  # they are looked at below
         use_safetensors=True,  # never a pickle
         dtype="float32",  # images are, and what is trained or measured in 16 bits loses digits of its calibration
         **kwargs,
@@ -198,23 +202,18 @@ def _from_pretrained(
     return model, processor, info | {"stored_size": stored_size}
 
 
-def _check_revision(name: str, revision: str | None) -> None:
-    if revision is not None and (name in FROM_SCRATCH or is_local(name)):
-        raise ArgumentError("revision", f"does not exist: model {name!r} is not on the Hub. Leave it out.", revision)
-
-
 def _warn_of_size(
     model: PreTrainedModel, processor: Any, name: str, image_size: int | None, stored_size: tuple[int, int] | None
 ) -> None:
     """Say what the files show: a temperature that is for another size, or a config and a processor that disagree."""
     stated = getattr(model.config, "image_size", None)
-    if image_size is not None:
-        if TEMPERATURE_FIELD in vars(model.config) and stored_size not in (None, (image_size, image_size)):
-            logger.warning(
-                f"{name!r} is calibrated (its config has a temperature) for images of {stored_size[0]} x "
-                f"{stored_size[1]} pixels. With image_size={image_size} its probabilities may be off."
-            )
-    elif isinstance(stated, int):
+    calibrated = TEMPERATURE_FIELD in vars(model.config)
+    if image_size is not None and calibrated and stored_size not in (None, (image_size, image_size)):
+        logger.warning(
+            f"{name!r} is calibrated (its config has a temperature) for images of {stored_size[0]} x {stored_size[1]} "
+            f"pixels. With image_size={image_size} its probabilities may be off."
+        )
+    if image_size is None and isinstance(stated, int):
         try:
             made = preparation(processor).size
         except ValueError:
@@ -224,18 +223,6 @@ def _warn_of_size(
                 f"The config of {name!r} says image_size={stated}, but its processor makes images of {made[0]} x "
                 f"{made[1]} pixels, which are used. If it was trained at another size, pass image_size=..."
             )
-
-
-def _other_shapes(name: str, keys: list[str]) -> str:
-    return (
-        f"{name!r} holds weights of other shapes than its config asks for: {_some(keys)}. Only training replaces a "
-        "head, and nothing else; correct its config.json, or choose another model."
-    )
-
-
-def _some(keys: Iterable[str]) -> str:
-    keys = sorted(keys)
-    return ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
 
 
 def _from_scratch(name: str, naming: dict[str, dict], image_size: int) -> tuple[PreTrainedModel, Any]:
@@ -255,21 +242,8 @@ def _from_scratch(name: str, naming: dict[str, dict], image_size: int) -> tuple[
     return RegNetForImageClassification(config), processor
 
 
-# ---- Processors ----
-# An image processor of transformers at another size.
-
-
 def resized_processor(processor: Any, image_size: int) -> Any:
-    """
-    A processor that resizes the shorter side to `image_size` pixels and crops nothing more than a square of it.
-
-    Args:
-        processor ([`~transformers.BaseImageProcessor`]): Not modified.
-        image_size (`int`): Height and width of the input, in pixels.
-
-    Raises:
-        `ValueError`: If the processor still gives another size.
-    """
+    """A processor that resizes the shorter side to `image_size` pixels and crops nothing more than a square of it."""
     if isinstance(processor, TimmWrapperImageProcessor):
         size = (processor.data_config["input_size"][0], image_size, image_size)
         changes = {"input_size": size, "crop_pct": 1.0}
@@ -289,17 +263,9 @@ def resized_processor(processor: Any, image_size: int) -> Any:
     return resized
 
 
-# ---- Checks ----
-# What a model and its processor are tried on before any data is read.
-
-
-def check_image_size(image_size: int | None) -> None:
-    if image_size is not None and image_size < 1:
-        raise ArgumentError("image_size", "must be a positive number of pixels.", image_size)
-
-
-def check_processor(processor: Any, path: str) -> None:
-    """Refuse a processor with numbers that no image can be prepared with."""
+@torch.no_grad()
+def _check_runs(model: PreTrainedModel, processor: Any, path: str, image_size: int | None) -> None:
+    """Before any data is read: a processor may have wrong numbers, and a network may not run at another size."""
     try:
         processor([Image.new("RGB", (8, 8))], return_tensors="pt")
     except Exception as error:
@@ -307,16 +273,12 @@ def check_processor(processor: Any, path: str) -> None:
             f"The image processor of model {path!r} fails on a plain RGB image: {' '.join(str(error).split())}. "
             "Correct its preprocessor_config.json, or choose another image_size or model."
         ) from error
-
-
-@torch.no_grad()
-def check_runs(model: PreTrainedModel, name: str, image_size: int) -> None:
-    """Before anything is trained: strides may leave nothing of a small image, and patches may not divide it."""
     try:
-        model(pixel_values=torch.zeros(1, 3, image_size, image_size))
-    except Exception as error:
+        if image_size is not None:
+            model(pixel_values=torch.zeros(1, 3, image_size, image_size))
+    except Exception as error:  # strides may leave nothing of a small image, and patches may not divide it
         raise ValueError(
-            f"{name!r} does not run on images of image_size={image_size} ({error}). Choose a larger one, a multiple "
+            f"{path!r} does not run on images of image_size={image_size} ({error}). Choose a larger one, a multiple "
             "of its patch size, or leave image_size out."
         ) from error
 
@@ -354,10 +316,8 @@ def check_single_label(model: nn.Module) -> None:
     """Refuse a model that does not choose one of several classes for each image."""
     config = getattr(model, "config", None)
     problem_type, num_labels = (getattr(config, name, None) for name in ("problem_type", "num_labels"))
-    if problem_type not in (None, "single_label_classification"):
+    if problem_type not in (None, "single_label_classification") or (num_labels is not None and num_labels < 2):
         raise ValueError(
-            f"problem_type={problem_type!r}: a model with one class per image is needed, so that a label has a "
-            "margin. Use one with problem_type='single_label_classification'."
+            f"problem_type={problem_type!r}, num_labels={num_labels}: a model that chooses one of two or more classes "
+            "for each image is needed, with problem_type='single_label_classification'."
         )
-    if num_labels is not None and num_labels < 2:
-        raise ValueError(f"num_labels={num_labels}: a classifier needs at least two classes to choose between.")

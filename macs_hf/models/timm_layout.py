@@ -26,24 +26,14 @@ _PREFIX = "timm_model."
 # These describe the weights a backbone started from, not the ones being saved. Two of them do harm: `label_offset`
 # makes timm cut classes off the head, `custom_load` sends it to a loader of foreign file formats.
 _ORIGIN_FIELDS = frozenset({"architecture", "tag", "state_dict", "custom_load", "label_offset", "num_classes"})
-_DATA_FIELDS = frozenset({"input_size", "interpolation", "mean", "std", "crop_pct", "crop_mode"})
 
 
 def timm_state_dict(
     model: TimmWrapperForImageClassification, state_dict: Mapping[str, torch.Tensor] | None = None
 ) -> dict[str, torch.Tensor]:
     """
-    The weights of a wrapped timm model under timm's own names.
-
-    Args:
-        model ([`~transformers.TimmWrapperForImageClassification`]):
-            The wrapped model.
-        state_dict (`Mapping[str, torch.Tensor]`, *optional*):
-            Weights gathered elsewhere (for instance by a Trainer from several processes), with or without the prefix.
-            Defaults to those of `model`.
-
-    Returns:
-        `dict[str, torch.Tensor]`: loads into `timm.create_model(...)` with `strict=True`. Tensors are not copied.
+    The weights of a wrapped timm model, or those that were gathered elsewhere, under timm's own names: they load into
+    `timm.create_model(...)` with `strict=True`. Tensors are not copied.
     """
     state_dict = model.state_dict() if state_dict is None else state_dict
     return {key.removeprefix(_PREFIX): tensor for key, tensor in state_dict.items()}
@@ -56,19 +46,9 @@ def timm_pretrained_cfg(
     The `pretrained_cfg` section of `config.json`: how timm and `AutoImageProcessor` prepare images for this model.
 
     It starts from the section the checkpoint came with, or else timm's own for the architecture, without the fields
-    that describe the weights of origin.
-
-    Args:
-        model ([`~transformers.TimmWrapperForImageClassification`]):
-            The wrapped model.
-        data_config (`Mapping[str, Any]`, *optional*):
-            The preprocessing the model was trained with, if it differs: `processor.data_config` of a
-            `TimmWrapperImageProcessor` (`input_size`, `interpolation`, `mean`, `std`, `crop_pct`, `crop_mode`).
+    that describe the weights of origin; `data_config`, that of a `TimmWrapperImageProcessor`, is the preprocessing the
+    model was trained with, if it differs.
     """
-    unknown = set(data_config or ()) - _DATA_FIELDS
-    if unknown:
-        raise ValueError(f"data_config has unknown keys {sorted(unknown)}; timm knows {sorted(_DATA_FIELDS)}.")
-
     # A config that came with a checkpoint has the section as an attribute, one made by hand does not.
     own = model.config.to_dict().get("pretrained_cfg")
     section = own or model.timm_model.pretrained_cfg
@@ -79,7 +59,8 @@ def timm_pretrained_cfg(
     arguments = model.config.model_args or {}
     channels, *size = section.get("input_size", (3, 224, 224))
     stated = own or "input_size" in (data_config or {})
-    if "img_size" in arguments and not (stated and takes_any_size(arguments)):
+    any_size = arguments.get("dynamic_img_size") or not arguments.get("strict_img_size", True)
+    if "img_size" in arguments and not (stated and any_size):
         side = arguments["img_size"]
         size = [side, side] if isinstance(side, int) else list(side)
     channels = arguments.get("in_chans", channels)
@@ -104,14 +85,11 @@ def save_in_timm_layout(
     Save a wrapped timm model in a folder which timm and transformers both load.
 
     Args:
-        model ([`~transformers.TimmWrapperForImageClassification`]):
-            The wrapped model; neither it nor its config changes.
-        save_directory (`str` or `os.PathLike`):
-            The folder, created if need be: `model.safetensors` and `config.json`.
-        data_config (`Mapping[str, Any]`, *optional*):
-            See [`timm_pretrained_cfg`].
-        state_dict (`Mapping[str, torch.Tensor]`, *optional*):
-            See [`timm_state_dict`].
+        model ([`~transformers.TimmWrapperForImageClassification`]): The wrapped model; neither it nor its config
+            changes.
+        save_directory (`str` or `os.PathLike`): The folder, created if need be: `model.safetensors` and `config.json`.
+        data_config (`Mapping[str, Any]`, *optional*): See [`timm_pretrained_cfg`].
+        state_dict (`Mapping[str, torch.Tensor]`, *optional*): See [`timm_state_dict`].
 
     Example:
 
@@ -162,18 +140,9 @@ _SIZE_FIELDS = ("pool_size", "test_input_size", "test_crop_pct")
 
 def changes_for_size(config: TimmWrapperConfig, image_size: int) -> dict[str, Any]:
     """
-    The changes to a config, as keywords of `from_pretrained`, for square images of `image_size` pixels.
-
-    The processor that follows from `pretrained_cfg` resizes the shorter side to `image_size` and crops nothing more.
-
-    Args:
-        config ([`~transformers.TimmWrapperConfig`]):
-            That of a checkpoint, with its `pretrained_cfg`; not modified.
-        image_size (`int`):
-            Height and width of the input, in pixels.
-
-    Raises:
-        `ValueError`: for an architecture that timm builds for one size only.
+    The changes to a checkpoint's config, as keywords of `from_pretrained`, for square images of `image_size` pixels.
+    The processor that follows from them resizes the shorter side to `image_size` and crops nothing more. Architectures
+    that timm builds for one size only are refused.
     """
     section, arguments = copy.deepcopy(config.pretrained_cfg), dict(config.model_args or {})
     channels, *built_for = section["input_size"]
@@ -191,11 +160,6 @@ def changes_for_size(config: TimmWrapperConfig, image_size: int) -> dict[str, An
     section = {key: value for key, value in section.items() if key not in _SIZE_FIELDS}
     section |= {"input_size": [channels, image_size, image_size], "crop_pct": 1.0}
     return {"model_args": arguments, "pretrained_cfg": section}  # timm 1.0.31 fails on null
-
-
-def takes_any_size(arguments: Mapping[str, Any]) -> bool:
-    """Whether a network built with these `model_args` takes other sizes than their `img_size`."""
-    return bool(arguments.get("dynamic_img_size")) or not arguments.get("strict_img_size", True)
 
 
 # ---- Saving ----

@@ -232,7 +232,7 @@ def test_folders_that_hold_no_such_classifier(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("model.safetensors", b"\x10\x00", r"The weights of model .* cannot be read .*damaged or incomplete"),
+        ("model.safetensors", b"\x10\x00", "weights .*damaged or incomplete"),
         ("config.json", b"{", r"Model .* cannot be loaded: .*JSON"),
         ("config.json", b'{"model_type": "vit", "hidden_size": "wide"}', r"Model .* cannot be loaded: "),
         ("config.json", b'{"model_type": "own", "auto_map": {"AutoConfig": "own.Own"}}', "own repository.*never run"),

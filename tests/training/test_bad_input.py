@@ -81,8 +81,8 @@ def test_several_gpus_without_a_launcher(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_labels": 1}, "num_labels=1: a classifier needs at least two classes"),
-        ({"problem_type": "multi_label_classification"}, "multi_label_classification.*one class per image"),
+        ({"num_labels": 1}, "num_labels=1"),
+        ({"problem_type": "multi_label_classification"}, "multi_label_classification"),
     ],
 )
 def test_models_that_are_no_single_label_classifiers(settings: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -6,31 +6,8 @@ import pytest
 import torch
 
 from macs_hf.corruptions import corrupt
-from macs_hf.corruptions.noise import draw_counts, gaussian_noise, impulse_noise, shot_noise, speckle_noise
+from macs_hf.corruptions.noise import draw_counts
 from macs_hf.randomness import image_keys
-
-
-LEVELS = torch.tensor([0, 100, 200, 250], dtype=torch.uint8)
-
-
-def test_gaussian_noise_truncates_and_clips() -> None:
-    noise = torch.tensor([-1.0, 1.0, -0.5, 1.0])
-    # 0 - 25.5, 100 + 25.5, 200 - 12.75, 250 + 25.5
-    assert gaussian_noise(LEVELS, 0.1, noise).tolist() == [0, 125, 187, 255]
-
-
-def test_speckle_noise_grows_with_the_pixel() -> None:
-    assert speckle_noise(LEVELS, 0.2, torch.full((4,), 0.5)).tolist() == [0, 110, 220, 255]
-
-
-def test_impulse_noise_replaces() -> None:
-    replaced, white = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
-    assert impulse_noise(LEVELS, 0.1, replaced, white).tolist() == [255, 0, 200, 250]
-
-
-def test_shot_noise_of_counts() -> None:
-    counts = torch.tensor([0, 25, 50, 60])
-    assert shot_noise(LEVELS, 50, counts).tolist() == [0, 127, 255, 255]
 
 
 @pytest.mark.parametrize("photons", [3, 25, 75, 500])

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, set_seed
 from transformers.utils import logging
 
 from ..calibration import store_guarantees
-from ..data.images import ImageDataset, hash_training_images
+from ..data.images import ImageDataset
 from ..data.preparing import OodImages, held_out, image_dataset, load_data, smaller_training_set
 from ..data.sources import DatasetSource, ImageSplits, comes_from_hub
 from ..data.streaming import check_streaming, limit_retries, training_stream
@@ -138,7 +138,8 @@ def prepare_images(
     with bars_of_datasets(screen.draws):
         validation, test = (held_out(splits, role, processor, script.cache_bytes) for role in ("validation", "test"))
         unknowns = unknown_images(script, source, splits.label_names, processor)
-        hash_training_images(training)
+        if not script.streaming:
+            training.check_images(at_most=2000)  # to find copies in the other splits
     if was_trained_on(validation, training):
         message = "The images that are to fit the temperature are all in the training set. Name a split of others with"
         raise ArgumentError("calibration_split", message)

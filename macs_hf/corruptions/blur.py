@@ -85,10 +85,10 @@ def zoom_blur(images: Tensor, parameter: tuple[int, float]) -> Tensor:
     levels = images.float()
     total = levels.clone()
     for factor in factors:
-        y, x = zoom_geometry(height, factor), zoom_geometry(width, factor)
-        crop = levels[:, :, y.start : y.start + y.crop, x.start : x.start + x.crop]
-        zoomed = interpolate(crop, size=(y.zoomed, x.zoomed), mode="bilinear", align_corners=True)
-        total += zoomed[:, :, y.trim : y.trim + height, x.trim : x.trim + width]
+        (top, tall, rows, y), (left, wide, columns, x) = (zoom_geometry(side, factor) for side in (height, width))
+        crop = levels[:, :, top : top + tall, left : left + wide]
+        zoomed = interpolate(crop, size=(rows, columns), mode="bilinear", align_corners=True)
+        total += zoomed[:, :, y : y + height, x : x + width]
     return to_uint8(total / (number + 1))
 
 

@@ -6,7 +6,7 @@ times faster than a convolution, and the borders are part of the matrix. Large o
 
 import math
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -65,19 +65,11 @@ def _gaussian_matrix(size: int, sigma: float, radius: int, border: str) -> Tenso
     return torch.zeros(size, size, dtype=torch.float64).scatter_add_(1, sources, weights)
 
 
-class ZoomGeometry(NamedTuple):
-    """A centred zoom of one axis: `crop` pixels from `start` become `zoomed`, of which `trim` are cut at the start."""
-
-    start: int
-    crop: int
-    zoomed: int
-    trim: int
-
-
-def zoom_geometry(size: int, factor: float) -> ZoomGeometry:
+def zoom_geometry(size: int, factor: float) -> tuple[int, int, int, int]:
+    """A centred zoom of one axis: the first pixel, how many are made into how many, and the cut at the start."""
     crop = math.ceil(size / factor)
     zoomed = round(crop * factor)
-    return ZoomGeometry((size - crop) // 2, crop, zoomed, (zoomed - size) // 2)
+    return (size - crop) // 2, crop, zoomed, (zoomed - size) // 2
 
 
 @lru_cache(maxsize=64)

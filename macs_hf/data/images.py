@@ -181,19 +181,17 @@ class ImageDataset(Dataset):
         return [path for column in columns for path in column.to_pylist()]
 
     def _items(self, indices: list[int], keys: Tensor | None) -> list[dict[str, Any]]:
-        values = self._values(indices, keys)
-        if self.labels is not None:
-            values |= {"labels": [self.labels[index] for index in indices]}
-        return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
-
-    def _values(self, indices: list[int], keys: Tensor | None) -> dict[str, Sequence[Tensor]]:
         if self._cache is not None and (missing := self._cache.missing(indices)):
             self._keep({index: self._read(index, decode, stored) for index, stored in self._stored(missing)})
         if self._cache is not None:
-            return self.transform.from_pixels(self._cache.read(indices), keys)
-        readers = self.transform.readers(keys, len(indices))
-        stored = zip(self._stored(indices), readers, strict=True)
-        return self.transform.batch([self._read(index, read, image) for (index, image), read in stored], keys)
+            values = self.transform.from_pixels(self._cache.read(indices), keys)
+        else:
+            readers = self.transform.readers(keys, len(indices))
+            stored = zip(self._stored(indices), readers, strict=True)
+            values = self.transform.batch([self._read(index, read, image) for (index, image), read in stored], keys)
+        if self.labels is not None:
+            values |= {"labels": [self.labels[index] for index in indices]}
+        return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
     def _keep(self, images: dict[int, Image.Image]) -> None:
         if self._cache is None or not images:
@@ -310,19 +308,6 @@ class PixelCache:
 
 
 # ---- Leakage: images in two splits at once, found by the hashes of their decoded pixels ----
-
-
-# Training images that are not kept in memory: so many, spread evenly, are decoded only to be compared.
-COMPARED_AT_MOST = 2000
-
-
-def hash_training_images(dataset: Any) -> None:
-    """
-    Read training images once, so that [`find_leakage`] can compare them: all of them if they are kept in memory, where
-    training finds them decoded, and else at most 2,000. Streams are left alone.
-    """
-    if isinstance(dataset, ImageDataset):
-        dataset.check_images(COMPARED_AT_MOST)
 
 
 def find_leakage(splits: Mapping[str, Any]) -> Leakage | None:

@@ -21,22 +21,9 @@ from timm.models import PretrainedCfg, filter_pretrained_cfg
 from transformers import PreTrainedModel, TimmWrapperConfig, TimmWrapperForImageClassification
 
 
-_PREFIX = "timm_model."
-
 # These describe the weights a backbone started from, not the ones being saved. Two of them do harm: `label_offset`
 # makes timm cut classes off the head, `custom_load` sends it to a loader of foreign file formats.
 _ORIGIN_FIELDS = frozenset({"architecture", "tag", "state_dict", "custom_load", "label_offset", "num_classes"})
-
-
-def timm_state_dict(
-    model: TimmWrapperForImageClassification, state_dict: Mapping[str, torch.Tensor] | None = None
-) -> dict[str, torch.Tensor]:
-    """
-    The weights of a wrapped timm model, or those that were gathered elsewhere, under timm's own names: they load into
-    `timm.create_model(...)` with `strict=True`. Tensors are not copied.
-    """
-    state_dict = model.state_dict() if state_dict is None else state_dict
-    return {key.removeprefix(_PREFIX): tensor for key, tensor in state_dict.items()}
 
 
 def timm_pretrained_cfg(
@@ -89,7 +76,8 @@ def save_in_timm_layout(
             changes.
         save_directory (`str` or `os.PathLike`): The folder, created if need be: `model.safetensors` and `config.json`.
         data_config (`Mapping[str, Any]`, *optional*): See [`timm_pretrained_cfg`].
-        state_dict (`Mapping[str, torch.Tensor]`, *optional*): See [`timm_state_dict`].
+        state_dict (`Mapping[str, torch.Tensor]`, *optional*): Weights gathered elsewhere, with or without the prefix
+            of transformers. Defaults to those of `model`.
 
     Example:
 
@@ -99,7 +87,9 @@ def save_in_timm_layout(
     >>> AutoModelForImageClassification.from_pretrained("my-resnet")
     ```
     """
-    model.save_pretrained(save_directory, state_dict=timm_state_dict(model, state_dict))
+    state_dict = model.state_dict() if state_dict is None else state_dict
+    own_names = {key.removeprefix("timm_model."): tensor for key, tensor in state_dict.items()}
+    model.save_pretrained(save_directory, state_dict=own_names)
     timm_config(model, data_config).save_pretrained(save_directory)
 
 

@@ -21,7 +21,7 @@ from transformers import TimmWrapperImageProcessor, ViTImageProcessor
 
 from macs_hf.data import EvalTransform, ImageDataset, KeyedDataset, TrainTransform
 from macs_hf.data import images as cache
-from macs_hf.data.images import NO_VALUE, find_leakage, group_values, hash_training_images
+from macs_hf.data.images import NO_VALUE, find_leakage, group_values
 from macs_hf.data.preparing import held_out, load_data
 from macs_hf.data.sources import load_splits, source_of
 from macs_hf.models.loading import load_classifier
@@ -284,13 +284,6 @@ def test_a_first_pass_names_all_unreadable_images_and_fills_the_cache(monkeypatc
     assert dataset(EvalTransform(SMALL), photos().select([])).check_images() == {}
 
 
-def test_larger_splits_are_sampled() -> None:
-    data = dataset(TrainTransform(LARGE), broken())
-    with pytest.raises(ValueError, match="Image 3 of split 'train'"):
-        data.check_images(at_most=2)  # the first and the fourth
-    assert list(dataset(TrainTransform(LARGE)).check_images(at_most=5)) == [0, 3, 6, 9]
-
-
 def test_hashes_are_those_of_the_pixels_whatever_the_file_and_the_transform() -> None:
     one, two = scene(seed=1), scene(seed=2)
     rows = rows_of(
@@ -306,11 +299,11 @@ def test_hashes_are_those_of_the_pixels_whatever_the_file_and_the_transform() ->
 
 
 def split(numbers: list[int], name: str, kind: str = "PNG", processor: Any = SMALL) -> ImageDataset:
-    """Images that their number decides, stored as files of a kind; read, if they are not to train on."""
+    """Images that their number decides, stored as files of a kind, and read: at most five, if not kept in memory."""
     rows = rows_of(*(encoded(scene(9, 7, seed=number), kind) for number in numbers))
     transform = TrainTransform(processor) if name == "train" else EvalTransform(processor)
     data = ImageDataset(rows, "image", "label", transform, name)
-    hash_training_images(data) if name == "train" else data.check_images()
+    data.check_images(at_most=5)
     return data
 
 
@@ -328,9 +321,8 @@ def test_copies_are_counted_whatever_the_file_and_the_transform() -> None:
     assert none.found == () and leakage_line(none).endswith("none")
 
 
-def test_large_training_images_are_compared_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_training_images_are_compared_in_part() -> None:
     """They are not kept in memory, so decoding all of them would cost an epoch."""
-    monkeypatch.setattr("macs_hf.data.images.COMPARED_AT_MOST", 5)
     train, test = split(list(range(20)), "train", processor=LARGE), split([0, 4, 5], "test")
     found = find_leakage({"train": train, "test": test})
     assert (found.compared, found.total) == ({"train": 5, "test": 3}, {"train": 20, "test": 3})
@@ -340,7 +332,6 @@ def test_large_training_images_are_compared_in_part(monkeypatch: pytest.MonkeyPa
 
 def test_streams_and_other_datasets_are_left_alone() -> None:
     stream = Dataset.from_dict({"label": [0, 1]}).to_iterable_dataset()
-    hash_training_images(stream)
     test = split([1], "test")
     assert find_leakage({"train": stream, "validation": None, "test": test}) is None
     assert find_leakage({"validation": dataset(EvalTransform(SMALL)), "test": test}) is None  # not read

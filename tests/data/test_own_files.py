@@ -160,15 +160,6 @@ def test_a_row_of_a_repository_that_names_a_file_elsewhere(
             load(source)
 
 
-def test_a_repository_whose_readme_names_files_elsewhere(data_hub: HubServer, photos: Path, tmp_path: Path) -> None:
-    rows_at(tmp_path / "secret.parquet")
-    (photos / "README.md").write_text(
-        f"---\nconfigs:\n- config_name: default\n  data_files: {tmp_path}/*.parquet\n---"
-    )
-    with pytest.raises(ValueError, match=r"'alice/photos'"):
-        load_splits(pushed(photos))
-
-
 # ---- Class folders ----
 
 

@@ -155,10 +155,6 @@ def test_slices(chosen: dict[str, str], wanted: tuple, parts: dict[str, Any], tm
         assert images_of(getattr(splits, role)) == [np.asarray(picture(n)).tobytes() for n in numbers]
 
 
-def test_slices_of_what_needs_no_folder() -> None:
-    assert len(load_splits(source_of("few_digits", test_split="test[:25%]"), EVALUATE).test) == 274
-
-
 @pytest.mark.parametrize(
     ("chosen", "wanted", "named"),
     [
@@ -222,19 +218,6 @@ def test_a_folder_is_measured_whole_unless_the_model_was_trained_on_it(
     assert measured() == (4, 4, "test")
 
 
-def test_given_splits_are_kept_and_extra_ones_ignored(tmp_path: Path) -> None:
-    source = saved(
-        tmp_path,
-        train=table([0, 1] * 10),
-        validation=table([0, 1] * 3, start=100),
-        test=table([1, 0] * 2, start=200),
-        extra=table([-1] * 50, start=300),
-    )
-    splits = load_splits(source)
-    assert sizes(splits) == (20, 6, 4) and splits.validation_name == "validation"
-    assert splits.test["label"] == [1, 0, 1, 0]
-
-
 def test_a_validation_split_is_split_off_stratified_and_without_common_rows(tmp_path: Path) -> None:
     source = saved(tmp_path, train=table([0, 0, 0, 1] * 20), test=table([0, 1], start=200))
     splits = load_splits(source)
@@ -244,13 +227,6 @@ def test_a_validation_split_is_split_off_stratified_and_without_common_rows(tmp_
         np.asarray(picture(i)).tobytes() for i in range(80)
     }
     assert images_of(load_splits(source).validation) == images_of(splits.validation)
-
-
-def test_a_missing_test_split_is_split_off_first(tmp_path: Path, warnings: pytest.LogCaptureFixture) -> None:
-    splits = load_splits(saved(tmp_path, train=table([0, 1] * 50)))
-    assert sizes(splits) == (81, 9, 10) and splits.validation_name == "train (a tenth, split off)"
-    assert "test set" in warnings.text
-    assert len({row for split in splits[:3] for row in images_of(split)}) == 100
 
 
 def test_only_what_is_wanted_is_prepared_and_complained_about(
@@ -263,14 +239,6 @@ def test_only_what_is_wanted_is_prepared_and_complained_about(
     splits = load_splits(source, wanted=("validation", "test"))
     assert (splits.train, len(splits.validation), splits.validation_name) == (None, 4, "train (a tenth, split off)")
     assert "calibrate" in warnings.text
-
-
-def test_classes_without_names_are_numbered_as_for_training_whatever_is_wanted(tmp_path: Path) -> None:
-    words = Value("string")
-    train, test = table(["ant", "bee", "cat"] * 10, words), table(["cat", "bee"], words, start=100)
-    splits = load_splits(saved(tmp_path, train=train, test=test), wanted=("test",))
-    assert splits.label_names == ["ant", "bee", "cat"]
-    assert list(splits.test["label"]) == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -295,11 +263,6 @@ def test_broken_datasets_are_refused_in_a_sentence(file: str, text: str, tmp_pat
     with pytest.raises((ValueError, OSError)) as caught:
         load_splits(source_of(str(folder)))
     assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_a_dataset_saved_without_splits_is_its_train_split(tmp_path: Path) -> None:
-    table([0, 1] * 50).save_to_disk(tmp_path / "data")
-    assert sizes(load_splits(DatasetSource(str(tmp_path / "data")))) == (81, 9, 10)
 
 
 def test_splitting_off_where_a_class_is_too_rare_to_be_split() -> None:
@@ -365,24 +328,26 @@ def test_columns(features: dict[str, Any], named: dict[str, str], found: tuple[s
 # ---- Labels ----
 
 
-def test_integer_labels_without_names_are_numbered(tmp_path: Path) -> None:
-    source = saved(tmp_path, train=table([7, 3, 7, 3] * 5, Value("int64")), test=table([3, 12], Value("int64")))
-    splits = load_splits(source)
-    assert splits.label_names == ["3", "7", "12"]
-    assert splits.test["label"] == [0, 2]
-    assert isinstance(splits.train.features["label"], ClassLabel)
+WORDS, NUMBERS = Value("string"), Value("int64")
 
 
-def test_string_labels_get_the_same_numbers_in_splits_that_lack_some(tmp_path: Path) -> None:
-    source = saved(
-        tmp_path,
-        train=table(["rose", "daisy"] * 10, Value("string")),
-        validation=table(["rose", "rose"], Value("string"), start=50),
-        test=table(["tulip", "rose"], Value("string"), start=100),
-    )
-    splits = load_splits(source)
-    assert splits.label_names == splits.validation.features["label"].names == ["daisy", "rose", "tulip"]
-    assert (list(splits.validation["label"]), list(splits.test["label"])) == ([1, 1], [2, 1])
+@pytest.mark.parametrize("wanted", [ROLES, EVALUATE])
+@pytest.mark.parametrize(
+    ("kind", "train", "validation", "test", "names", "numbers"),
+    [
+        (NUMBERS, [7, 3], [3], [3, 12], ["3", "7", "12"], [0, 2]),
+        (WORDS, ["rose", "daisy"], ["rose"], ["tulip", "rose"], ["daisy", "rose", "tulip"], [2, 1]),
+        (WORDS, ["ant", "cat"], ["bee"], ["cat", "bee"], ["ant", "bee", "cat"], [2, 1]),
+    ],
+)
+def test_classes_without_names_are_numbered_as_for_training_whatever_is_wanted(
+    kind: Value, train: list, validation: list, test: list, names: list, numbers: list, wanted: tuple, tmp_path: Path
+) -> None:
+    rows = {"train": train * 10, "validation": validation * 2, "test": test, "extra": [None]}
+    splits = load_splits(saved(tmp_path, **{name: table(labels, kind) for name, labels in rows.items()}), wanted)
+    assert splits.label_names == splits.test.features["label"].names == names
+    assert list(splits.test["label"]) == numbers
+    assert wanted == EVALUATE or list(splits.validation["label"]) == [names.index(str(validation[0]))] * 2
 
 
 def test_an_unlabelled_test_split_is_named_unless_another_is_chosen(tmp_path: Path) -> None:
@@ -453,7 +418,6 @@ def test_columns_that_cannot_be_told(features: dict[str, Any], named: dict[str, 
         find_columns(Features(features), DatasetSource("d", **named))
 
 
-WORDS, NUMBERS = Value("string"), Value("int64")
 DESCRIBED = table([0, 1]).remove_columns("image").add_column("image", ["x", "y"])
 
 

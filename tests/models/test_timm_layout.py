@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from macs_hf.models.loading import load_pretrained
-from macs_hf.models.timm_layout import save_in_timm_layout, timm_pretrained_cfg, timm_state_dict
+from macs_hf.models.timm_layout import save_in_timm_layout, timm_pretrained_cfg
 
 
 TINY = {"layers": [1, 1, 1, 1], "channels": [8, 8, 8, 8]}
@@ -63,13 +63,6 @@ def test_every_loader_gives_the_same_logits(
     assert processor.data_config["input_size"][0] == len(processor.data_config["mean"]) == size[0]
     if "img_size" in model_args:
         assert list(processor.data_config["input_size"]) == size
-
-
-def test_the_plain_way_is_why_this_module_exists(tmp_path: Path) -> None:
-    build().save_pretrained(tmp_path)
-    assert all(key.startswith("timm_model.") for key in load_file(tmp_path / "model.safetensors"))
-    with pytest.raises((TypeError, RuntimeError, AttributeError)):
-        timm.create_model(f"local-dir:{tmp_path}", pretrained=True)
 
 
 def test_a_checkpoint_saved_the_plain_way_is_mended(tmp_path: Path) -> None:
@@ -164,4 +157,3 @@ def test_a_given_state_dict_is_what_is_saved(tmp_path: Path) -> None:
     saved = load_file(tmp_path / "model.safetensors")
     assert saved.keys() == model.timm_model.state_dict().keys()
     assert all(torch.equal(saved[key], weights[f"timm_model.{key}"]) for key in saved)
-    assert timm_state_dict(model, saved).keys() == saved.keys()

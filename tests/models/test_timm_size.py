@@ -72,15 +72,6 @@ def test_every_loader_reads_the_new_size(name: str, tmp_path: Path) -> None:
     check_round_trips(model, processor, tmp_path, 64)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TIMM)
-def test_the_backbones_of_the_paper_at_32_pixels(name: str, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    config = TimmWrapperConfig(architecture=name, num_labels=100)
-    save_in_timm_layout(AutoModelForImageClassification.from_config(config), tmp_path / "old")
-    check_round_trips(*load_classifier(str(tmp_path / "old"), LABELS, image_size=32), tmp_path, 32)
-
-
 @pytest.mark.parametrize("name", TIMM)
 def test_the_weights_stay_as_they_are(name: str, tmp_path: Path) -> None:
     before = build(name).state_dict()

@@ -125,10 +125,13 @@ def _claims_of(entry: dict[str, Any], phrases: dict[str, dict[str, Any]]) -> lis
     """One claim for each of the phrases that it says: they stand for the {} in its text."""
     if "says" not in entry:
         return [entry]
-    if unknown := [phrase for phrase in entry["says"] if phrase not in phrases]:
-        raise ValueError(f"{entry['claim']!r} says {unknown[0]!r}, which is not one of the grid's phrases.")
-    claims = (entry | phrases[phrase] | {"claim": entry["claim"].format(phrase)} for phrase in entry["says"])
-    return [{name: value for name, value in claim.items() if name not in ("says", "said")} for claim in claims]
+    claims = []
+    for phrase in entry["says"]:
+        if phrase not in phrases:
+            raise ValueError(f"{entry['claim']!r} says {phrase!r}, which is not one of the grid's phrases.")
+        claim = entry | phrases[phrase] | {"claim": entry["claim"].format(phrase)}
+        claims.append({name: value for name, value in claim.items() if name not in ("says", "said")})
+    return claims
 
 
 def cells_of(grid: Grid, names: list[str] | None = None, seeds: list[int] | None = None) -> list[Cell]:
@@ -192,10 +195,10 @@ def shard_of(cells: list[Cell], shard: str | None) -> list[Cell]:
 
 
 def expand(value: Any) -> Any:
-    """A string with its environment variables filled in."""
-    if not isinstance(value, str):
+    """A path with its environment variables filled in, from any folder; anything else as it is."""
+    if not isinstance(value, str) or "$" not in value:
         return value
-    expanded = os.path.expandvars(value)
+    expanded = os.path.abspath(os.path.expandvars(value))
     if unset := re.search(r"\$\{?(\w+)", expanded):
         raise ValueError(f"{value!r} needs the environment variable {unset[1]}: set it to the folder that is meant.")
     return expanded

@@ -26,7 +26,6 @@ from .grid import Cell, expand
 
 TRAIN = Path(__file__).parent.parent / "train.py"
 MEASURE = Path(__file__).parent / "original_size.py"
-ASSETS = "MACS_HF_ASSETS"
 RECORD_FILE = "cell.json"  # what was asked for, and how long it took
 
 
@@ -60,7 +59,6 @@ def check_flags(cell: Cell, record: dict[str, Any], where: Path) -> None:
 def run_cells(cells: list[Cell], root: Path, processes: int) -> list[Failure]:
     """Run what is not finished, and return what failed."""
     root.mkdir(parents=True, exist_ok=True)
-    _link_assets(root)
     waiting = [cell for cell in cells if not is_finished(cell, root)]
     print(f"{len(cells)} cells: {len(cells) - len(waiting)} finished, {len(waiting)} to run in {root}", flush=True)
     failures = []
@@ -84,14 +82,13 @@ def run_cells(cells: list[Cell], root: Path, processes: int) -> list[Failure]:
 
 
 def command(cell: Cell, root: Path, processes: int) -> list[str]:
-    """The cell as a command line, to be run in `root`: all paths in it, and in the report, are relative."""
+    """The cell as a command line, to be run in `root`."""
     if cell.trained != cell:
         if not is_finished(cell.trained, root):
             raise ValueError(f"{cell.trained.name}, which it measures again, is not finished")
-        dataset = _relative(expand(cell.flags["dataset"]), root)
+        dataset = expand(cell.flags["dataset"])
         return [sys.executable, str(MEASURE), cell.trained.name, "--dataset", dataset, "--output_dir", cell.name]
-    flags = {name: _relative(expand(value), root) for name, value in cell.flags.items()}
-    flags = {name: value for name, value in flags.items() if value is not None}
+    flags = {name: expand(value) for name, value in cell.flags.items() if value is not None}
     words = [part for name, value in flags.items() for part in (f"--{name}", _text(value))]
     launcher = [sys.executable]
     if processes > 1:  # one process needs no launcher, and would outlive one that is stopped
@@ -168,26 +165,6 @@ def _claimed(folder: Path) -> Iterator[int | None]:
         yield lock if free else None
     finally:
         os.close(lock)
-
-
-def _link_assets(root: Path) -> None:
-    """A link in `root` to the folder of local datasets and models, so that no report holds a path of this machine."""
-    link = root / "assets"
-    if ASSETS not in os.environ:
-        return
-    wanted = Path(os.environ[ASSETS]).resolve()
-    if link.exists() and link.resolve() != wanted:
-        raise ValueError(f"{link} is {link.resolve()}, but {ASSETS} is {wanted}. Set it back, or delete the link.")
-    if not link.exists():
-        link.unlink(missing_ok=True)
-        link.symlink_to(wanted, target_is_directory=True)
-
-
-def _relative(value: Any, root: Path) -> Any:
-    assets = os.environ.get(ASSETS)
-    if assets and isinstance(value, str) and value.startswith(assets):
-        return str(Path("assets", os.path.relpath(value, assets)))
-    return value
 
 
 def _text(value: Any) -> str:

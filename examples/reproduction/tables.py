@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from macs_hf.rendering.pictures import plot_under_corruption
+
 from .claims import Verdict, verdicts
-from .figures import draw
 from .grid import Grid, Setting, name_of, setting, settings_of, shared
 from .results import METRICS, Difference, Estimate, Groups, difference, estimated, of_table
 from .runner import clock
@@ -48,7 +49,7 @@ def load_paper(path: Path) -> Paper:
 def render(grid: Grid, groups: Groups, folder: Path, paper: Paper = NO_PAPER) -> list[Path]:
     """Write tables, claims and figures to `folder` and return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = draw(grid, groups, folder)
+    written = _draw(grid, groups, folder)
     parts = [f"# {grid.name}", _runs_line(groups)]
     if grid.claims:
         written.append(_write_claims(folder / CLAIMS_FILE, verdicts(grid, groups)))
@@ -62,6 +63,22 @@ def render(grid: Grid, groups: Groups, folder: Path, paper: Paper = NO_PAPER) ->
     parts += [f"![{path.stem}]({path.name})" for path in written if path.suffix == ".png"]
     (folder / "tables.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return [*written, folder / "tables.md"]
+
+
+def _draw(grid: Grid, groups: Groups, folder: Path) -> list[Path]:
+    """The figures of the grid as PNG: settings of a table side by side under corruption."""
+    written = []
+    for name, spec in grid.figures.items():
+        own, known = (
+            of_table(grid, spec["table"], groups),
+            {row.label: row for row in settings_of(grid, spec["table"])},
+        )
+        rows = [known[label] for label in spec["compared"]]
+        if all(row in own for row in rows):
+            written.append(folder / f"{name}.png")
+            tables = {name_of(row.label): [run.report.corruptions for run in own[row]] for row in rows}
+            plot_under_corruption(tables).savefig(written[-1], format="png")
+    return written
 
 
 def main_table(grid: Grid, table: str, groups: Groups, columns: Sequence[str], paper: Paper = NO_PAPER) -> str:

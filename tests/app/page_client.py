@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -31,7 +32,7 @@ class PageClient:
 
     def join(self, elem_id: str, event: str, values: dict[str, Any]) -> httpx.Response:
         """Put what happens on an event into the queue; fields that are not given have their first value."""
-        return self._join(self._function(elem_id, event), {self.ids[name]: value for name, value in values.items()})
+        return self._join(self.function(elem_id, event), {self.ids[name]: value for name, value in values.items()})
 
     def _join(self, function: dict[str, Any], given: dict[int, Any]) -> httpx.Response:
         fields = {part["id"]: part["props"] for part in self.config["components"]}
@@ -39,59 +40,53 @@ class PageClient:
         body = {"data": data, "fn_index": function["id"], "session_hash": self.session, "trigger_id": None}
         return self.http.post("/gradio_api/queue/join", json=body)
 
-    def call(self, elem_id: str, event: str, **values: Any) -> dict[str, Any]:
-        """What it gives in the end, by the ids of the components that it changes; `error` if it fails."""
-        function = self._function(elem_id, event)
-        joined = self.join(elem_id, event, {name.replace("_", "-"): value for name, value in values.items()})
+    def messages(self, joined: httpx.Response) -> Iterator[dict[str, Any]]:
+        """What the page has to say of an event that was put into the queue, to its end."""
         assert joined.status_code == 200, joined.text
-        names = {part["id"]: part["props"].get("elem_id") for part in self.config["components"]}
-        shown: dict[str, Any] = {}
         with self.http.stream("GET", "/gradio_api/queue/data", params={"session_hash": self.session}) as answer:
             for line in answer.iter_lines():
                 message = json.loads(line.removeprefix("data:")) if line.startswith("data:") else {}
-                if message.get("msg") in ("process_generating", "process_completed"):
-                    if not message["success"]:
-                        return {"error": message["output"].get("error")}
-                    self._read(shown, message["output"].get("data", []), function["outputs"], names)
+                yield message
                 if message.get("msg") == "process_completed":
-                    return shown
+                    return
         raise AssertionError("the page ended the connection")
 
     def ask(self, function: dict[str, Any], given: dict[int, Any]) -> str:
-        """All that the page has to say if one of its functions is called with these values, by their fields' ids."""
+        """All of that, if one of its functions is called with these values, by their fields' ids."""
         joined = self._join(function, given)
-        if joined.status_code != 200:
-            return joined.text
-        said = ""
-        with self.http.stream("GET", "/gradio_api/queue/data", params={"session_hash": self.session}) as answer:
-            for line in answer.iter_lines():
-                said += line
-                if '"process_completed"' in line:
-                    return said
-        return said
+        return joined.text if joined.status_code != 200 else str(list(self.messages(joined)))
 
-    def _function(self, elem_id: str, event: str) -> dict[str, Any]:
+    def call(self, elem_id: str, event: str, **values: Any) -> dict[str, Any]:
+        """What it gives in the end, by the ids of the components that it changes; `error` if it fails."""
+        joined = self.join(elem_id, event, {name.replace("_", "-"): value for name, value in values.items()})
+        names = {part["id"]: part["props"].get("elem_id") for part in self.config["components"]}
+        places = [names.get(place) for place in self.function(elem_id, event)["outputs"]]  # a group has no name
+        shown: dict[str, Any] = {}
+        for message in self.messages(joined):
+            if message.get("msg") in ("process_generating", "process_completed"):
+                if not message["success"]:
+                    return {"error": message["output"].get("error")}
+                for name, value in zip(places, message["output"].get("data", []), strict=False):
+                    self._read(shown, name, value)
+        return shown
+
+    def function(self, elem_id: str, event: str) -> dict[str, Any]:
         target = [self.ids[elem_id], event]
         return next(one for one in self.config["dependencies"] if target in [list(pair) for pair in one["targets"]])
 
     @staticmethod
-    def _read(shown: dict[str, Any], data: list[Any], outputs: list[int], names: dict[int, str]) -> None:
-        """Values, or changes to the last ones: a generator sends only what differs."""
-        for place, value in zip(outputs, data, strict=False):
-            name = names.get(place)  # a group of components has none
-            if isinstance(value, list) and all(isinstance(change, list) and len(change) == 3 for change in value):
-                for action, path, new in value:
-                    assert action in ("replace", "append", "add", "delete"), action
-                    if path == [] and action == "replace":
-                        shown[name] = new
-                    elif path == [] and action == "append":
-                        shown[name] += new
-                    elif action == "delete":
-                        shown[name].pop(path[-1])
-                    elif len(path) == 1:
-                        shown[name] = {**(shown[name] if isinstance(shown.get(name), dict) else {}), path[0]: new}
-            else:
-                shown[name] = value
+    def _read(shown: dict[str, Any], name: str | None, value: Any) -> None:
+        """A value, or changes to the last one: a generator sends only what differs."""
+        if not (isinstance(value, list) and all(isinstance(change, list) and len(change) == 3 for change in value)):
+            shown[name] = value
+            return
+        for action, path, new in value:
+            if not path:
+                shown[name] = shown[name] + new if action == "append" else new
+            elif action == "delete":
+                shown[name].pop(path[-1])
+            elif len(path) == 1:
+                shown[name] = {**(shown[name] if isinstance(shown.get(name), dict) else {}), path[0]: new}
 
 
 def file_at(path: str, name: str = "file") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from transformers import AutoModelForImageClassification
 
 from macs_hf.app import jobs
 from macs_hf.app.audit import MISTAKES, Audit, AuditRequest, audit, save_model
-from macs_hf.app.jobs import UNEXPECTED, Job
+from macs_hf.app.jobs import Job
 from macs_hf.app.try_image import audited_calibration, stored_calibration
 from macs_hf.cli.main import main
 from macs_hf.data import images
@@ -110,17 +110,6 @@ def test_a_cancelled_audit_ends_within_a_batch(folder: Path, tmp_path: Path) -> 
     assert 0 < job.done <= 64 < job.total
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [({"model": "no/such"}, "'no/such'"), ({"split": "none"}, "“Split”"), ({"dataset": "x/y"}, "x/y")],
-)
-def test_what_is_wrong_is_a_sentence(changes: dict[str, str], said: str, folder: Path, tmp_path: Path) -> None:
-    fields = {"model": str(folder / "model"), "dataset": str(folder / "data")} | changes
-    job = Job(lambda job: audit(AuditRequest(**fields), tmp_path, job))
-    assert job.wait(120)
-    assert said in job.error and UNEXPECTED not in job.error
-
-
 def test_code_of_a_model_is_never_run(folder: Path, tmp_path: Path) -> None:
     """A config that points to code of its own repository, which would write a file."""
     save_small_model(tmp_path / "model")
@@ -147,11 +136,3 @@ def test_an_audit_has_an_end_also_between_two_images(
     assert job.wait(120)
     assert job.result is None and len(read) == 6
     assert "“Images, at most”" in job.error
-
-
-def test_large_images_are_not_held_together(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, keep = [], images.ImageDataset._keep
-    monkeypatch.setattr(images, "PIXELS_TOGETHER", 3 * 32 * 32)
-    monkeypatch.setattr(images.ImageDataset, "_keep", lambda self, part: held.append(len(part)) or keep(self, part))
-    audited(AuditRequest(str(folder / "model"), str(folder / "data")), tmp_path)
-    assert max(held) == 4 and sum(held) == 180

@@ -132,26 +132,6 @@ def test_a_zip_of_class_folders_and_a_broken_one(visit: Visit, folder: Path) -> 
     assert "on photos, test" in finished(page)
 
 
-def test_two_visitors_at_once(visit: Visit, tmp_path: Path) -> None:
-    one, other = visit(), visit()
-    audit(one)
-    audit(other, model="calm")
-    assert "calm on data" in finished(other)
-    assert "model on data" in finished(one) and "calm" not in one.locator("#report").inner_text()
-    for page, own, foreign in ((one, "Audit 1: model on data", "calm"), (other, "Audit 1: calm on data", "model")):
-        tab(page, "Compare")
-        page.locator("#runs input").click()
-        page.get_by_role("option", name=own, exact=True).wait_for()
-        assert page.get_by_role("option", name=f"Audit 1: {foreign} on data").count() == 0
-    tab(one, "Try")
-    tab(other, "Try")
-    give_image(one, tmp_path)
-    one.locator("#answer .verdict").wait_for()
-    assert other.locator("#answer .verdict").count() == 0
-    named = "document.querySelector('#try-model textarea, #try-model input').value === 'calm'"
-    other.wait_for_function(named)
-
-
 def test_names_with_markup_are_only_names(visit: Visit, tmp_path: Path) -> None:
     page = visit()
     audit(page, model="hostile", dataset="hostile-data")

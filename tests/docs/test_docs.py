@@ -180,10 +180,3 @@ def test_a_newcomer_finishes_the_readme() -> None:
     assert places == sorted(places)
     words = sum(len(page.split()) for name, page in PAGES.items() if name != "README.md")
     assert words <= 9300
-
-
-def test_the_paper_is_named() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())["preferred-citation"]
-    assert citation["identifiers"] == [{"type": "other", "value": f"arXiv:{PAPER}"}] and PAPER in citation["url"]
-    for page in ("README.md", "docs/train.md", "docs/study.md"):
-        assert f"https://arxiv.org/abs/{PAPER}" in PAGES[page]

@@ -27,7 +27,6 @@ TINY = {
             "cells": [{"dataset": "digits", "model": "tiny", "method": ["ce", "macs"]}],
         }
     },
-    "figures": {"methods": {"table": "both", "metrics": ["accuracy", "ece"]}},
     "claims": [{"claim": "MaCS improves accuracy", "metric": "accuracy", "method": "macs", "range": [0, None]}],
 }
 

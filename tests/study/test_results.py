@@ -11,7 +11,6 @@ import pytest
 import torch
 from reproduction import claims as claims_module
 from reproduction.claims import verdicts
-from reproduction.figures import plot_methods
 from reproduction.grid import Grid, Setting, Table, cells_of, load_grid
 from reproduction.results import Run, by_setting, collect, difference, estimated, load_runs, of_table, runs_of_grid
 from reproduction.tables import Paper, main_table, render, stored_claims
@@ -183,12 +182,6 @@ def test_claims_about_step_time_are_compared_with_the_benchmark(
     claims = (CLAIM | {"metric": "overhead", "range": [1.74, 2.11]}, CLAIM | {"metric": "overhead", "method": "ce"})
     found = verdicts(fake_grid(claims=claims), {})
     assert {v.model: v.outcome for v in found} == {"a": "confirmed", "b": "refuted", "c": "undecided"}
-    groups = fake_groups((0.5, 0.6, 0.7), (0.6, 0.75, 0.78))
-    accuracy, step = plot_methods([CE, MACS], groups, {"metrics": ["accuracy"], "step_times": "a"}).axes
-    wide = difference(groups, MACS, CE, "accuracy")
-    shift = 71 - wide.value
-    assert list(accuracy.lines[0].get_xdata()) == pytest.approx([shift + wide.low, shift + wide.high])
-    assert [list(line.get_xdata()) for line in step.lines[:2]] == [[1.8, 2.0], [1.9]]
 
 
 def test_tables_show_means_the_papers_numbers_and_claims(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_flags_reach_the_command_line(tmp_path: Path, monkeypatch: pytest.Monkey
     cell = next(cell for cell in cells_of(load_grid(FEW_IMAGES), ["core"]) if cell.setting.method == "macs_pixel")
     words = runner.command(cell, tmp_path, processes=1)
     told = dict(zip(words[2::2], words[3::2], strict=True))
-    assert told["--dataset"] == "assets/cifar10"  # no path of this machine
+    assert told["--dataset"] == str(tmp_path / "data" / "cifar10")
     assert told["--output_dir"] == cell.name == "cifar10-small-macs_pixel-seed0"
     assert (told["--method"], told["--seed"], told["--image_size"]) == ("macs_pixel", "0", "32")
     assert runner.command(cell, tmp_path, processes=2)[2:5] == ["accelerate.commands.launch", "--num_processes", "2"]
@@ -132,17 +132,6 @@ def test_a_stopped_runner_stops_its_run_or_the_run_keeps_the_lock(tmp_path: Path
             os.kill(pid, 0)
 
 
-def test_assets_that_moved_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("first", "second", "runs"):
-        (tmp_path / name).mkdir()
-    monkeypatch.setenv("MACS_HF_ASSETS", str(tmp_path / "first"))
-    runner._link_assets(tmp_path / "runs")
-    monkeypatch.setenv("MACS_HF_ASSETS", str(tmp_path / "second"))
-    with pytest.raises(ValueError, match="MACS_HF_ASSETS"):
-        runner._link_assets(tmp_path / "runs")
-    assert (tmp_path / "runs" / "assets").resolve() == (tmp_path / "first").resolve()
-
-
 @pytest.mark.slow
 def test_a_grid_from_nothing_to_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell fails, the others go on; a cell is measured again, with images corrupted before they are resized."""
@@ -166,7 +155,7 @@ def test_a_grid_from_nothing_to_tables(tmp_path: Path, monkeypatch: pytest.Monke
     assert "nowhere" in (tmp_path / "runs" / "missing-tiny-ce-seed0" / "log.txt").read_text()
     assert reproduce.main([*options, "--render"]) == 0
     results = {path.name for path in (tmp_path / "runs" / "results").iterdir()}
-    assert results == {"runs.parquet", "samples.parquet", "tables.md", "methods.png"}
+    assert results == {"runs.parquet", "samples.parquet", "tables.md"}
 
     # The same by hand, image by image, for the images that were seen under two corruptions.
     monkeypatch.chdir(tmp_path / "runs")

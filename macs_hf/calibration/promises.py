@@ -159,16 +159,10 @@ def measure_guarantees(guarantees: Guarantees, logits: ArrayLike, labels: ArrayL
 
 def set_outcome(logits: Tensor, labels: Tensor, guarantees: Guarantees) -> Tensor:
     """
-    Whether the prediction set of each sample holds its class, and how large it is, on the device of the logits.
+    Whether the prediction set of each sample holds its class, and how large it is, from logits with their temperature.
 
-    Args:
-        logits (`torch.Tensor` of shape `(n, classes)`): With their temperature.
-        labels (`torch.Tensor` of shape `(n,)`): Class indices.
-        guarantees ([`Guarantees`]): With the thresholds.
-
-    Returns:
-        `torch.Tensor` of shape `(n, 2 * sets)`, float32: a column of 0 and 1 for each of `guarantees.prediction_sets`,
-        then a column of sizes for each.
+    `(n, 2 * sets)`, float32, on the device of the logits: a column of 0 and 1 for each of the guarantees' sets, then a
+    column of sizes for each.
     """
     device, sets = logits.device, guarantees.prediction_sets
     logits = (logits.cpu() if device.type == "mps" else logits).double()  # MPS has no float64
@@ -185,15 +179,7 @@ def set_outcome(logits: Tensor, labels: Tensor, guarantees: Guarantees) -> Tenso
 
 
 def with_test_outcome(guarantees: Guarantees, rows: SampleRows, outcome: np.ndarray, num_classes: int) -> Guarantees:
-    """
-    The guarantees with what came true.
-
-    Args:
-        guarantees ([`Guarantees`]): As [`make_guarantees`] returns them.
-        rows ([`SampleRows`]): Of the test samples, with the temperature.
-        outcome (`np.ndarray` of shape `(n, 2 * sets)`): That of [`set_outcome`] for the same samples.
-        num_classes (`int`): How many classes there are.
-    """
+    """The guarantees with what came true: rows of the test samples with the temperature, and their [`set_outcome`]."""
     counts = partial(np.bincount, minlength=num_classes)
     covered, sizes = np.split(outcome.astype(np.float64), 2, axis=1)
     sets = [

@@ -330,13 +330,9 @@ class GuaranteeCounts:
 
 
 # ---- Which images under which corruptions ----
-# Which images of a dataset the corruption benchmark sees, and under which corruptions.
-#
-# - Crossed: every image under every corruption. The results of one image under 19 corruptions are so alike that 500
-#   images with 9,500 results are worth hardly more than 500 independent results.
-# - Spread: every image under one corruption, at all severities. The corruptions have images of their own, so that the
-#   mean over corruptions has the variance `sum over c of variance[c] / n[c] / 19^2`; for the same number of forward
-#   passes there are 16 to 19 times as many images.
+# The results of one image under 19 corruptions are so alike that 500 images with 9,500 results are worth hardly more
+# than 500 independent results. In the spread design the corruptions have images of their own, so that the mean over
+# corruptions has the variance `sum over c of variance[c] / n[c] / 19^2`.
 
 
 Design = Literal["crossed", "spread"]

@@ -32,23 +32,6 @@ def random_logits(seed: int, n: int = 300, classes: int = 5) -> tuple[np.ndarray
 seeds = st.integers(0, 2**32 - 1)
 
 
-# Edges that are exact in binary, so that only the convention matters; then confidences of exactly 1.
-@pytest.mark.parametrize(
-    ("first", "labels", "expected"),
-    [
-        (
-            [0.5, 0.5, 0.625, 0.75, 0.75, 0.75, 0.875, 0.9375, 1.0, 1.0, 1.0],
-            [0, 1, 0, 0, 1, 0, 1, 1, 0, 0, 0],
-            0.17613636363636365,
-        ),
-        ([0.8, 0.8, 0.8, 1.0, 1.0, 1.0], [0, 0, 0, 1, 0, 0], 0.06666666666666665),
-    ],
-)
-def test_bins_are_right_closed_and_one_is_in_the_last(first: list[float], labels: list[int], expected: float) -> None:
-    ece = expected_calibration_error(two_classes(first), labels, probabilities=True, n_bins=4)
-    assert ece == pytest.approx(expected, abs=1e-12)
-
-
 def test_bin_index_at_every_edge() -> None:
     edges = np.linspace(0, 1, 16)
     np.testing.assert_array_equal(bin_index(edges), [0, *range(15)])

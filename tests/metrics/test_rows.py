@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 
 from macs_hf.metrics import (
     CalibrationStream,
-    brier_score,
     expected_calibration_error,
     negative_log_likelihood,
-    summarize,
 )
 from macs_hf.report.rows import SampleRows, sample_rows
 
@@ -40,25 +38,6 @@ def test_rows_by_hand() -> None:
     rows = sample_rows(logits, torch.tensor([0, 0]))
     assert rows.dtype == torch.float32
     np.testing.assert_allclose(rows, expected, rtol=1e-6)
-
-
-@settings(deadline=None, max_examples=25)
-@given(seed=st.integers(0, 2**31), scale=st.sampled_from([0.1, 3.0, 30.0]))
-def test_summary_agrees_with_the_plain_functions(seed: int, scale: float) -> None:
-    logits, labels = random_batch(seed, scale=scale)
-    summary = summarize(SampleRows.from_logits(logits, labels))
-    others = logits.scatter(1, labels[:, None], -torch.inf).amax(1)
-    assert summary == pytest.approx(
-        {
-            "accuracy": float((logits.argmax(1) == labels).float().mean()),
-            "nll": negative_log_likelihood(logits, labels),
-            "ece": expected_calibration_error(logits, labels),
-            "brier": brier_score(logits, labels),
-            "logit_margin": float((logits[torch.arange(64), labels] - others).double().mean()),
-        },
-        rel=1e-5,
-        abs=1e-6,
-    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

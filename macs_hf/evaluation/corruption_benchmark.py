@@ -154,7 +154,6 @@ class CorruptionCounts:
         if temperature is not None and not temperature > 0:
             raise ValueError(f"temperature={temperature!r} must be positive.")
         self.keys, self.temperature = {key: number for number, key in enumerate(keys)}, temperature
-        self.names = tuple(name for name in CORRUPTIONS if any(key[0] == name for key in keys))
         self.parts: list[tuple[Key, Tensor, Tensor]] = []
 
     def update(self, key: Key, positions: Tensor, logits: Tensor, labels: Tensor) -> None:
@@ -191,41 +190,39 @@ class CorruptionCounts:
         # Of a confidence with the temperature, if there is one; above 0 where the model is overconfident.
         gap = planes.get("scaled_confidence", planes["confidence"]).astype(np.float64) - planes["right"]
         right, gap = (np.where(planes["seen"] > 0, values, np.nan) for values in (planes["right"], gap))
-        gaps = self._means(gap)
-        if CLEAN in self.keys:
-            own = gap[self.keys[CLEAN]][:, None]
-            error = standard_error(own)
-            gaps = ({} if error is None else {"clean": (float(own[~np.isnan(own)].mean()), error)}) | gaps
+        errors = {mean: error for mean, (_, error) in self._means(right).items() if mean != "clean"}
         return {
             "n": len(index),
             "clean": cells.pop(CLEAN, None),
             "cells": {name: {key[1]: cell for key, cell in cells.items() if key[0] == name} for name, _ in cells},
             "rows": self._rows(planes, index),
-            "standard_error": {mean: error for mean, (_, error) in self._means(right).items()},
+            "standard_error": errors,
             "confidence_gap": {
                 mean: Interval(value, value - 1.96 * error, value + 1.96 * error)
-                for mean, (value, error) in gaps.items()
+                for mean, (value, error) in self._means(gap).items()
             },
         }
 
     def _rows(self, planes: Planes, index: np.ndarray) -> CorruptionRows:
-        cells = [[number for key, number in self.keys.items() if key[0] == name] for name in self.names]
+        names = tuple(name for name in CORRUPTIONS if any(key[0] == name for key in self.keys))
+        cells = [[number for key, number in self.keys.items() if key[0] == name] for name in names]
         sums = {name: np.stack([plane[own].sum(0) for own in cells], axis=-1) for name, plane in planes.items()}
         with np.errstate(invalid="ignore"):
             hits = np.where(sums["seen"] > 0, sums["right"], NOT_MEASURED).astype(np.uint8)
             nll = {name: sums[name] / sums["seen"] for name in ("nll", "scaled_nll") if name in sums}
-        return CorruptionRows(index, self.names, hits, **nll)
+        return CorruptionRows(index, names, hits, **nll)
 
     def _means(self, values: np.ndarray) -> dict[str, tuple[float, float]]:
         """Means of what each image has in each cell, NaN where it was not seen, with their standard errors; of the
         means that have all of their cells."""
-        means = {mean: (names, SEVERITIES) for mean, names in (MEANS | FAMILIES).items()}
+        means = {"clean": (CLEAN[:1], CLEAN[1:])}
+        means |= {mean: (names, SEVERITIES) for mean, names in (MEANS | FAMILIES).items()}
         means |= {f"severity_{severity}": (STANDARD_15, (severity,)) for severity in SEVERITIES}
         found = {}
         for mean, (names, severities) in means.items():
-            wanted = [[(name, severity) for severity in severities] for name in names]
-            if all(key in self.keys for keys in wanted for key in keys):
-                images = np.stack([values[[self.keys[key] for key in keys]].mean(0) for keys in wanted], axis=1)
+            if self.keys.keys() >= set(product(names, severities)):
+                cells = ([self.keys[name, severity] for severity in severities] for name in names)
+                images = np.stack([values[own].mean(0) for own in cells], axis=1)
                 error = standard_error(images)
                 found |= {} if error is None else {mean: (float(np.nanmean(images, axis=0).mean()), error)}
         return found

@@ -24,6 +24,11 @@ from ..randomness import mix_seed
 from ..report.report import MarginAnalysis
 
 
+# What is measured of each image: from its logits, then what `_local_sensitivity` gives.
+MEANS = ("logit_norm", "max_logit", "margin", "logit_sensitivity", "logit_sensitivity_l2", "probability_sensitivity")
+MEANS += ("consistency", "radius_estimate", "radius_estimate_lipschitz")
+
+
 @torch.no_grad()
 def analyze_margins(
     forward: Callable[[Tensor], Tensor],
@@ -55,7 +60,7 @@ def analyze_margins(
     """
     if not (sigma > 0 and math.isfinite(sigma)) or num_draws < 1:
         raise ValueError(f"sigma must be positive and num_draws at least 1, got {sigma} and {num_draws}.")
-    count, above, totals = 0, 0, torch.zeros(9, dtype=torch.float64)
+    count, above, totals = 0, 0, torch.zeros(len(MEANS), dtype=torch.float64)
     for images, labels in batches:
         labels = labels.cpu()
         clean = _checked_logits(forward(images), labels, count)
@@ -68,21 +73,14 @@ def analyze_margins(
         count += len(labels)
     if count == 0:
         raise ValueError("there are no images to analyze: `batches` is empty.")
-    norm, largest, margin, linf, l2, l1, divergence, radius, radius_lipschitz = (totals / count).tolist()
+    means = dict(zip(MEANS, (totals / count).tolist(), strict=True))
+    sensitivity = means["logit_sensitivity"]
     return MarginAnalysis(
+        **means,
         num_samples=count,
-        logit_norm=norm,
-        max_logit=largest,
-        margin=margin,
         margin_threshold=margin_threshold,
         margin_share=above / count,
-        logit_sensitivity=linf,
-        logit_sensitivity_l2=l2,
-        probability_sensitivity=l1,
-        consistency=divergence,
-        margin_to_sensitivity=margin / linf if linf > 0 else None,
-        radius_estimate=radius,
-        radius_estimate_lipschitz=radius_lipschitz,
+        margin_to_sensitivity=means["margin"] / sensitivity if sensitivity > 0 else None,
         sigma=sigma,
         num_draws=num_draws,
         space="normalized" if pixel_stats is None else "pixel",

@@ -170,12 +170,10 @@ def _sum_of_chances(chances: np.ndarray) -> np.ndarray:
 
 def _groups(rows: SampleRows, groups: Any, column: str) -> tuple[np.ndarray, np.ndarray]:
     """The groups present in ascending order, and the position of each sample's group among them."""
-    is_masked = isinstance(groups, np.ma.MaskedArray)
-    missing, groups = np.ma.getmaskarray(groups) if is_masked else None, np.asarray(groups)
+    missing, groups = np.ma.getmaskarray(groups), np.asarray(groups)
     if groups.shape != (len(rows),):
         raise ValueError(f"{column} must name a group for each of the {len(rows)} rows, got the shape {groups.shape}")
-    if missing is None:
-        missing = np.array([value is None or value != value for value in groups.tolist()])
+    missing = missing | [value is None or value != value for value in groups.tolist()]
     if missing.any():
         raise ValueError(
             f"{column} has no value for {int(missing.sum())} of {len(rows)} samples, first for number "

@@ -29,11 +29,11 @@ NOT_NEGATIVE = (
 
 
 def with_help(kind: type) -> type:
-    """A dataclass whose fields have the first sentence of their paragraph as `help`, for command lines' parsers."""
+    """A dataclass whose fields have the start of their paragraph as `help`, for the parser of a command line."""
     parts = re.split(r"\n        (\w+) \(.*\):\n", kind.__doc__ or "")
     texts = dict(zip(parts[1::2], parts[2::2], strict=True))
     for each in fields(kind):
-        first = " ".join(texts.get(each.name, "").split()).partition(". ")[0]
+        first = re.split(r"[.;] ", " ".join(texts.get(each.name, "").split()))[0]
         each.metadata = MappingProxyType({"help": first.rstrip(".") + "."})
     return kind
 
@@ -63,7 +63,7 @@ class Objective:
             T: `noise`, `blur`, `noise+blur`, `jpeg` or `geometric`.
         perturbation_space (`str`, *optional*, defaults to `"normalized"`):
             Where noise and blur act: on `normalized` network inputs, as in Algorithm 1, or on `pixel` values in [0, 1]
-            (clamped to valid pixels; much stronger noise).
+            (clamped to valid pixels, much stronger noise).
         noise_std (`float`, *optional*, defaults to `0.1`):
             Standard deviation of the noise, in units of the perturbation space.
         blur_sigma_min (`float`, *optional*, defaults to `0.1`):
@@ -89,9 +89,9 @@ class Objective:
         augment_fraction (`float`, *optional*, defaults to `1.0`):
             Share of each batch that `perturb_as_augmentation` perturbs; the other images stay as they are.
         class_weights (`"balanced"` or sequence of `float`, *optional*):
-            One weight per class (between commas as an option) for the cross-entropy and margin terms, scaled to a mean
-            of 1 over the training set; `"balanced"` weighs each class by one over its number of images. The trainer
-            knows that number; elsewhere pass the weights themselves.
+            `"balanced"`, or one weight per class (between commas as an option), for the cross-entropy and margin
+            terms. They are scaled to a mean of 1 over the training set; `"balanced"` weighs each class by one over its
+            number of images. The trainer knows that number; elsewhere pass the weights themselves.
         focal_gamma (`float`, *optional*, defaults to `0.0`):
             Focusing parameter: cross-entropy is weighted by (1 - p_label)^gamma. `0` is plain cross-entropy.
         label_smoothing_factor (`float`, *optional*, defaults to `0.0`):

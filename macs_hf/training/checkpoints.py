@@ -408,7 +408,8 @@ def _gaps(checkpoint: Path, args: TrainingArguments) -> list[str]:
     """What of a checkpoint itself keeps a run from going on exactly."""
     gaps = []
     if not _has_optimizer(checkpoint):
-        gaps.append(f"it has no {OPTIMIZER_FILE} and {SCHEDULER_FILE}, so that both start anew")
+        missing = f"{OPTIMIZER_FILE} and {SCHEDULER_FILE}"
+        gaps.append(f"it has no {missing}, as save_only_model=True leaves it, so that both start anew")
     if args.ignore_data_skip:
         gaps.append("ignore_data_skip=True, so the first images of the epoch are seen again")
     best = _read_json(checkpoint / STATE_FILE).get("best_model_checkpoint")

@@ -363,7 +363,7 @@ class MaCSTrainer(Trainer):
                 "collator give them these names (and keep remove_unused_columns=False with on-the-fly transforms)."
             )
         labels = inputs["labels"] if inputs["labels"].is_floating_point() else inputs["labels"].long()
-        if labels.device.type != "cpu" and self._num_labels is not None and self._loss_log.is_empty:
+        if labels.device.type != "cpu" and self._num_labels is not None and self._loss_log.sums is None:
             checked_labels(labels.cpu(), self._num_labels)
         return inputs["pixel_values"], labels
 
@@ -465,7 +465,7 @@ class MaCSTrainer(Trainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         # Only for Trainer's own entries about training, which all processes make together.
         if "loss" in logs or "train_loss" in logs:
-            if self._loss_log.is_empty and "loss" in logs and not self._warned_of_override:
+            if self._loss_log.sums is None and "loss" in logs and not self._warned_of_override:
                 self._warned_of_override = True
                 logger.warning(
                     f"{type(self).__name__}.compute_loss does not call MaCSTrainer.compute_loss, so the margin and "
@@ -791,18 +791,6 @@ class MaCSTrainer(Trainer):
 # ---- The parts of the loss ----
 
 
-# What is logged, where the objective has it. A loss that is not finite shows in the sum.
-LOGGED_PARTS = (
-    "loss",
-    "cross_entropy_loss",
-    "margin_loss",
-    "consistency_loss",
-    "jensen_shannon_loss",
-    "mbls_loss",
-    "logit_margin",
-)
-
-
 class LossLog:
     """
     Weighted means of the parts of the loss between two log entries, summed on the device so that no step waits for it,
@@ -815,21 +803,16 @@ class LossLog:
 
     def clear(self) -> None:
         """Begin the next log entry."""
-        self._names: list[str] = []
-        self._sums: Tensor | None = None
+        self._names: tuple[str, ...] = ()
+        self.sums: Tensor | None = None
         self._weight = 0.0
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no batch was added since the last log entry."""
-        return self._sums is None
-
     def add(self, parts: MaCSLoss, weight: float) -> None:
-        values = {name: value.detach() for name in LOGGED_PARTS if (value := getattr(parts, name)) is not None}
-        added = torch.stack(list(values.values())) * weight
-        self._names = list(values)
-        self._sums = added if self._sums is None else self._sums + added
-        self._weight += weight
+        # A loss that is not finite shows in its sum.
+        used = {name: value for name, value in parts._asdict().items() if value is not None and name != "logits"}
+        added = torch.stack([value.detach() for value in used.values()]) * weight
+        self._names, self._weight = tuple(used), self._weight + weight
+        self.sums = added if self.sums is None else self.sums + added
 
     def finite_means(
         self, accelerator: Accelerator, step: int, output_dir: str, model: nn.Module | None = None
@@ -842,8 +825,8 @@ class LossLog:
                 names the last good checkpoint in `output_dir`.
         """
         means = {}
-        if self._sums is not None:
-            reduced = accelerator.reduce(self._sums / self._weight, "mean").tolist()
+        if self.sums is not None:
+            reduced = accelerator.reduce(self.sums / self._weight, "mean").tolist()
             means = dict(zip(self._names, reduced, strict=True))
         flags = [] if model is None else [weights.detach().isfinite().all() for weights in local_parameters(model)]
         finite = not flags or bool(accelerator.gather(torch.stack(flags).all()).all())

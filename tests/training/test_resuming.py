@@ -49,10 +49,6 @@ def cut(name: str) -> Callable[[Path], Any]:
     return lambda checkpoint: (checkpoint / name).write_bytes((checkpoint / name).read_bytes()[:-100])
 
 
-def fill(name: str, content: str) -> Callable[[Path], Any]:
-    return lambda checkpoint: (checkpoint / name).write_text(content)
-
-
 def no_record(checkpoint: Path) -> None:
     (checkpoint / "checkpoint.json").unlink()
 
@@ -62,9 +58,7 @@ def no_schedule(checkpoint: Path) -> None:
 
 
 DAMAGES = {
-    "no-scheduler": no_schedule,
     "cut-generators": cut("rng_state.pth"),
-    "empty-state": fill("trainer_state.json", "{}"),
     "empty-folder": lambda checkpoint: [path.unlink() for path in checkpoint.iterdir()],
     "no-record-and-cut": lambda checkpoint: [part(checkpoint) for part in (no_record, cut("optimizer.pt"))],
     "no-record-and-cut-weights": lambda folder: [part(folder) for part in (no_record, cut("model.safetensors"))],

@@ -182,7 +182,7 @@ def _measure(options: Namespace, action: str, folder: Path, command: str, screen
             progress=None if options.verbose else screen.phase,
         )
     measured = loaded.measured
-    unknowns = unknown_images(options, source, list(measured.config.id2label.values()), measured.processor)
+    ood = ood_images(options, source, list(measured.config.id2label.values()), measured.processor)
     with measured.accelerator.main_process_first():
         claim_folder(folder, _identity(options, action, folder))
     show_header(screen, action, header_of_measuring(loaded, options.model, options.dataset, folder))
@@ -193,7 +193,7 @@ def _measure(options: Namespace, action: str, folder: Path, command: str, screen
         corruptions=options.corruptions,
         corruption_samples=options.corruption_samples,
         corruption_design=options.corruption_design,
-        unknowns=unknowns,
+        ood=ood,
         force_temperature=action == "calibrate" and options.force_temperature,
         command=command,
         **loaded.metadata,
@@ -311,9 +311,7 @@ def _license(name: str) -> str:
 # What `train`, `evaluate` and `calibrate` have in common: their data, unknown images, and what they write.
 
 
-def unknown_images(
-    options: Any, source: DatasetSource, class_names: Sequence[str], processor: Any
-) -> OodImages | None:
+def ood_images(options: Any, source: DatasetSource, class_names: Sequence[str], processor: Any) -> OodImages | None:
     """The images of `ood_dataset`, read now, so that mistakes are found before the long work."""
     if options.ood_dataset is None:
         if options.ood_split is not None:

@@ -30,7 +30,7 @@ from ..training.callbacks import Screen, TerminalCallback
 from ..training.checkpoints import OBJECTIVE, claim_output_dir, identity_of, last_complete_checkpoint
 from ..training.trainer import MaCSTrainer
 from .errors import checked_output_dir, folder_name, keep_freed_memory
-from .measuring import chosen_source, unknown_images, write_results
+from .measuring import chosen_source, ood_images, write_results
 from .output import (
     after_saving,
     bars_of_datasets,
@@ -66,7 +66,7 @@ class RunData(NamedTuple):
     train: Any  # an `ImageDataset`, or a stream
     validation: ImageDataset
     test: ImageDataset
-    unknowns: OodImages | None
+    ood: OodImages | None
 
 
 def start(script: ScriptArguments, args: MaCSTrainingArguments) -> None:
@@ -137,13 +137,13 @@ def prepare_images(
         training = image_dataset(splits, "train", augment, script.cache_bytes)
     with bars_of_datasets(screen.draws):
         validation, test = (held_out(splits, role, processor, script.cache_bytes) for role in ("validation", "test"))
-        unknowns = unknown_images(script, source, splits.label_names, processor)
+        ood = ood_images(script, source, splits.label_names, processor)
         if not script.streaming:
             training.check_images(at_most=2000)  # to find copies in the other splits
     if was_trained_on(validation, training):
         message = "The images that are to fit the temperature are all in the training set. Name a split of others with"
         raise ArgumentError("calibration_split", message)
-    return RunData(source, training, validation, test, unknowns)
+    return RunData(source, training, validation, test, ood)
 
 
 def build_trainer(
@@ -211,7 +211,7 @@ def measure(
         corruptions=params.get(script.corruptions, script.corruptions),
         corruption_samples=script.corruption_samples,
         corruption_design=script.corruption_design,
-        unknowns=data.unknowns,
+        ood=data.ood,
         force_temperature=script.force_temperature,
         model=public_name(script.model),
         model_revision=script.model_revision,

@@ -260,7 +260,7 @@ def evaluate_checkpoint(
     corruption_samples: int | None = None,
     corruption_design: str = "auto",
     margin_samples: int = 256,
-    unknowns: OodImages | None = None,
+    ood: OodImages | None = None,
     force_temperature: bool = False,
     **metadata: Any,
 ) -> tuple[EvaluationReport, list[SampleRows]]:
@@ -275,7 +275,7 @@ def evaluate_checkpoint(
         corruption_samples (`int`, *optional*): A fixed subset of `test` for it; all, if not given.
         corruption_design (`str`, *optional*, defaults to `"auto"`): See [`CorruptionBenchmark`].
         margin_samples (`int`, *optional*, defaults to 256): A fixed subset of `test` for margins and sensitivity.
-        unknowns ([`OodImages`], *optional*): Images of none of the model's classes, to see how it reacts to them.
+        ood ([`OodImages`], *optional*): Images of none of the model's classes, to see how it reacts to them.
         force_temperature (`bool`, *optional*, defaults to `False`): Use the temperature that fits best even where it
             does not help beyond chance on `calibration`.
         metadata: The other fields of the report. `model`, `dataset` and `split` are taken from the model's config and
@@ -300,7 +300,7 @@ def evaluate_checkpoint(
             label += f" on {len(calibration):,} images"
         held_out, exact = measured.logits(calibration, label), not measured.chosen_by_validation
         fit, guarantees = calibrate_logits(*held_out, exact=exact, force_temperature=force_temperature)
-    rows, found, scores = _predict_test(measured, test, guarantees, ood=unknowns is not None)
+    rows, found, scores = _predict_test(measured, test, guarantees, ood=ood is not None)
     if fit is not None:
         helped = (temperature_helped(*rows), calibration_error_rise(*rows)) if len(rows[0]) > 1 else (None, None)
         temperature = Temperature(
@@ -331,8 +331,8 @@ def evaluate_checkpoint(
         )
         if counts is not None:
             found["guarantees"] = counts.totals(found["corruptions"], measured.accelerator)
-    if unknowns is not None:
-        found["ood"] = _measure_ood(measured, unknowns, scores, test, found["guarantees"])
+    if ood is not None:
+        found["ood"] = _measure_ood(measured, ood, scores, test, found["guarantees"])
     report = EvaluationReport(
         temperature=temperature,
         margins=_margins(measured, test, margin_samples),

@@ -184,7 +184,7 @@ def unknown(count: int = 90) -> OodImages:
 
 def test_scores_of_unknown_images_are_those_of_their_logits(trained: MaCSTrainer, test: ImageDataset) -> None:
     new, validation = unknown(), image_dataset(pictures(420, 2))
-    report, rows = evaluate_checkpoint(trained, test, validation, unknowns=new, margin_samples=4)
+    report, rows = evaluate_checkpoint(trained, test, validation, ood=new, margin_samples=4)
     found, temperature = report.ood, report.temperature.value
     assert (found.dataset, found.split, found.n, found.total) == ("user/bright", "test", 90, 400)
     assert (found.left_out, found.copies) == (("cat",), 0)
@@ -217,7 +217,7 @@ def test_scores_of_unknown_images_are_those_of_their_logits(trained: MaCSTrainer
 
 def test_stored_thresholds_count_for_a_model_that_came_calibrated(trained: MaCSTrainer, test: ImageDataset) -> None:
     trained.model.config.abstention_thresholds = {"0.9": 0.5, "0.95": 1.0, "delta": 0.05}
-    report, rows = evaluate_checkpoint(trained, test, unknowns=unknown(), margin_samples=4)
+    report, rows = evaluate_checkpoint(trained, test, ood=unknown(), margin_samples=4)
     del trained.model.config.abstention_thresholds
     assert report.ood.after is None
     low, high = report.ood.answered
@@ -229,7 +229,7 @@ def test_stored_thresholds_count_for_a_model_that_came_calibrated(trained: MaCST
 def test_unknown_images_that_are_test_images_are_counted(trained: MaCSTrainer, test: ImageDataset) -> None:
     rows = datasets.concatenate_datasets([pictures(20, 5, brightness=90), pictures(150, 1).select(range(4))])
     new = OodImages(image_dataset(rows.remove_columns("label"), label=None), "user/mixed", "test", 24)
-    report, _ = evaluate_checkpoint(trained, test, unknowns=new, margin_samples=4)
+    report, _ = evaluate_checkpoint(trained, test, ood=new, margin_samples=4)
     assert report.ood.copies == 4
 
 

@@ -175,7 +175,8 @@ class MeasuredModel:
                 logits = self.forward(images)
                 if labelled:
                     labels = checked_labels(batch["labels"], logits.shape[-1]).to(logits.device)
-                part = {"number": numbers.to(logits.device)} | columns(logits, labels)
+                part = {"number": numbers.to(logits.device), "is_finite": logits.isfinite().all(1)}
+                part |= columns(logits, labels)
                 parts.append(self.accelerator.gather(part))
                 bar.update(len(parts[-1]["number"]))
         if not parts:
@@ -185,6 +186,10 @@ class MeasuredModel:
         if len(numbers) != (numbers[-1] + 1 if size is None else size):
             raise RuntimeError(f"{len(numbers)} of {size or numbers[-1] + 1} samples were measured.")
         found = {name: values[rows] for name, values in found.items()}
+        if not (is_finite := found.pop("is_finite")).all():
+            raise ValueError(
+                f"The logits of image {is_finite.argmin()} hold NaN or infinity: are the weights damaged?"
+            )
         return Predictions(found, logits.shape[-1], tuple(images.shape[-2:]))
 
     def logits(self, dataset: Any, label: str = "predicting") -> tuple[np.ndarray, np.ndarray]:

@@ -237,7 +237,7 @@ def test_facts_and_file_names_of_a_folder_of_images(trained: MaCSTrainer, tmp_pa
 
 def test_pictures_of_an_earlier_report_are_removed(trained: MaCSTrainer, tmp_path: Path) -> None:
     report, rows = evaluate_checkpoint(trained, Images(20, seed=3))
-    (tmp_path / "config.json").write_text("precious")
+    (tmp_path / "config.json").write_text('{"precious": 1}')
     for name in ("corruptions.png", "severity.png", "groups.png", "mistakes.png", "report.html"):
         (tmp_path / name).touch()
     written = write_report(report, rows, tmp_path)
@@ -247,5 +247,5 @@ def test_pictures_of_an_earlier_report_are_removed(trained: MaCSTrainer, tmp_pat
         *(path.name for path in written),
         "config.json",
     }
-    assert (tmp_path / "config.json").read_text() == "precious"
+    assert (tmp_path / "config.json").read_text() == '{"precious": 1}'
     assert "Measured" in (tmp_path / "report.html").read_text()

@@ -1,6 +1,5 @@
 """Reports as pages, as Markdown and as pictures."""
 
-from ..report.sections import alt_texts
 from .pictures import (
     plot_confusion,
     plot_corruption_heat_map,
@@ -16,7 +15,6 @@ from .pictures import (
 
 
 __all__ = [
-    "alt_texts",
     "plot_confusion",
     "plot_corruption_heat_map",
     "plot_gallery",

@@ -4,7 +4,6 @@ from .report import (
     Cell,
     CorruptionTable,
     EvaluationReport,
-    GroupTable,
     Interval,
     MarginAnalysis,
     Measurement,
@@ -15,15 +14,12 @@ from .report import (
     save_run,
 )
 from .rows import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15, SampleRows
-from .text import corruptions_in_notebook, groups_in_notebook, report_in_notebook, rows_in_notebook, summary
+from .text import report_in_notebook, summary
 
 
-# How they are printed and what notebooks show is made from them: they do not know it.
+# How it is printed and what notebooks show is made from it: it does not know that.
 EvaluationReport.__str__ = summary
 EvaluationReport._repr_html_ = report_in_notebook
-CorruptionTable._repr_html_ = corruptions_in_notebook
-GroupTable._repr_html_ = groups_in_notebook
-SampleRows._repr_html_ = rows_in_notebook
 
 __all__ = [
     "CORRUPTIONS",

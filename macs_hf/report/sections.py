@@ -7,9 +7,8 @@ Whoever shows a report prints these and adds nothing: all texts are plain, and a
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -254,8 +253,7 @@ def _ece_and_chance(part: Measurement) -> str:
 
 
 WORST, MISTAKES = 5, 3  # classes or groups in a table, frequent confusions in a sentence
-IN_A_LINE = 3  # classes or groups in a line
-SURE_SHIFT = 0.01  # of the mean confidence by one standard error of the temperature: a point
+IN_A_LINE = 3  # classes or groups, and renamed classes
 MEAN_NAMES = {"mean15": "mean of the standard 15", "mean19": "mean of all 19"}
 # What the parameters of the corruptions were made for.
 SIZES = {"cifar": " (for small images)", "imagenet": " (for photographs)"}
@@ -305,7 +303,7 @@ PARTS: dict[str, Callable[[EvaluationReport], Sequence[Section]]] = {
     "risk_coverage": lambda r: [_ranked(r.risk_coverage)],
     "classes": lambda r: [worst_groups(r.classes, r.confusion)],
     "groups": lambda r: [worst_groups(r.groups)],
-    "ood": lambda r: [_ood(r.ood, r.has_temperature)],
+    "ood": lambda r: [_ood(r.ood)],
     "leakage": lambda r: [_line("Copies between splits", f"{leakage_line(r.leakage).capitalize()}.")],
 }
 
@@ -313,11 +311,6 @@ PARTS: dict[str, Callable[[EvaluationReport], Sequence[Section]]] = {
 def _line(title: str, line: str) -> Section:
     """A section of one sentence."""
     return Section(title, line, line)
-
-
-def alt_texts(report: EvaluationReport) -> dict[str, str]:
-    """What each picture of a report shows, in words, for readers who do not see it; by the name of its file."""
-    return {name: words for part in sections(report) for name, words in part.pictures.items()}
 
 
 def _described(finding: str, *names: str) -> dict[str, str]:
@@ -368,7 +361,7 @@ def metric_table(columns: Mapping[str, Measurement]) -> Table:
 
 
 def temperature_sentences(temperature: Temperature) -> list[str]:
-    """Where it comes from, whether it helped, and whether it is uncertain."""
+    """Where it comes from, and whether it helped."""
     if temperature.reason is not None:
         return [f"The temperature stays 1: {temperature.reason}."]
     error = "" if temperature.standard_error is None else f" ± {temperature.standard_error:.4f}"
@@ -384,12 +377,6 @@ def temperature_sentences(temperature: Temperature) -> list[str]:
     elif gain is not None:
         more = "" if rise is None else f", and it raised their ECE by {interval_text(rise, 100, ' points', 2)}"
         sentences.append(f"Not called calibrated: the gain in NLL on the test images is {interval_text(gain)}{more}.")
-    shift = temperature.confidence_shift
-    if shift is not None and shift >= SURE_SHIFT:
-        sentences.append(
-            f"The temperature is uncertain: one standard error of it moves the mean confidence by {100 * shift:.1f} "
-            "points. More images to calibrate on would make it surer."
-        )
     return sentences
 
 
@@ -403,7 +390,7 @@ def corrupted(table: CorruptionTable) -> Section:
             rows.append((MEAN_NAMES.get(mean, f"{mean}, of the 15"), shown))
     main = next((f"{shown}, {name}" for name, shown in rows if name in MEAN_NAMES.values()), None)
     each = ", each image under one of them" if table.design == "spread" else ""
-    notes = confidence_sentences(table)
+    notes = _confidence_under_corruption(table)
     if table.source == "generated":
         notes.append("Compare them only with numbers from images that were corrupted in the same way.")
     finding = f"Accuracy under corruption: {main or '{1} under {0}, the worst'.format(*_worst(table))}."
@@ -418,6 +405,37 @@ def corrupted(table: CorruptionTable) -> Section:
     )
 
 
+def _confidence_under_corruption(table: CorruptionTable) -> list[str]:
+    """Over- or underconfident, by how much, and the ECE: always beside the same images without corruption."""
+    sentences, gaps = [], table.confidence_gap or {}
+    where = {"mean15": "Under corruption (mean of the standard 15)", "clean": "Without corruption (the same images)"}
+    if "mean15" in gaps:
+        sentences += [f"{text} the model is {_direction(gaps[name])}." for name, text in where.items() if name in gaps]
+    if table.mean(STANDARD_15) is not None:
+        cells, scaled = [c for name in STANDARD_15 for c in table.cells[name].values()], table.temperature is not None
+        said = f"Mean ECE under corruption: {_mean_ece(cells, scaled)}"
+        if table.temperature not in (None, 1.0):
+            said += f", without the temperature {_mean_ece(cells, False)}"
+        if table.clean is not None:
+            said += f"; without corruption {_mean_ece([table.clean], scaled)}"
+        sentences.append(f"{said}.")
+    return sentences
+
+
+def _direction(gap: Interval) -> str:
+    word = "neither over- nor underconfident beyond chance"
+    if gap.low > 0 or gap.high < 0:
+        word = "overconfident" if gap.low > 0 else "underconfident"
+    return f"{word}: its mean confidence minus its accuracy is {interval_text(gap, 100, ' points', 1, '+')}"
+
+
+def _mean_ece(cells: Sequence[Cell], scaled: bool) -> str:
+    """The mean over cells, and that of the noise floors, which older tables do not hold."""
+    mean = percent(fmean(cell.scaled_ece if scaled else cell.ece for cell in cells))
+    floors = [cell.scaled_noise_floor if scaled else cell.noise_floor for cell in cells]
+    return mean if None in floors else f"{mean} (noise floor {percent(fmean(floors))})"
+
+
 def _guaranteed(found: Guarantees) -> list[Section]:
     """Prediction sets and answers only when sure: what is guaranteed, and what came true."""
     if found.reason is not None:
@@ -429,23 +447,23 @@ def _guaranteed(found: Guarantees) -> list[Section]:
 
 
 def _prediction_sets(found: Guarantees, shown: PredictionSetGuarantee, origin: str) -> Section:
-    header = ["guaranteed", "method", "sets with the right class", "mean size", "lowest class"]
+    header = ["guaranteed", "method", "sets with the right class", "mean size"]
     rows = []
     for sets in found.prediction_sets:
-        name, lowest = lowest_class(sets, found)
         tested = "" if sets.test_coverage is None else _share(sets.test_coverage)
         size = "" if sets.mean_size is None else f"{sets.mean_size:.2f}"
-        rows.append([level(sets.coverage), sets.method.upper(), tested, size, f"{name}: {_share(lowest)}"])
+        rows.append([level(sets.coverage), sets.method.upper(), tested, size])
     tested = "" if shown.test_coverage is None else f": {percent(shown.test_coverage.value)} contain the right class"
     size = "" if shown.mean_size is None else f", {shown.mean_size:.2f} classes each"
+    usual = 196 * math.sqrt(shown.coverage * (1 - shown.coverage) / (found.num_guarantee + 2))
     return Section(
         "Prediction sets",
         f"Prediction sets, guaranteed {level(shown.coverage)}{tested}{size}.",
         "Instead of one class, the model can return a set of classes, which contains the right one with at least the "
         "guaranteed probability for new images like the held-out ones (a conformal coverage guarantee). It comes from "
-        f"{origin}. Over the choice of these images, sets of {level(shown.coverage)} usually reach "
-        f"{_usual_coverage(shown.coverage, found.num_guarantee)}. It holds for all images together, not for each "
-        "class, and not for corrupted images. Beside it, what came true on the test images.",
+        f"{origin}. Over the choice of these images, the coverage of one model usually lies within {usual:.1f} points "
+        f"of {level(shown.coverage)}. It holds for all images together, not for each class, and not for corrupted "
+        "images. Beside it, what came true on the test images.",
         _with_severities(header, rows, [sets.severity_coverage for sets in found.prediction_sets]),
         (
             "LAC (least ambiguous sets) aims at the smallest sets, RAPS (regularised adaptive sets) at a coverage "
@@ -498,28 +516,6 @@ def _with_severities(header: list[str], rows: list[list[str]], found: Sequence[M
     return Table(header, rows)
 
 
-def _usual_coverage(share: float, n: int) -> str:
-    """Between which shares 95 % of all models lie whose sets come from `n` samples: a beta distribution."""
-    from scipy import stats  # slow to import
-
-    rank = math.ceil((n + 1) * Fraction(str(share)))
-    low, high = stats.beta.ppf([0.025, 0.975], rank, n + 1 - rank)
-    return f"{100 * low:.1f} to {100 * high:.1f} %"
-
-
-def lowest_class(sets: PredictionSetGuarantee, found: Guarantees) -> tuple[str, Share]:
-    """The class whose interval ends lowest, so that a class of a few images is not the lowest by chance."""
-    from scipy import stats
-
-    ends = []
-    for number, (covered, count) in enumerate(zip(sets.class_covered, found.class_counts, strict=True)):
-        if count:
-            interval = stats.binomtest(covered, count).proportion_ci(method="wilson")
-            ends.append((interval.high, number, Share(covered / count, interval.low, interval.high, count)))
-    _, number, share = min(ends, key=lambda end: end[:2])
-    return found.class_names[number] if found.class_names else f"class {number}", share
-
-
 def _ranked(found: RiskCoverage) -> Section:
     title = "Risk and coverage"
     if found.risk[-1] == 0:
@@ -560,7 +556,12 @@ def worst_groups(table: GroupTable, confusion: ConfusionMatrix | None = None) ->
     finding = f"Lowest accuracy by {what}: {lowest}."
     pictures = _described(finding, "classes.png" if of_classes else "groups.png")
     if confusion is not None:
-        notes.append(f"Most frequent mistakes: {', '.join(_mistakes(confusion)) or 'none'}.")
+        names, counts = confusion.class_names, confusion.to_array().sum(axis=1)
+        mistakes = (
+            f"{names[label]} taken for {names[other]} ({count:,} of {counts[label]:,})"
+            for count, label, other in confusion.mistakes()[:MISTAKES]
+        )
+        notes.append(f"Most frequent mistakes: {', '.join(mistakes) or 'none'}.")
         pictures |= _described(notes[-1], "confusion.png")
     return Section(
         "Classes" if of_classes else f"By {table.column}",
@@ -577,26 +578,9 @@ def _star(significant: bool) -> str:
     return " *" if significant else ""
 
 
-def _mistakes(matrix: ConfusionMatrix) -> list[str]:
-    """The most frequent confusions, in words."""
-    names, counts = matrix.class_names, matrix.to_array().sum(axis=1)
-    return [
-        f"{names[label]} taken for {names[other]} ({count:,} of {counts[label]:,})"
-        for count, label, other in matrix.mistakes()[:MISTAKES]
-    ]
-
-
-def _ood(found: OutOfDistribution, has_temperature: bool) -> Section:
-    header, parts = ["score", "AUROC", "FPR"], [found.published]
-    if found.after is not None and has_temperature:
-        header = ["score", "AUROC without temperature", "FPR without temperature", "AUROC", "FPR"]
-        parts = [found.before, found.after]
+def _ood(found: OutOfDistribution) -> Section:
     rows = [
-        [
-            scores[0].score.replace("max_", "maximum "),
-            *(_share(part) for score in scores for part in (score.auroc, score.fpr95)),
-        ]
-        for scores in zip(*parts, strict=True)
+        (part.score.replace("max_", "maximum "), _share(part.auroc), _share(part.fpr95)) for part in found.published
     ]
     what = f"{found.n:,} images of none of its classes ({short_name(found.dataset)}, {found.split})"
     means = f"mean confidence {percent(found.confidence)}, on test images {percent(found.known_confidence)}"
@@ -614,7 +598,7 @@ def _ood(found: OutOfDistribution, has_temperature: bool) -> Section:
         f"{what}: {means}; best AUROC {max(found.published, key=lambda part: part.auroc.value).auroc.value:.3f}.",
         f"{what}: {means}. AUROC: how often a test image scores higher than an unknown one. FPR: the share of unknown "
         "images that pass the threshold that 95 % of the test images pass.",
-        Table(header, rows),
+        Table(("score", "AUROC", "FPR"), rows),
         notes,
     )
 
@@ -636,75 +620,11 @@ def leakage_line(leakage: Leakage) -> str:
     return line + (f" (compared were {' and '.join(parts)})" if parts else "")
 
 
-def renamed_line(renamed: Sequence[tuple[str, str]], at_most: int = 3) -> str:
+def renamed_line(renamed: Sequence[tuple[str, str]]) -> str:
     """What other class names mean for a measurement, in one line."""
-    shown = ", ".join(" ".join(f"{name} is {other}".split()) for name, other in renamed[:at_most])
-    more = f" and {len(renamed) - at_most} more" if len(renamed) > at_most else ""
+    shown = ", ".join(" ".join(f"{name} is {other}".split()) for name, other in renamed[:IN_A_LINE])
+    more = f" and {len(renamed) - IN_A_LINE} more" if len(renamed) > IN_A_LINE else ""
     return (
         "The class names of the model and of the dataset differ, and are taken to be in the same order: "
         f"{shown}{more}. If that is wrong, so are the results."
     )
-
-
-# ---- Confidence under corruption ----
-# Always beside the same images without it.
-
-
-def confidence_sentences(table: CorruptionTable) -> list[str]:
-    """In plain words: over- or underconfident, by how much, and whether the temperature still helps."""
-    sentences, gaps = [], table.confidence_gap or {}
-    where = {"mean15": "Under corruption (mean of the standard 15)", "clean": "Without corruption (the same images)"}
-    if "mean15" in gaps:
-        sentences += [f"{text} the model is {_direction(gaps[name])}." for name, text in where.items() if name in gaps]
-    score, floor = ("ece", "noise_floor") if table.temperature is None else ("scaled_ece", "scaled_noise_floor")
-    if table.mean(STANDARD_15) is not None:
-        cells = [cell for name in STANDARD_15 for cell in table.cells[name].values()]
-        shown = {"under corruption": cells, "without": [table.clean] if table.clean is not None else []}
-        parts = (f"{_mean_and_floor(part, score, floor)} {name}" for name, part in shown.items() if part)
-        sentences.append(f"Mean ECE: {', '.join(parts)}.")
-    if (severity := harmful_severity(table)) is not None:
-        with_it, without = (
-            percent(table.by_severity(score, STANDARD_15)[severity]) for score in ("scaled_ece", "ece")
-        )
-        sentences.append(
-            f"From severity {severity} on the temperature does harm: there the mean ECE is {with_it} with it and "
-            f"{without} without."
-        )
-    return sentences
-
-
-def harmful_severity(table: CorruptionTable) -> int | None:
-    """
-    The severity from which on the ECE is higher with the temperature than without, in the mean over the standard 15
-    corruptions and by more than two standard errors over them; `None` if it is not.
-
-    Where every image is seen under every corruption, these standard errors leave out what the corruptions share, the
-    choice of the images: there it must be higher by more than the noise floor, too.
-    """
-    if table.temperature is None or table.mean(STANDARD_15) is None:
-        return None
-    first = None
-    for severity in reversed(SEVERITIES):
-        cells = [table.cells[name][severity] for name in STANDARD_15]
-        harm = [cell.scaled_ece - cell.ece for cell in cells]
-        least = 2 * stdev(harm) / math.sqrt(len(harm))
-        if table.design == "crossed":
-            floors = [cell.scaled_noise_floor for cell in cells]
-            least = max(least, math.inf if None in floors else fmean(floors))
-        if fmean(harm) <= least:
-            return first
-        first = severity
-    return first
-
-
-def _direction(gap: Interval) -> str:
-    word = "neither over- nor underconfident beyond chance"
-    if gap.low > 0 or gap.high < 0:
-        word = "overconfident" if gap.low > 0 else "underconfident"
-    return f"{word}: its mean confidence minus its accuracy is {interval_text(gap, 100, ' points', 1, '+')}"
-
-
-def _mean_and_floor(cells: Sequence[Cell], score: str, floor: str) -> str:
-    """The mean over cells, and that of the noise floors, which older tables do not hold."""
-    mean, floors = percent(fmean(getattr(cell, score) for cell in cells)), [getattr(cell, floor) for cell in cells]
-    return mean if None in floors else f"{mean} (noise floor {percent(fmean(floors))})"

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..exceptions import ArgumentError
-from .report import CorruptionTable, EvaluationReport, GroupTable
-from .rows import SEVERITIES, SampleRows
-from .sections import Section, Table, corrupted, headline, sections, short_name, worst_groups
+from .report import EvaluationReport
+from .sections import Section, Table, headline, level, sections, short_name
 from .sections import percent as plain_percent
 
 
@@ -101,8 +100,8 @@ def percent(share: float, digits: int = 1) -> str:
 
 
 def exact_percent(share: float) -> str:
-    """A threshold or a promise: 0.99998 is not 100 %, which nothing reaches."""
-    return f"{100 * share:.6g}{SPACE}%"
+    """A threshold or a promise, see [`level`]."""
+    return words(level(share))
 
 
 def section(title: str, body: str, hint: str = "") -> str:
@@ -144,10 +143,9 @@ def table_html(found: Table) -> str:
 
 
 # ---- Notebook ----
-# What a notebook shows of a report and its parts, where they are the last line of a cell.
+# What a notebook shows of a report, or of a comparison, that is the last line of a cell.
 
 
-FIRST_ROWS = 5
 # For notebooks that keep styles; without it the tables are plain.
 STYLE = (
     "<style>.macs-shown h2{margin:0 0 4px}.macs-shown h3{margin:14px 0 2px}"
@@ -165,25 +163,3 @@ def in_notebook(body: str) -> str:
 
 def report_in_notebook(report: EvaluationReport) -> str:
     return in_notebook(headline_html(report) + "".join(map(section_html, sections(report))))
-
-
-def corruptions_in_notebook(found: CorruptionTable) -> str:
-    """The means, and the accuracy by corruption and severity."""
-    rows = []
-    for name, mean in found.by_corruption().items():
-        cells = (plain_percent(found.cells[name][s].accuracy) if s in found.cells[name] else "" for s in SEVERITIES)
-        rows.append([name.replace("_", " "), *cells, plain_percent(mean)])
-    cells = Table(("accuracy at severity", *map(str, SEVERITIES), "mean"), rows)
-    return in_notebook(section_html(corrupted(found)) + table_html(cells))
-
-
-def groups_in_notebook(found: GroupTable) -> str:
-    return in_notebook(section_html(worst_groups(found)))
-
-
-def rows_in_notebook(rows: SampleRows) -> str:
-    part = rows.to_table().slice(0, FIRST_ROWS).to_pydict()
-    columns = ([f"{value:.4f}" if isinstance(value, float) else str(value) for value in x] for x in part.values())
-    listed = Table(("", *part), [[str(place), *row] for place, row in enumerate(zip(*columns, strict=True))])
-    accuracy = percent(float(rows.correct.mean()))
-    return in_notebook(f"<p>{len(rows):,} samples, accuracy {accuracy}. The first ones:</p>{table_html(listed)}")

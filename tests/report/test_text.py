@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from page_reader import EVIL, HOSTILE
@@ -105,19 +104,6 @@ def test_a_report() -> None:
     assert f"|{100 * ece.value:.2f} % [{100 * ece.low:.2f}, {100 * ece.high:.2f}]|" in plain(shown)
     assert f"|{100 * report.before.noise_floor:.2f} %|" in plain(shown)
     assert text(EVIL) in shown and all(words(name) in shown for name in HOSTILE)
-    assert words(HOSTILE[0]) in classes._repr_html_()
-
-
-def test_rows() -> None:
-    named = SampleRows(**{**vars(ROWS), "name": np.array([f"{place}{EVIL}" for place in range(60)])})
-    shown = named._repr_html_()
-    assert f"60 samples, accuracy {100 * ROWS.correct.mean():.1f} %" in plain(shown)
-    assert text(f"4{EVIL}") in shown and text(f"5{EVIL}") not in shown  # the first five
-    assert f"{ROWS.confidence[0]:.4f}" in shown
-
-
-def test_a_corruption_table() -> None:
-    assert plain(TABLE._repr_html_()).endswith("|fog|90.0 %|80.0 %|70.0 %|60.0 %|50.0 %|70.0 %|")
 
 
 def test_a_comparison_is_a_dictionary_and_a_table() -> None:

@@ -610,7 +610,7 @@ def refitted_temperature(float32: np.ndarray, int8: np.ndarray, labels: np.ndarr
     """
     fits = [find_temperature(*checked_samples(logits, labels)) for logits in (float32, int8)]
     reason = fits[0].reason or fits[1].reason
-    return (1.0, reason) if reason is not None else (fits[1].temperature / fits[0].temperature, None)
+    return (1.0, reason) if reason is not None else (fits[1].value / fits[0].value, None)
 
 
 def divide_logits(path: str | PathLike, temperature: float) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from torch import Tensor
 from torchvision.transforms.v2.functional import to_pil_image
 
-from macs_hf.calibration import unfold_temperature
+from macs_hf.calibration import fold_temperature, folded_temperature
 from macs_hf.data.preparing import load_data
 from macs_hf.data.sources import source_of
 from macs_hf.data.transforms import EvalTransform
@@ -27,7 +27,8 @@ def measure_again(trained: Path, dataset: str, folder: Path) -> None:
     """Write the run of `trained` to `folder`, its test images corrupted before they are resized."""
     run = load_run(trained)
     model, processor = load_pretrained(str(trained))
-    temperature = unfold_temperature(model)
+    temperature = folded_temperature(model)
+    fold_temperature(model, 1 / temperature)
     source = source_of(dataset, run.report.dataset_config, test_split=run.report.split)
     splits = load_data(source, ("test",))
     prepare = EvalTransform(processor)

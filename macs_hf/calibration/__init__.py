@@ -1,8 +1,8 @@
 """What is fitted on held-out data: a temperature, folded into the classifier head, and promises for new images."""
 
-from .abstention import AbstentionFit, abstention_report, abstention_threshold
-from .folding import fold_temperature, folded_temperature, unfold_temperature
-from .prediction_sets import label_scores, prediction_set_threshold, prediction_sets
+from .abstention import abstention_report, abstention_threshold
+from .folding import fold_temperature, folded_temperature
+from .prediction_sets import prediction_set_threshold, prediction_sets
 from .promises import (
     calibrate_logits,
     make_guarantees,
@@ -12,7 +12,6 @@ from .promises import (
     stored_abstention_threshold,
 )
 from .temperature import (
-    TemperatureFit,
     calibration_error_rise,
     choose_temperature,
     fit_temperature,
@@ -22,8 +21,6 @@ from .temperature import (
 
 
 __all__ = [
-    "AbstentionFit",
-    "TemperatureFit",
     "abstention_report",
     "abstention_threshold",
     "calibrate_logits",
@@ -33,7 +30,6 @@ __all__ = [
     "fit_temperature_report",
     "fold_temperature",
     "folded_temperature",
-    "label_scores",
     "make_guarantees",
     "measure_guarantees",
     "prediction_set_threshold",
@@ -42,5 +38,4 @@ __all__ = [
     "store_guarantees",
     "stored_abstention_threshold",
     "temperature_helped",
-    "unfold_temperature",
 ]

@@ -21,12 +21,12 @@ confidence, a numerical search for the worst case also stayed below delta.
 
 import logging
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
 from ..metrics.scores import check_confidences
+from ..report.report import AbstentionGuarantee
 from .temperature import ArrayLike, check_number, on_cpu
 
 
@@ -35,24 +35,6 @@ logger = logging.getLogger(__name__)
 # Close to 1, where confidences of good models crowd, by powers of ten; then in steps of 0.01 down to answering always.
 THRESHOLDS = np.concatenate([1 - np.logspace(-6, -2, 20, endpoint=False), np.arange(99, -1, -1) / 100])
 SMALLEST_SHARE = 0.05  # of the samples: answering fewer is not looked for
-
-
-@dataclass(frozen=True)
-class AbstentionFit:
-    """
-    The outcome of [`abstention_report`].
-
-    Attributes:
-        threshold (`float` or `None`): Answer where `confidence >= threshold`; `None` if nothing can be promised.
-        reason (`str` or `None`): Why there is no threshold; `None` if there is one.
-        num_samples (`int`): Held-out samples used.
-        answered (`int`): How many of them reach the threshold; 0 without one.
-    """
-
-    threshold: float | None
-    reason: str | None
-    num_samples: int
-    answered: int = 0
 
 
 def abstention_threshold(
@@ -93,8 +75,8 @@ def abstention_threshold(
 
 def abstention_report(
     confidence: ArrayLike, correct: ArrayLike, accuracy: float = 0.95, delta: float = 0.05
-) -> AbstentionFit:
-    """[`abstention_threshold`] with the number of answered samples, and the reason where there is no threshold."""
+) -> AbstentionGuarantee:
+    """[`abstention_threshold`] with the reason where there is none."""
     check_number("accuracy", accuracy, 0, 1)
     check_number("delta", delta, 0, 1)
     confidence, correct = on_cpu(confidence).double().numpy(), on_cpu(correct).numpy()
@@ -106,25 +88,19 @@ def abstention_report(
     testable = could_pass & (answered >= SMALLEST_SHARE * len(confidence))
     failed = np.flatnonzero(testable & ~passed)
     tests = np.flatnonzero(testable[: failed[0] if len(failed) else None])
-    if len(tests):
-        last = tests[-1]
-        return AbstentionFit(float(THRESHOLDS[last]), None, len(confidence), int(answered[last]))
-    if len(failed):
-        first, needed = failed[0], answers_needed(accuracy, delta)
+    threshold, reason = float(THRESHOLDS[tests[-1]]) if len(tests) else None, None
+    needed = math.ceil(math.log(delta) / math.log(accuracy))  # answers, if all of them are right
+    if threshold is None and len(failed):
+        first = failed[0]
         reason = (
             f"of the {answered[first]} held-out samples with a confidence of at least {THRESHOLDS[first]:.6g}, "
             f"{answered[first] - right[first]} are wrong, too many to guarantee an accuracy of {accuracy:g}"
         )
         if needed > SMALLEST_SHARE * len(confidence) and THRESHOLDS[first] < confidence.max():
             reason += f" (no higher confidence was tested, since a test takes {needed} samples: more may help)"
-    else:
+    elif threshold is None:
         reason = (
             f"{len(confidence)} held-out images are too few to guarantee an accuracy of {accuracy:g} with "
-            f"delta={delta:g}: it takes at least {answers_needed(accuracy, delta)}, all of them right"
+            f"delta={delta:g}: it takes at least {needed}, all of them right"
         )
-    return AbstentionFit(None, reason, len(confidence))
-
-
-def answers_needed(accuracy: float, delta: float) -> int:
-    """The fewest answered samples with which an accuracy can be promised, if all of them are right."""
-    return math.ceil(math.log(delta) / math.log(accuracy))
+    return AbstentionGuarantee(accuracy, delta, len(confidence), threshold, reason)

@@ -64,19 +64,6 @@ def fold_temperature(model: nn.Module, temperature: float, pixel_values: Tensor 
     record.calibration_temperature = folded_temperature(model) * temperature
 
 
-def unfold_temperature(model: nn.Module, pixel_values: Tensor | None = None) -> float:
-    """
-    Take back every temperature folded so far, in place, and forget the record; returns their product (1.0 if none).
-
-    Weights come back to float rounding (a few units in the last place), not bit for bit.
-    """
-    model = extract_model_from_parallel(model, keep_torch_compile=False)
-    temperature = folded_temperature(model)
-    fold_temperature(model, 1.0 / temperature, pixel_values)
-    del calibration_record(model).calibration_temperature
-    return temperature
-
-
 def calibration_record(model: nn.Module) -> Any:
     """Where a model keeps its temperature and thresholds: its config, or itself if that is not one of transformers."""
     config = getattr(model, "config", None)

@@ -64,21 +64,18 @@ def prediction_set_threshold(
 
     ```
     """
-    _exact(coverage)  # refuses what is no coverage before the work
     return threshold_of_scores(label_scores(logits, labels, method), coverage)
 
 
-def prediction_sets(logits: ArrayLike, threshold: float, method: Method = "lac", allow_empty: bool = False) -> Tensor:
+def prediction_sets(logits: ArrayLike, threshold: float, method: Method = "lac") -> Tensor:
     """
-    The classes whose score is at most `threshold`.
+    The classes whose score is at most `threshold`, and the most probable class.
 
     Args:
         logits (`torch.Tensor`, `np.ndarray` or nested list of shape `(samples, classes)`): Logits, with their
             temperature.
         threshold (`float`): From [`prediction_set_threshold`], or `config.prediction_set_thresholds` of a model.
         method (`str`, *optional*, defaults to `"lac"`): That of the threshold.
-        allow_empty (`bool`, *optional*, defaults to `False`): Sets may be empty, which gives the exact law of the
-            coverage. Otherwise the most probable class is in every set, and the coverage is at least that.
 
     Returns:
         `torch.Tensor` of shape `(samples, classes)`, bool, on the device of the logits.
@@ -95,9 +92,7 @@ def prediction_sets(logits: ArrayLike, threshold: float, method: Method = "lac",
     device = logits.device if isinstance(logits, Tensor) else None
     logits = checked_logits(logits)
     sets = torch.cat([class_scores(part, method) <= threshold for (part,) in chunks(logits)])
-    if not allow_empty:
-        sets.scatter_(1, logits.argmax(1, keepdim=True), True)
-    return sets.to(device)
+    return sets.scatter_(1, logits.argmax(1, keepdim=True), True).to(device)
 
 
 def label_scores(logits: ArrayLike, labels: ArrayLike, method: Method = "lac") -> Tensor:
@@ -109,17 +104,13 @@ def label_scores(logits: ArrayLike, labels: ArrayLike, method: Method = "lac") -
 
 def threshold_of_scores(scores: Tensor, coverage: float) -> float:
     """The ceil((n + 1) coverage)-th smallest of n scores of held-out samples' own classes."""
-    if len(scores) < (needed := samples_needed(coverage)):
-        raise ValueError(
-            f"{len(scores)} held-out samples are too few for a coverage of {coverage}: it takes at least {needed}."
-        )
-    return scores.kthvalue(math.ceil((len(scores) + 1) * _exact(coverage))).values.item()
-
-
-def samples_needed(coverage: float) -> int:
-    """The fewest held-out samples with which a coverage can be promised: coverage / (1 - coverage), rounded up."""
-    exact = _exact(coverage)
-    return math.ceil(exact / (1 - exact))
+    check_number("coverage", coverage, 0, 1)
+    # 0.95 as 19/20: in floating point, (n + 1) * 0.95 may lie just above a whole number, and be rounded up by one.
+    exact, n = Fraction(str(float(coverage))), len(scores)
+    rank, needed = math.ceil((n + 1) * exact), math.ceil(exact / (1 - exact))
+    if n < needed:
+        raise ValueError(f"{n} held-out samples are too few for a coverage of {coverage}: it takes at least {needed}.")
+    return scores.kthvalue(rank).values.item()
 
 
 def class_scores(logits: Tensor, method: Method) -> Tensor:
@@ -134,9 +125,3 @@ def class_scores(logits: Tensor, method: Method) -> Tensor:
     rank = torch.arange(1, logits.shape[1] + 1, dtype=logits.dtype, device=logits.device)
     scores = ordered.cumsum(1) - ordered / 2 + RAPS_LAMBDA * (rank - RAPS_K_REG).clamp(min=0)
     return torch.empty_like(scores).scatter_(1, classes, scores)
-
-
-def _exact(coverage: float) -> Fraction:
-    """0.95 as 19/20: in floating point, (n + 1) * 0.95 may lie just above a whole number, and be rounded up by one."""
-    check_number("coverage", coverage, 0, 1)
-    return Fraction(str(float(coverage)))

@@ -1,22 +1,9 @@
-"""All promises of a model: made from held-out samples that fitted nothing else, then compared with test samples.
+"""All promises of a model: made from held-out samples that fitted nothing else, compared with test samples, stored.
 
 fit, guarantees = calibrate_logits(held_out_logits, held_out_labels)
 guarantees = measure_guarantees(guarantees, test_logits, test_labels)  # what came true; it decides nothing
-fold_temperature(model, fit.temperature)
+fold_temperature(model, fit.value)
 store_guarantees(model.config, guarantees)
-
-The thresholds of a model's guarantees in its config, which is downloaded with it.
-
-Five lines of plain transformers then make prediction sets, here at a coverage of 90 %:
-
-    model = AutoModelForImageClassification.from_pretrained("user/model")
-    probabilities = model(**inputs).logits.double().softmax(-1)
-    threshold = model.config.prediction_set_thresholds["lac"]["0.9"]
-    sets = (1 - probabilities <= threshold) | (probabilities == probabilities.amax(-1, keepdim=True))
-    names = [[model.config.id2label[i] for i in row.nonzero().flatten().tolist()] for row in sets]
-
-and one decides whether to answer: `probabilities.amax(-1) >= model.config.abstention_thresholds["0.95"]`. Both fields
-are always there; where nothing could be guaranteed they are empty, and `model.config.guarantee_reason` says why.
 """
 
 import logging
@@ -30,11 +17,11 @@ import torch
 from torch import Tensor
 
 from ..metrics.intervals import wilson
-from ..report.report import AbstentionGuarantee, Guarantees, PredictionSetGuarantee, Share, forget_guarantees
+from ..report.report import Guarantees, PredictionSetGuarantee, Share, Temperature, forget_guarantees
 from ..report.rows import SampleRows
 from .abstention import abstention_report
 from .prediction_sets import RAPS_K_REG, RAPS_LAMBDA, Method, class_scores, label_scores, threshold_of_scores
-from .temperature import ArrayLike, TemperatureFit, check_number, checked_samples, choose_temperature, chunks
+from .temperature import ArrayLike, check_number, checked_samples, choose_temperature, chunks
 
 
 logger = logging.getLogger(__name__)
@@ -45,20 +32,11 @@ DELTA = 0.05  # the probability with which the promise of an accuracy may be bro
 MIN_HELD_OUT = 400  # from here on, half of the held-out samples fit the temperature and half make promises
 
 
-def split_held_out(samples: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def split_held_out(samples: int) -> tuple[np.ndarray, np.ndarray]:
     """
     Which held-out samples fit the temperature, and which make promises: a random half each, from 400 samples on.
 
-    Below that, all go to the temperature, and the second part is empty.
-
-    Args:
-        samples (`int`): How many held-out samples there are.
-        seed (`int`, *optional*, defaults to 0): Of the random draw.
-
-    Returns:
-        Two arrays of positions, ascending.
-
-    Example:
+    Below that, all go to the temperature, and the second part is empty. Two arrays of positions, ascending.
 
     ```python
     >>> [len(part) for part in split_held_out(401)], [len(part) for part in split_held_out(399)]
@@ -66,17 +44,15 @@ def split_held_out(samples: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]
 
     ```
     """
-    if samples < 0:
-        raise ValueError(f"samples={samples} must be at least 0.")
     if samples < MIN_HELD_OUT:
         return np.arange(samples), np.arange(0)
-    order = np.random.default_rng(seed).permutation(samples)
+    order = np.random.default_rng(0).permutation(samples)
     return np.sort(order[samples // 2 :]), np.sort(order[: samples // 2])
 
 
 def calibrate_logits(
     logits: ArrayLike, labels: ArrayLike, *, exact: bool = True, force_temperature: bool = False
-) -> tuple[TemperatureFit, Guarantees]:
+) -> tuple[Temperature, Guarantees]:
     """
     A temperature from one part of the held-out samples, if it helps there (see [`choose_temperature`]), and promises
     from the other part (see [`split_held_out`]).
@@ -93,7 +69,7 @@ def calibrate_logits(
     fitting, promising = split_held_out(len(labels))
     fit = choose_temperature(logits[fitting], labels[fitting], force=force_temperature)
     promised = logits[promising], labels[promising]
-    return fit, make_guarantees(*promised, fit.temperature, num_temperature=fit.num_samples, exact=exact)
+    return fit, make_guarantees(*promised, fit.value, num_temperature=fit.n, exact=exact)
 
 
 def make_guarantees(
@@ -136,11 +112,8 @@ def make_guarantees(
         sets += [PredictionSetGuarantee(method, c, threshold_of_scores(scores, c), n) for c in COVERAGES]
     confidence = torch.cat([part.softmax(1).amax(1) for (part,) in chunks(logits)])
     right = logits.argmax(1) == labels
-    abstentions = []
-    for accuracy in ACCURACIES:
-        fit = abstention_report(confidence, right, accuracy, DELTA)
-        abstentions.append(AbstentionGuarantee(accuracy, DELTA, n, fit.threshold, fit.reason))
-    return Guarantees(**facts, prediction_sets=tuple(sets), abstentions=tuple(abstentions))
+    abstentions = tuple(abstention_report(confidence, right, accuracy, DELTA) for accuracy in ACCURACIES)
+    return Guarantees(**facts, prediction_sets=tuple(sets), abstentions=abstentions)
 
 
 def measure_guarantees(guarantees: Guarantees, logits: ArrayLike, labels: ArrayLike) -> Guarantees:
@@ -260,10 +233,8 @@ def stored_abstention_threshold(config: Any, accuracy: float) -> float | None:
     Returns:
         `float`, or `None` if the model's config promises no such accuracy.
     """
-    check_number("accuracy", accuracy, 0, 1)
     stored = promised_levels(vars(config).get("abstention_thresholds", {}))
-    enough = [level for level in stored if level >= accuracy]
-    return stored[min(enough)] if enough else None
+    return next((threshold for level, threshold in stored.items() if level >= accuracy), None)
 
 
 def promised_levels(stored: Mapping[str, float]) -> dict[float, float]:

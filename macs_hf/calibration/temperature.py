@@ -13,7 +13,6 @@ import math
 import reprlib
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from numbers import Real
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ from ..exceptions import check_labels
 from ..metrics.comparison import ece_difference
 from ..metrics.scores import look_like_probabilities
 from ..report import Interval, SampleRows
-from ..report.report import MAX_TEMPERATURE, MIN_TEMPERATURE
+from ..report.report import MAX_TEMPERATURE, MIN_TEMPERATURE, Temperature
 from ..report.rows import sample_rows
 
 
@@ -97,31 +96,6 @@ MIN_SAMPLES = 100
 LARGE_SHIFT = 0.01  # of the mean confidence by one standard error of the temperature: a point
 
 
-@dataclass(frozen=True)
-class TemperatureFit:
-    """
-    The outcome of [`fit_temperature_report`] or [`choose_temperature`].
-
-    Attributes:
-        temperature (`float`): The optimum, or 1.0 where none could be trusted.
-        reason (`str` or `None`): Why the temperature stayed 1.0; `None` otherwise.
-        num_samples (`int`): Samples used.
-        nll_before (`float`): Mean negative log-likelihood in nats of these samples at T = 1.
-        nll_after (`float`): The same at `temperature`.
-        standard_error (`float` or `None`): Of the temperature, over the draw of these samples; `None` if not fitted.
-        confidence_shift (`float` or `None`): By how much the mean confidence of these samples changes if the
-            temperature moves by one standard error, as a fraction: from 0.01 on, a point, more samples are wanted.
-    """
-
-    temperature: float
-    reason: str | None
-    num_samples: int
-    nll_before: float
-    nll_after: float
-    standard_error: float | None = None
-    confidence_shift: float | None = None
-
-
 def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
     """
     The temperature that minimises the negative log-likelihood of held-out samples.
@@ -144,10 +118,10 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
 
     ```
     """
-    return fit_temperature_report(logits, labels).temperature
+    return fit_temperature_report(logits, labels).value
 
 
-def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> TemperatureFit:
+def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> Temperature:
     """
     [`fit_temperature`] with the likelihood before and after, the standard error, and the reason when T stays 1.
 
@@ -160,22 +134,22 @@ def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> TemperatureF
     return _said(find_temperature(*checked_samples(logits, labels)))
 
 
-def _said(fit: TemperatureFit) -> TemperatureFit:
+def _said(fit: Temperature) -> Temperature:
     """The fit, with a warning if it stays 1 or is uncertain."""
     if fit.reason is not None:
         logger.warning("temperature stays 1.0: %s", fit.reason)
     elif fit.confidence_shift >= LARGE_SHIFT:
         # The shift falls with the root of their number, which is rounded up to a hundred.
-        wanted = math.ceil(fit.num_samples * (fit.confidence_shift / LARGE_SHIFT) ** 2 / 100) * 100
+        wanted = math.ceil(fit.n * (fit.confidence_shift / LARGE_SHIFT) ** 2 / 100) * 100
         logger.warning(
             "temperature %.3f is uncertain: its standard error with %d samples, %.3f, moves the mean confidence by "
             "%.1f points. About %d samples would keep that below one point.",
-            *(fit.temperature, fit.num_samples, fit.standard_error, 100 * fit.confidence_shift, wanted),
+            *(fit.value, fit.n, fit.standard_error, 100 * fit.confidence_shift, wanted),
         )
     return fit
 
 
-def find_temperature(logits: Tensor, labels: Tensor, at_least: int = MIN_SAMPLES) -> TemperatureFit:
+def find_temperature(logits: Tensor, labels: Tensor, at_least: int = MIN_SAMPLES) -> Temperature:
     """[`fit_temperature_report`] of checked samples, of which there must be `at_least` so many; logs nothing."""
     num_samples = len(labels)
 
@@ -195,17 +169,16 @@ def find_temperature(logits: Tensor, labels: Tensor, at_least: int = MIN_SAMPLES
         )
     nll_before = at(0.0).nll
     if reason is not None:
-        return TemperatureFit(1.0, reason, num_samples, nll_before, nll_before)
+        return Temperature(1.0, reason, n=num_samples, nll_before=nll_before, nll_after=nll_before)
     # T = 1 was evaluated already: it halves the bracket for free.
     low, high = (0.0, high) if at(0.0).slope < 0 else (low, 0.0)
     log_temperature = optimize.brentq(lambda x: at(x).slope, low, high, xtol=1e-9)
     best = at(log_temperature)
     temperature = math.exp(log_temperature)
     error = math.sqrt(best.squared_slope / num_samples) / best.curvature
-    return TemperatureFit(
-        temperature=temperature,
-        reason=None,
-        num_samples=num_samples,
+    return Temperature(
+        value=temperature,
+        n=num_samples,
         nll_before=nll_before,
         nll_after=best.nll,
         standard_error=temperature * error,
@@ -213,7 +186,7 @@ def find_temperature(logits: Tensor, labels: Tensor, at_least: int = MIN_SAMPLES
     )
 
 
-def choose_temperature(logits: ArrayLike, labels: ArrayLike, *, force: bool = False) -> TemperatureFit:
+def choose_temperature(logits: ArrayLike, labels: ArrayLike, *, force: bool = False) -> Temperature:
     """
     The temperature to fold into a model: the optimum if it helps beyond chance, else 1 with the reason.
 
@@ -233,13 +206,13 @@ def choose_temperature(logits: ArrayLike, labels: ArrayLike, *, force: bool = Fa
     fit = find_temperature(logits, labels)
     objection = None if fit.reason is not None or force else _objection(fit, logits, labels)
     if objection is not None:
-        fit = TemperatureFit(1.0, objection, fit.num_samples, fit.nll_before, fit.nll_before)
+        fit = Temperature(1.0, objection, n=fit.n, nll_before=fit.nll_before, nll_after=fit.nll_before)
     return _said(fit)
 
 
-def _objection(fit: TemperatureFit, logits: Tensor, labels: Tensor) -> str | None:
+def _objection(fit: Temperature, logits: Tensor, labels: Tensor) -> str | None:
     """Why not to use a fitted temperature, if there is a reason."""
-    best, error = fit.temperature, fit.standard_error / fit.temperature
+    best, error = fit.value, fit.standard_error / fit.value
     if abs(math.log(best)) <= 1.96 * error:
         low, high = (best * math.exp(sign * 1.96 * error) for sign in (-1, 1))
         return f"the one that fits best, {best:.3f} [{low:.3f}, {high:.3f}], differs from 1 by no more than chance"
@@ -266,7 +239,7 @@ def crossed_rows(logits: Tensor, labels: Tensor, seed: int = 0) -> tuple[SampleR
     tenth = np.arange(len(order)) % 10
     for scored in range(10):
         fitting = order[tenth != scored]
-        crossed[order[tenth == scored]] = find_temperature(logits[fitting], labels[fitting], at_least=1).temperature
+        crossed[order[tenth == scored]] = find_temperature(logits[fitting], labels[fitting], at_least=1).value
 
     def rows(temperatures: Tensor) -> SampleRows:
         parts = [sample_rows(part / t, own) for part, own, t in chunks(logits, labels, temperatures)]

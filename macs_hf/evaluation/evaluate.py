@@ -47,7 +47,6 @@ from ..report.report import (
     OutOfDistribution,
     ScoreName,
     SizeTrial,
-    Temperature,
 )
 from ..report.rows import CORRUPTIONS, SEVERITIES, SampleRows, sample_rows
 from ..report.run_folder import REPORT_FILE, public_name
@@ -297,28 +296,20 @@ def evaluate_checkpoint(
     if measured.recorded:
         metadata["training_arguments"] = dict(metadata.get("training_arguments") or {}) | measured.recorded
 
-    fit = guarantees = temperature = None
+    temperature = guarantees = None
     if calibration is not None:
         label = "fitting the temperature"
         if isinstance(calibration, Sized):  # enough of them also give guarantees
             label += " and guarantees" if len(calibration) >= MIN_HELD_OUT else ""
             label += f" on {len(calibration):,} images"
         held_out, exact = measured.logits(calibration, label), not measured.chosen_by_validation
-        fit, guarantees = calibrate_logits(*held_out, exact=exact, force_temperature=force_temperature)
+        temperature, guarantees = calibrate_logits(*held_out, exact=exact, force_temperature=force_temperature)
     rows, found, scores = _predict_test(measured, test, guarantees, ood=ood is not None)
-    if fit is not None:
-        helped = (temperature_helped(*rows), calibration_error_rise(*rows)) if len(rows[0]) > 1 else (None, None)
-        temperature = Temperature(
-            fit.temperature,
-            fit.reason,
-            _split_of(calibration),
-            fit.num_samples,
-            fit.standard_error,
-            fit.confidence_shift,
-            fit.nll_before,
-            fit.nll_after,
-            *helped,
-        )
+    if temperature is not None:
+        temperature = dataclasses.replace(temperature, calibration_split=_split_of(calibration))
+        if len(rows[0]) > 1:
+            gain, rise = temperature_helped(*rows), calibration_error_rise(*rows)
+            temperature = dataclasses.replace(temperature, nll_gain=gain, ece_rise=rise)
     with measured.progress("computing intervals", None):
         found |= dict(zip(("before", "after"), map(measure, rows), strict=False))
     if corruptions is not None:
@@ -330,7 +321,7 @@ def evaluate_checkpoint(
             params=corruptions,
             samples=corruption_samples,
             design=corruption_design,
-            temperature=None if fit is None else fit.temperature,
+            temperature=None if temperature is None else temperature.value,
             clean_rows=rows,
             guarantee_counts=counts,
         )

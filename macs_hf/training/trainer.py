@@ -35,7 +35,7 @@ from transformers.trainer_utils import (
 from transformers.utils import SAFE_WEIGHTS_NAME, logging
 from transformers.utils.hub import PushInProgress
 
-from ..calibration import TemperatureFit, calibrate_logits, fit_temperature_report, fold_temperature, store_guarantees
+from ..calibration import calibrate_logits, fit_temperature_report, fold_temperature, store_guarantees
 from ..calibration.folding import calibration_record
 from ..data.sources import check_numbered
 from ..evaluation.evaluate import MeasuredModel, default_corruptions, evaluate_checkpoint, takes_pixel_values, tqdm_bar
@@ -52,7 +52,7 @@ from ..publishing.card import CardSettings, saved_report, write_card
 from ..publishing.push import LAST_CHECKPOINT, STAGED, push_checkpoint, push_folder
 from ..randomness import KeyedDataset, global_rng_preserved, mix_seed
 from ..rendering.html import write_report
-from ..report.report import TEMPERATURE_FIELD, EvaluationReport, add_checksums, forget_calibration
+from ..report.report import TEMPERATURE_FIELD, EvaluationReport, Temperature, add_checksums, forget_calibration
 from ..report.rows import SampleRows
 from ..report.run_folder import atomic_folder
 from ..sharding import divided_by_blocks, full_precision, local_parameters, sharded_modules, share_statistics
@@ -573,7 +573,7 @@ class MaCSTrainer(Trainer):
 
     # ---- Calibration ----
 
-    def fit_temperature(self, dataset: Any) -> TemperatureFit:
+    def fit_temperature(self, dataset: Any) -> Temperature:
         """Fit a temperature on labelled samples that neither train the model nor test it; the model stays as it is."""
         return fit_temperature_report(*self.predict_logits(dataset))
 
@@ -581,7 +581,7 @@ class MaCSTrainer(Trainer):
         """Logits and labels of samples that neither train the model nor test it."""
         return self.measured_model().logits(dataset)
 
-    def calibrate(self, dataset: Any, *, force_temperature: bool = False) -> TemperatureFit:
+    def calibrate(self, dataset: Any, *, force_temperature: bool = False) -> Temperature:
         """
         Fold a temperature into the head, if it helps beyond chance or is forced, and store guarantees in the config,
         both from held-out data.
@@ -589,7 +589,7 @@ class MaCSTrainer(Trainer):
         exact = not self.args.load_best_model_at_end
         found = calibrate_logits(*self.predict_logits(dataset), exact=exact, force_temperature=force_temperature)
         fit, guarantees = found
-        self.fold_temperature(fit.temperature, dataset)
+        self.fold_temperature(fit.value, dataset)
         store_guarantees(calibration_record(self.model), guarantees)
         return fit
 

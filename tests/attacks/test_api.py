@@ -65,7 +65,6 @@ API: list[tuple[str, Callable[[], Any]]] = [
     ("labels", lambda: calibration.calibrate_logits(LOGITS, LABELS[:100])),
     ("accuracy", lambda: calibration.abstention_threshold(LOGITS, LABELS, accuracy="0.9")),
     ("coverage", lambda: calibration.prediction_set_threshold(LOGITS, LABELS, coverage=1.0)),
-    ("samples=-1", lambda: calibration.split_held_out(-1)),
 ]
 
 

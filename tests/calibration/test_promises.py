@@ -3,7 +3,6 @@
 import logging
 import subprocess
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from scipy import stats
 from tiny import build
 from transformers import AutoConfig, AutoModelForImageClassification, ViTImageProcessor
 
-import macs_hf.calibration.promises
 from macs_hf.calibration import (
     abstention_threshold,
     calibrate_logits,
@@ -28,7 +26,6 @@ from macs_hf.calibration import (
     split_held_out,
     store_guarantees,
     stored_abstention_threshold,
-    unfold_temperature,
 )
 from macs_hf.calibration.promises import promised_levels
 from macs_hf.report.report import Guarantees
@@ -50,20 +47,6 @@ def samples(n: int, seed: int, classes: int = 4, noise: float = 1.0) -> tuple[to
 def guarantees() -> Guarantees:
     made = make_guarantees(*samples(600, 1), TEMPERATURE, num_temperature=600, exact=False)
     return measure_guarantees(made, *samples(1000, 2))
-
-
-def test_from_400_samples_on_half_make_promises() -> None:
-    for n in (0, 1, 100, 399):
-        fit, promise = split_held_out(n)
-        assert fit.tolist() == list(range(n)) and len(promise) == 0
-    for n in (400, 401, 5000):
-        fit, promise = split_held_out(n, seed=3)
-        assert len(promise) == n // 2
-        assert sorted([*fit, *promise]) == list(range(n))
-        assert (np.diff(fit) > 0).all() and (np.diff(promise) > 0).all()
-    assert (split_held_out(400, seed=3)[0] == split_held_out(400, seed=3)[0]).all()
-    assert (split_held_out(400, seed=3)[0] != split_held_out(400, seed=4)[0]).any()
-    assert abs(split_held_out(5000)[0].mean() - 2500) < 100  # not the first half
 
 
 def test_sets_are_those_of_the_single_functions(guarantees: Guarantees) -> None:
@@ -93,10 +76,8 @@ def test_one_part_fits_the_temperature_and_the_other_makes_the_promises() -> Non
     logits, labels = samples(500, 5)
     fitting, promising = split_held_out(500)
     fit, made = calibrate_logits(logits, labels, exact=False)
-    assert fit.temperature == fit_temperature(logits[fitting], labels[fitting])
-    assert made == make_guarantees(
-        logits[promising], labels[promising], fit.temperature, num_temperature=250, exact=False
-    )
+    assert fit.value == fit_temperature(logits[fitting], labels[fitting])
+    assert made == make_guarantees(logits[promising], labels[promising], fit.value, num_temperature=250, exact=False)
     assert (made.num_test, made.prediction_sets[0].test_coverage, made.abstentions[0].test_answered) == (0, None, None)
     with pytest.raises(ValueError, match="labels"):
         calibrate_logits(logits, labels[:250])
@@ -139,7 +120,7 @@ def test_what_cannot_be_promised_has_a_reason(caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize("name", ["vit", "timm"])
-def test_five_lines_of_plain_transformers_make_the_sets(guarantees: Guarantees, name: str, tmp_path: Path) -> None:
+def test_a_few_lines_of_plain_transformers_make_the_sets(guarantees: Guarantees, name: str, tmp_path: Path) -> None:
     model = build(name)
     images = torch.randn(16, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -148,18 +129,14 @@ def test_five_lines_of_plain_transformers_make_the_sets(guarantees: Guarantees, 
     store_guarantees(model.config, guarantees)
     model.save_pretrained(tmp_path)
 
-    lines = macs_hf.calibration.promises.__doc__.split("\n\n")[4]
-    names = {"AutoModelForImageClassification": AutoModelForImageClassification, "inputs": {"pixel_values": images}}
-    exec(textwrap.dedent(lines).replace("user/model", str(tmp_path)), names)
-    logits = names["model"](images).logits.detach()
-    thresholds = names["model"].config.prediction_set_thresholds
-    assert thresholds["lac"]["0.9"] == guarantees.prediction_sets[1].threshold
-    assert torch.equal(names["sets"], prediction_sets(logits, thresholds["lac"]["0.9"]))
-    assert len(names["names"]) == 16 and set(names["names"][0]) <= set(names["model"].config.id2label.values())
-
-    # RAPS takes five lines as well.
+    reloaded = AutoModelForImageClassification.from_pretrained(tmp_path)
+    logits, thresholds = reloaded(images).logits.detach(), reloaded.config.prediction_set_thresholds
+    probabilities, lac = logits.double().softmax(-1), thresholds["lac"]["0.9"]
+    assert lac == guarantees.prediction_sets[1].threshold
+    sets = (1 - probabilities <= lac) | (probabilities == probabilities.amax(-1, keepdim=True))
+    assert torch.equal(sets, prediction_sets(logits, lac))
     raps = thresholds["raps"]
-    ordered, classes = logits.double().softmax(-1).sort(dim=-1, descending=True, stable=True)
+    ordered, classes = probabilities.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(1, ordered.shape[-1] + 1)
     scores = ordered.cumsum(-1) - ordered / 2 + raps["lambda"] * (rank - raps["k_reg"]).clamp(min=0)
     kept = (scores <= raps["0.95"]) | (rank == 1)
@@ -176,18 +153,15 @@ def test_the_threshold_for_an_accuracy_is_that_of_the_next_stored_one(guarantees
     assert stored_abstention_threshold(config, 0.5) == stored_abstention_threshold(config, 0.9) == at_90
     assert stored_abstention_threshold(config, 0.91) == stored_abstention_threshold(config, 0.95) == at_95
     assert stored_abstention_threshold(config, 0.999) is None
-    with pytest.raises(ValueError, match="accuracy"):
-        stored_abstention_threshold(config, 95)
 
 
 def test_another_temperature_removes_the_thresholds(guarantees: Guarantees, tmp_path: Path) -> None:
     model = build("vit")
-    for change in (lambda: fold_temperature(model, 1.5), lambda: unfold_temperature(model)):
-        store_guarantees(model.config, guarantees)
-        fold_temperature(model, 1.0)  # changes no logits
-        assert "prediction_set_thresholds" in model.config.to_dict()
-        change()
-        assert not {"prediction_set_thresholds", "abstention_thresholds"} & model.config.to_dict().keys()
+    store_guarantees(model.config, guarantees)
+    fold_temperature(model, 1.0)  # changes no logits
+    assert "prediction_set_thresholds" in model.config.to_dict()
+    fold_temperature(model, 1.5)
+    assert not {"prediction_set_thresholds", "abstention_thresholds"} & model.config.to_dict().keys()
     nothing = make_guarantees(np.zeros((0, 4)), np.zeros(0, int), num_temperature=10)
     store_guarantees(model.config, guarantees)
     store_guarantees(model.config, nothing)

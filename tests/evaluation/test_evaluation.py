@@ -75,15 +75,15 @@ def test_calibrate_divides_the_logits_and_lowers_the_nll(trained: MaCSTrainer, t
     validation, test = Images(200, seed=2), Images(50, seed=3)
     before = logits_of(trained, test)
     fit = trained.calibrate(validation)
-    assert fit.temperature > 1.5
+    assert fit.value > 1.5
     assert fit.nll_after < fit.nll_before
     after = logits_of(trained, test)
-    assert after == pytest.approx(before / fit.temperature, rel=1e-4, abs=1e-5)
-    assert trained.model.config.calibration_temperature == pytest.approx(fit.temperature)
+    assert after == pytest.approx(before / fit.value, rel=1e-4, abs=1e-5)
+    assert trained.model.config.calibration_temperature == pytest.approx(fit.value)
 
     trained.save_model()
     reloaded = AutoModelForImageClassification.from_pretrained(tmp_path)
-    assert reloaded.config.calibration_temperature == pytest.approx(fit.temperature)
+    assert reloaded.config.calibration_temperature == pytest.approx(fit.value)
     with torch.no_grad():
         assert reloaded.eval()(test.images).logits.numpy() == pytest.approx(after, abs=1e-6)
 
@@ -92,9 +92,7 @@ def test_a_card_without_a_report_states_the_temperature(trained: MaCSTrainer, tm
     trained.create_model_card()
     assert "temperature" not in (tmp_path / "README.md").read_text()
     fit = trained.calibrate(Images(200, seed=2))
-    stated = (
-        f"A temperature of {fit.temperature:.4f} is folded into its last layer. Whether it helps was not measured."
-    )
+    stated = f"A temperature of {fit.value:.4f} is folded into its last layer. Whether it helps was not measured."
     trained.create_model_card()  # before it is saved
     assert stated in (tmp_path / "README.md").read_text()
     trained.save_model()

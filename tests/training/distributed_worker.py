@@ -24,7 +24,7 @@ def main(output_dir: str, settings: dict[str, Any]) -> None:
         "evaluation": {name: evaluation[f"eval_{name}"] for name in ("loss", "nll")},
         "rows": len(prediction.predictions),
         "predictions": prediction.predictions.tolist(),
-        "temperature": calibration.temperature,
+        "temperature": calibration.value,
         "weights": float(sum(p.double().sum() for p in run.model.state_dict().values())),
     }
     end_process(output_dir, result)

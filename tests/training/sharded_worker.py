@@ -42,7 +42,7 @@ def main(output_dir: str, *precision: str) -> None:
         )
         try:
             run.fold_temperature(FOLDED, Images(5, seed=4))
-            found["temperature"] = FOLDED * run.calibrate(Images(450, seed=3)).temperature
+            found["temperature"] = FOLDED * run.calibrate(Images(450, seed=3)).value
         except ValueError as error:
             found |= {"temperature": 1.0, "refused": str(error)}
         after = torch.tensor(run.predict_logits(Images(13, seed=2))[0])

@@ -135,7 +135,7 @@ def test_calibration_folds_into_the_average(tmp_path: Path) -> None:
     images = Images(4).images
     before = run.model.eval()(images).logits.detach()
     fit = run.calibrate(Images(128, seed=2))
-    torch.testing.assert_close(run.model.eval()(images).logits, before / fit.temperature)
+    torch.testing.assert_close(run.model.eval()(images).logits, before / fit.value)
 
 
 def test_the_best_model_is_the_average_of_its_own_step(tmp_path: Path) -> None:

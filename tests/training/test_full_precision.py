@@ -37,10 +37,10 @@ def test_a_run_in_16_bits_is_calibrated_as_it_is_loaded(name: str, tmp_path: Pat
     np.testing.assert_allclose(found, before, atol=1e-5)
     fit = run.calibrate(HELD_OUT)
     expected, _ = calibrate_logits(before, HELD_OUT.labels)
-    assert fit.temperature == pytest.approx(expected.temperature, rel=1e-4)
+    assert fit.value == pytest.approx(expected.value, rel=1e-4)
     run.save_model(str(tmp_path / "after"))
     after = logits_in_float32(tmp_path / "after", HELD_OUT)
-    torch.testing.assert_close(after, before / fit.temperature, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(after, before / fit.value, atol=1e-5, rtol=1e-5)
 
 
 def test_measuring_does_not_change_the_precision_of_training(tmp_path: Path) -> None:

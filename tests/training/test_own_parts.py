@@ -274,7 +274,7 @@ def test_bare_modules_are_given_the_images_first(name: str, tmp_path: Path) -> N
     assert {"eval_accuracy", "eval_ece", "eval_nll"} <= set(metrics)
     before = run.predict(Images(8)).predictions
     fit = run.calibrate(Images(120, seed=3))
-    np.testing.assert_allclose(run.predict(Images(8)).predictions, before / fit.temperature, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(run.predict(Images(8)).predictions, before / fit.value, rtol=1e-4, atol=1e-5)
 
 
 def test_the_start_of_training_says_what_is_done_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

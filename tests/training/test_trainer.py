@@ -222,7 +222,7 @@ def test_peft_model_trains_only_its_adapter_and_reports_metrics(tmp_path: Path) 
 
     # Calibrated, saved and loaded again: the adapter's own copy of the head has the temperature.
     before = run.predict(Images(8)).predictions
-    temperature = run.calibrate(Images(150, seed=3), force_temperature=True).temperature
+    temperature = run.calibrate(Images(150, seed=3), force_temperature=True).value
     run.save_model(str(tmp_path / "adapter"))
     loaded = PeftModel.from_pretrained(build("vit"), tmp_path / "adapter").eval()
     with torch.no_grad():

@@ -297,6 +297,8 @@ def found_pixel_stats(model: nn.Module, processor: Any) -> PixelStats | None:
     given, the config of a timm model, or the processor that lies beside the model's weights on this machine.
     """
     processor = processor_of(model, processor)
+    if processor is None and isinstance(timm_config := getattr(model, "pretrained_cfg", None), dict):  # bare
+        return PixelStats(timm_config["mean"], timm_config["std"]) if "std" in timm_config else None
     config = getattr(model, "config", None)
     name = getattr(config, "_name_or_path", None)
     if processor is None and name:

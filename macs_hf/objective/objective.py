@@ -156,7 +156,6 @@ class Objective:
 TERMS = {
     "label_smoothing_factor": "label smoothing {0:g}",
     "mixup_alpha": "MixUp with alpha {0:g}",
-    "perturb_as_augmentation": "on images with {T}{augmented}",
     "two_view_cross_entropy": "also on images with {T}{share}",
     "lambda_margin": "{0:g} x margin",
     "lambda_consistency": "{0:g} x consistency ({T}{share})",
@@ -185,9 +184,12 @@ def describe(objective: Objective, perturbation: str | None = None) -> str:
     if objective.class_weights is not None:
         first += " with class weights"
     space = " of pixels" if objective.perturbation_space == "pixel" else ""
-    shares = {"share": objective.consistency_fraction, "augmented": objective.augment_fraction}
-    names = {name: "" if share == 1 else f", on {share:.0%} of the images" for name, share in shares.items()}
-    names["T"] = perturbation or f"{objective.perturbation}{space}"
+    acts = perturbation or f"{objective.perturbation}{space}"
+    if objective.perturb_as_augmentation:
+        of = "the" if objective.augment_fraction == 1 else f"{objective.augment_fraction:.0%} of the"
+        first += f", with {acts} on {of} images"
+    share = objective.consistency_fraction
+    names = {"T": acts, "share": "" if share == 1 else f", on {share:.0%} of the images"}
     used = {name: text for name, text in TERMS.items() if getattr(objective, name)}
     return " + ".join([first, *(text.format(getattr(objective, name), **names) for name, text in used.items())])
 

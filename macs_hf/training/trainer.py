@@ -142,6 +142,9 @@ class MaCSTrainer(Trainer):
             self.label_names = ["labels"]
         self._check_run()
         self._takes_pixel_values = takes_pixel_values(self.model)
+        if not self._takes_pixel_values:
+            # With remove_unused_columns, Trainer keeps what the model's signature names.
+            self._signature_columns = ["pixel_values", "label", *self.label_names]
         self._stats_were_given = self.pixel_stats is not None
         self.pixel_stats = self.pixel_stats or found_pixel_stats(self.model, self.processing_class)
         objective = objective_of(self.args)

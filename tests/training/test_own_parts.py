@@ -14,6 +14,7 @@ import torch.nn.functional as F
 import torchvision
 from tiny import NUM_LABELS, Images, arguments, build, logged, same_weights, timm_resnet, trainer
 from torch import Tensor, nn
+from transformers import TrainingArguments
 
 from macs_hf import METHODS, MaCSTrainer, MaCSTrainingArguments, Objective, PixelStats, macs_loss, supervise
 
@@ -275,6 +276,14 @@ def test_bare_modules_are_given_the_images_first(name: str, tmp_path: Path) -> N
     before = run.predict(Images(8)).predictions
     fit = run.calibrate(Images(120, seed=3))
     np.testing.assert_allclose(run.predict(Images(8)).predictions, before / fit.value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_bare_timm_module_is_trained_with_plain_arguments_and_its_own_statistics(tmp_path: Path) -> None:
+    model = timm.create_model("resnet10t", num_classes=NUM_LABELS, layers=(1, 1, 1, 1), channels=(8, 8, 16, 16))
+    args = TrainingArguments(str(tmp_path), max_steps=2, report_to="none", use_cpu=True, save_strategy="no")
+    run = MaCSTrainer(model, args, train_dataset=Images())
+    run.train()
+    assert run.pixel_stats == PixelStats(model.pretrained_cfg["mean"], model.pretrained_cfg["std"])
 
 
 def test_the_start_of_training_says_what_is_done_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

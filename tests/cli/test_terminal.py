@@ -99,7 +99,7 @@ def test_what_too_few_held_out_images_will_not_give(images: int, row: str | None
 
 def test_what_is_minimised() -> None:
     assert describe(Objective(**METHODS["ce"])) == "cross-entropy"
-    half = Objective(**METHODS["perturb_augment"], augment_fraction=0.5)
+    half = Objective(**METHODS["perturb_augment"] | {"augment_fraction": 0.5})
     assert describe(half) == "cross-entropy, with noise+blur on 50% of the images"
     assert describe(Objective(**METHODS["two_view_ce"])) == "cross-entropy + also on images with noise+blur"
 

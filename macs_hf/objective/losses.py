@@ -45,12 +45,16 @@ def logit_margin(logits: Tensor, labels: Tensor) -> Tensor:
     ```
     """
     _check_logits(logits)
-    return _gaps(logits, _class_numbers(labels, logits))
+    return _gaps(logits, checked_labels(labels, logits.shape[-1]))
 
 
 def _gaps(logits: Tensor, labels: Tensor) -> Tensor:
     if logits.shape[-1] < 2:
         raise ValueError(f"A logit margin needs at least two classes, but logits have shape {tuple(logits.shape)}.")
+    if labels.shape != logits.shape[:-1]:
+        raise ValueError(
+            f"`labels` of shape {tuple(labels.shape)} are not one for each of {len(logits)} rows of logits."
+        )
     index = labels.unsqueeze(-1)
     runner_up = logits.scatter(-1, index, -torch.inf).amax(-1)
     return logits.gather(-1, index).squeeze(-1) - runner_up
@@ -58,8 +62,6 @@ def _gaps(logits: Tensor, labels: Tensor) -> Tensor:
 
 def margin_loss(logits: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:
     """Mean of max(0, margin - gap)^2: zero if and only if every label leads the runner-up by `margin`."""
-    if not 0 <= margin < math.inf:
-        raise ValueError(f"margin={margin} must be a finite number >= 0.")
     return F.relu(margin - logit_margin(_full_precision(logits), labels)).square().mean()
 
 
@@ -76,8 +78,6 @@ def consistency_loss(logits: Tensor, perturbed_logits: Tensor) -> Tensor:
 
 def focal_loss(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
     """Mean of -(1 - p)^gamma log p, p the probability of the label ([Lin et al.](https://huggingface.co/papers/1708.02002))."""
-    if not 0 <= gamma < math.inf:
-        raise ValueError(f"gamma={gamma} must be a finite number >= 0; 0 is plain cross-entropy.")
     return _focal_losses(logits, checked_labels(labels, logits.shape[-1]), gamma).mean()
 
 
@@ -220,16 +220,6 @@ def checked_labels(labels: Tensor, classes: int) -> Tensor:
     if on_cpu and bool(((labels < 0) | (labels >= classes)).any()):
         check_labels(labels, classes)  # says which
     return labels
-
-
-def _class_numbers(labels: Tensor, logits: Tensor) -> Tensor:
-    """One class number for each row of logits, of any shape."""
-    if labels.shape != logits.shape[:-1]:
-        raise ValueError(
-            f"`labels` of shape {tuple(labels.shape)} do not fit logits of shape {tuple(logits.shape)}: there must be "
-            "one class number for each row, the one class of its image."
-        )
-    return checked_labels(labels.flatten(), logits.shape[-1]).view(labels.shape)
 
 
 def _check_views(views: Sequence[Tensor]) -> None:

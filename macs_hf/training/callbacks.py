@@ -9,15 +9,14 @@ import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from typing import Any, TextIO
 
 import numpy as np
 import torch
 from PIL import Image
 from rich.console import Console
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 from torch import Tensor
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -154,25 +153,15 @@ def _send(tracker: TrainerCallback, name: str, image: Image.Image, step: int) ->
 # Where a run writes what a person reads: lines and, below them, at most one bar. A log file gets the lines only.
 
 
-WIDEST, NARROW = 120, 60  # columns: what is written in at most, and what a bar needs to show more than how far it is
+WIDEST = 120  # columns
 SECONDS_BETWEEN_DRAWINGS = 0.1
 # In a log file, long work shows that it goes on.
 SECONDS_BETWEEN_SIGNS_OF_LIFE = 300.0
 
 
-def duration(seconds: float) -> str:
-    """
-    As clocks show it.
-
-    ```python
-    >>> duration(7), duration(3723)
-    ('0:07', '1:02:03')
-
-    ```
-    """
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+def duration(since: float) -> timedelta:
+    """From a moment of [`time.monotonic`] until now, in whole seconds: printed as 0:00:07."""
+    return timedelta(seconds=round(time.monotonic() - since))
 
 
 class Screen:
@@ -221,9 +210,9 @@ class Screen:
             self._console.print(Text(part, style=style), soft_wrap=True)
 
     def bar(self, label: str, total: int | None = None, done: int = 0) -> "Bar":
-        """A bar for `total` things, of which `done` were counted before; with `None` only the label is shown."""
+        """A bar for `total` things, of which `done` were counted before; without a total only the label is shown."""
         self.close()
-        self._bar = Bar(self._console if self.draws else None, label, total, done)
+        self._bar = Bar(self._console, label, total, done, disable=not self.draws)
         return self._bar
 
     @contextmanager
@@ -235,7 +224,7 @@ class Screen:
         with closing(self.bar(label, total)) as bar:
             yield bar
         if self.draws:
-            self.line(f"{label}  {duration(time.monotonic() - start)}")
+            self.line(f"{label}  {duration(start)}")
 
     def close(self) -> None:
         """Remove the bar, which hides the cursor."""
@@ -244,68 +233,52 @@ class Screen:
 
 
 class Bar:
-    """
-    What is done of how much. It has the methods of a tqdm bar that this package calls.
+    """What is done of how much: a task of rich's, with the methods of a tqdm bar that this package calls."""
 
-    Args:
-        console (`Console`, *optional*): Where it is drawn; without one, it only counts.
-        label (`str`): What is being done.
-        total (`int`, *optional*): How many there are.
-        done (`int`, *optional*): From where it counts on; the time left is estimated from what follows.
-    """
-
-    def __init__(self, console: Console | None, label: str, total: int | None, done: int = 0) -> None:
-        self.label, self.total, self.note = label, total, ""
-        self.done = self._first = done
-        self._start, self._drawn = time.monotonic(), -math.inf
-        self._live: Live | None = None
-        if console is not None:
-            # No thread draws it: the workers of data loaders are forked, and would inherit its lock.
-            errors = sys.stderr.isatty()
-            self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stderr=errors)
-            self._live.start()
-            self.draw()
+    def __init__(
+        self, console: Console, label: str, total: int | None, done: int = 0, *, disable: bool = False
+    ) -> None:
+        columns: list[str | ProgressColumn] = [TextColumn("{task.description}", markup=False), "..."]
+        if total is not None:
+            count, note = "{task.completed:,}/{task.total:,}", TextColumn("{task.fields[note]}", markup=False)
+            columns[1:] = [BarColumn(None), count, note, TimeRemainingColumn(compact=True), "left"]
+        # No thread draws it: the workers of data loaders are forked, and would inherit its lock.
+        self._progress = Progress(
+            *columns,
+            console=console,
+            auto_refresh=False,
+            speed_estimate_period=3600,
+            transient=True,
+            redirect_stderr=sys.stderr.isatty(),
+            disable=disable,
+            expand=total is not None,
+        )
+        self._task = self._progress.add_task(label, total=total, completed=done, note="")
+        self._drawn = time.monotonic()
+        self._progress.start()
 
     def update(self, count: int = 1) -> None:
-        self.done += count
-        self.draw()
+        self._progress.advance(self._task, count)
+        self._draw()
+
+    def set_description_str(self, text: str) -> None:
+        self._progress.update(self._task, description=text)
+        self._draw()
 
     def set_postfix_str(self, text: str, refresh: bool = True) -> None:
-        self.note = text.rjust(len(self.note))  # as wide as the widest so far, so that the bar does not jump
+        widest = len(self._progress.tasks[0].fields["note"])  # so far: the bar does not jump
+        self._progress.update(self._task, note=text.rjust(widest))
         if refresh:
-            self.draw()
+            self._draw()
 
-    def draw(self) -> None:
-        """Show what has changed, at most ten times a second."""
-        if self._live is None or time.monotonic() - self._drawn <= SECONDS_BETWEEN_DRAWINGS:
-            return
-        self._drawn = time.monotonic()
-        row = Table.grid(padding=(0, 2), expand=True)
-        if self.total is None:
-            row.add_row(Text(f"{self.label} ..."))
-        else:
-            for column in ({"no_wrap": True}, {"ratio": 1}, {"no_wrap": True}):
-                row.add_column(**column)
-            told = [f"{self.done:,}/{self.total:,}"]
-            if self._live.console.width >= NARROW:
-                told += filter(None, [self.note, self.left])
-            bar = ProgressBar(total=max(self.total, 1), completed=self.done)
-            row.add_row(Text(self.label), bar, Text("  ".join(told)))
-        self._live.update(row, refresh=True)
-
-    @property
-    def left(self) -> str:
-        """How long the rest takes if it goes on as before; empty if that is not known."""
-        counted = self.done - self._first
-        if self.total is None or counted <= 0:
-            return ""
-        seconds = (time.monotonic() - self._start) / counted * max(self.total - self.done, 0)
-        return f"{duration(seconds)} left"
+    def _draw(self) -> None:
+        """At most ten times a second."""
+        if time.monotonic() - self._drawn > SECONDS_BETWEEN_DRAWINGS:
+            self._drawn = time.monotonic()
+            self._progress.refresh()
 
     def close(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._progress.stop()
 
 
 # ---- Terminal ----
@@ -384,7 +357,7 @@ class TerminalCallback(TrainerCallback):
         if step > self._first_step and math.isfinite(total):
             parts.append(f"loss {total / (step - self._first_step):.4f}")
         parts += [*self._scores, *(["saved"] if self._is_saved else [])]
-        self.screen.line("   ".join([*parts, duration(time.monotonic() - self._start)]))
+        self.screen.line("   ".join([*parts, str(duration(self._start))]))
         self._begin_line(state.global_step)
 
     # ---- Training ----
@@ -393,15 +366,12 @@ class TerminalCallback(TrainerCallback):
         self._training = self.screen.bar(epoch_text(args, state, begun=True), state.max_steps, state.global_step)
         self._begin_line(state.global_step)
 
-    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
-        self._show_line(args, state)
-        self._training.label = epoch_text(args, state, begun=True)
-
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         self._show_line(args, state)
+        self._training.set_description_str(epoch_text(args, state, begun=True))
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
-        self._training.update(state.global_step - self._training.done)
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self._training.update()
 
     def on_epoch_end(self, args: Any, state: Any, control: TrainerControl, **__: Any) -> None:
         control.should_log = True  # in all processes, which log together
@@ -415,8 +385,7 @@ class TerminalCallback(TrainerCallback):
         if time.monotonic() - self._sign_of_life > SECONDS_BETWEEN_SIGNS_OF_LIFE and not self._is_due:
             self._sign_of_life = time.monotonic()
             if not self.screen.is_terminal:
-                counted = f"step {state.global_step:,}/{state.max_steps:,}"
-                self.screen.line(f"{counted}   {loss}   {self._training.left}")
+                self.screen.line(f"step {state.global_step:,}/{state.max_steps:,}   {loss}")
 
     def on_save(self, *_: Any, **__: Any) -> None:
         self._is_saved = True
@@ -432,8 +401,7 @@ class TerminalCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: Any, eval_dataloader: Any = None, **__: Any
     ) -> None:
         if self._training is not None:
-            self._training.label = f"{epoch_text(args, state)}, validating"
-            self._training.draw()
+            self._training.set_description_str(f"{epoch_text(args, state)}, validating")
             return
         if self._other is None:
             total = len(eval_dataloader) if has_length(eval_dataloader) else None
@@ -447,7 +415,6 @@ class TerminalCallback(TrainerCallback):
         if self._training is not None:
             self._scores += found[:IN_TRAINING]
             self._is_due = True
-            self._training.label = epoch_text(args, state)
         else:
             self.on_predict()
             self.screen.line("   ".join(["evaluated", *found]))

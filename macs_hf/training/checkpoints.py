@@ -3,12 +3,11 @@
 import dataclasses
 import hashlib
 import json
-import zipfile
 from collections.abc import Collection, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
@@ -91,7 +90,6 @@ RECORD_FILE = "checkpoint.json"
 STATE_FILE = "trainer_state.json"
 # Not needed to resume, and never pushed: a checkpoint that comes from the Hub does not have it.
 ARGUMENTS_FILE = "training_args.bin"
-OPTIMIZER_FILE, SCHEDULER_FILE = "optimizer.pt", "scheduler.pt"
 # Of a file that is larger than all of them together, only so many blocks of so many bytes are read, spread evenly.
 BLOCKS, BLOCK_BYTES = 256, 2**16
 
@@ -108,7 +106,7 @@ def write_record(checkpoint: str | Path, identity: Mapping[str, Any]) -> None:
 def read_identity(checkpoint: str | Path) -> dict[str, Any] | None:
     """The run that a checkpoint belongs to; `None` if it does not say, as those of plain `Trainer`."""
     record = _read_json(Path(checkpoint) / RECORD_FILE)
-    return record["run"] | record.get("length", {}) if _is_record(record) else None  # earlier versions had it apart
+    return record["run"] if _is_record(record) else None
 
 
 def content_of(path: Path) -> dict[str, Any]:
@@ -134,11 +132,8 @@ def flaw_of(checkpoint: str | Path) -> str | None:
     checkpoint = Path(checkpoint)
     if not was_finished(checkpoint):
         return f"{STATE_FILE} is missing or damaged: it was cut off while it was saved"
-    named, step = checkpoint.name.removeprefix("checkpoint-"), _read_json(checkpoint / STATE_FILE)["global_step"]
-    if named.isdecimal() and int(named) != step:
-        return f"{STATE_FILE} is of step {step}, and the folder of step {named}"
     if not (checkpoint / RECORD_FILE).is_file():
-        return _flaw_without_record(checkpoint)
+        return None  # of plain `Trainer`: what is damaged shows when it is read
     record = _read_json(checkpoint / RECORD_FILE)
     if not _is_record(record):
         return f"{RECORD_FILE} is damaged"
@@ -152,28 +147,6 @@ def flaw_of(checkpoint: str | Path) -> str | None:
         if content_of(path) != recorded:
             return f"{name} has changed since it was saved"
     return None
-
-
-def _flaw_without_record(checkpoint: Path) -> str | None:
-    """What can be seen of the files themselves: they are shorter than they say, or one of two is gone."""
-    has_optimizer, has_schedule = _has_optimizer(checkpoint), (checkpoint / SCHEDULER_FILE).is_file()
-    if has_optimizer != has_schedule:
-        return f"{SCHEDULER_FILE if has_optimizer else OPTIMIZER_FILE} is missing"
-    for path in sorted(checkpoint.iterdir()):
-        if path.suffix == ".safetensors":
-            try:
-                with safe_open(path, framework="pt"):
-                    pass
-            except (SafetensorError, OSError):
-                return f"{path.name} is damaged"
-        elif path.suffix in (".pt", ".pth") and not zipfile.is_zipfile(path):
-            return f"{path.name} is damaged"
-    return None
-
-
-def _has_optimizer(checkpoint: Path) -> bool:
-    """Also as FSDP and DeepSpeed save it."""
-    return any(path for pattern in ("optimizer*", "global_step*") for path in checkpoint.glob(pattern))
 
 
 def _is_record(record: dict[str, Any]) -> bool:
@@ -386,17 +359,11 @@ def _check_run(
             raise ValueError(refusal(checkpoint, f"it is of another run ({', '.join(fixed)})"))
         gaps += [change for name, change in changes.items() if name not in LENGTH]
         length = [change for name, change in changes.items() if name in LENGTH]
-    # On a disk that the processes do not share, the record does not know of the files of all of them.
-    generators = "rng_state.pth" if args.world_size == 1 else f"rng_state_{args.process_index}.pth"
-    as_many = earlier is None or earlier.get("processes") == args.world_size
-    lost_generators = as_many and not (checkpoint / generators).is_file()
-    gaps += [f"{generators} is missing"] if lost_generators else []
     gaps += _gaps(checkpoint, args)
     if gaps and same is None:
         reason = refusal(checkpoint, "; ".join(gaps))
         raise ArgumentError("allow_inexact_resume", f"{reason} To go on all the same, add")
-    # Of one process only, unless it alone misses a file.
-    if (gaps or length) and (args.process_index == 0 or lost_generators):
+    if (gaps or length) and args.process_index == 0:
         logger.warning(
             f"The run goes on from {str(checkpoint)!r}, but not exactly as if it had not stopped: "
             f"{'; '.join([*gaps, *length])}. What it holds of the optimiser and the learning rate goes on as it was "
@@ -407,9 +374,9 @@ def _check_run(
 def _gaps(checkpoint: Path, args: TrainingArguments) -> list[str]:
     """What of a checkpoint itself keeps a run from going on exactly."""
     gaps = []
-    if not _has_optimizer(checkpoint):
-        missing = f"{OPTIMIZER_FILE} and {SCHEDULER_FILE}"
-        gaps.append(f"it has no {missing}, as save_only_model=True leaves it, so that both start anew")
+    # FSDP and DeepSpeed save the optimiser under names of their own.
+    if not any(path for pattern in ("optimizer*", "global_step*") for path in checkpoint.glob(pattern)):
+        gaps.append("it has no optimizer.pt and scheduler.pt, as of save_only_model=True, so that both start anew")
     if args.ignore_data_skip:
         gaps.append("ignore_data_skip=True, so the first images of the epoch are seen again")
     best = _read_json(checkpoint / STATE_FILE).get("best_model_checkpoint")

@@ -52,10 +52,8 @@ class TrainingStopped(SystemExit):
 
 class SignalStop(TrainerCallback):
     """
-    Saves a checkpoint and ends training when one of the processes has received a signal.
-
-    All processes have to save at the same step. After a step they begin to exchange the signals that they have
-    received, and read the result after the next one, so that no step waits for it.
+    Saves a checkpoint and ends training when one of the processes has received a signal. All have to save at the same
+    step, so they tell each other after each one.
     """
 
     def __init__(self, process: int = 0) -> None:
@@ -64,7 +62,6 @@ class SignalStop(TrainerCallback):
         self.stopping = 0  # that of the one which all processes stop for
         self._previous: dict[int, Any] = {}
         self._group: dist.ProcessGroup | None = None
-        self._exchange: tuple[dist.Work, torch.Tensor] | None = None
 
     # ---- Signals ----
 
@@ -79,6 +76,8 @@ class SignalStop(TrainerCallback):
     def uninstall(self) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        if self._group is not None:
+            dist.destroy_process_group(self._group)  # a hyperparameter search trains many times
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.received = self.received or number
@@ -98,55 +97,31 @@ class SignalStop(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **__: Any) -> None:
         if state.epoch == int(state.epoch) or state.global_step >= state.max_steps:
             return  # the end of the epoch follows, with an evaluation that belongs to this checkpoint
-        number = self._result()
-        self._begin_exchange()
-        self._stop_at(number, args, control)
+        self._stop_if_asked(args, control)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **__: Any) -> None:
-        self._stop_at(self.agree(), args, control)
+        self._stop_if_asked(args, control)
 
     def on_save(self, args: TrainingArguments, *_: Any, **__: Any) -> None:
         if self.stopping:
             if self._group is not None:
                 dist.barrier(self._group)  # a launcher ends the others when one process ends
-                self._result()
-                self.close()
             raise TrainingStopped(self.stopping, last_complete_checkpoint(args.output_dir))
 
     def agree(self) -> int:
         """The number of the signal that any process has received up to now, the same in all of them; 0 if none."""
-        self._result()
-        self._begin_exchange()
-        return self._result()
-
-    def close(self) -> None:
-        """Free the process group: a hyperparameter search trains many times."""
-        if self._group is not None:
-            dist.destroy_process_group(self._group)
-            self._group = None
-
-    def _stop_at(self, signal_number: int, args: TrainingArguments, control: TrainerControl) -> None:
-        # With `save_strategy="best"` an evaluation decides whether to save: then stop after a step without one.
-        if signal_number and not (args.save_strategy == SaveStrategy.BEST and control.should_evaluate):
-            self.stopping = signal_number
-            control.should_log = control.should_save = True
-
-    def _begin_exchange(self) -> None:
-        if self._group is not None:
-            number = torch.tensor(self.received)
-            work = dist.all_reduce(number, dist.ReduceOp.MAX, group=self._group, async_op=True)
-            self._exchange = work, number
-
-    def _result(self) -> int:
-        """The number that was exchanged last; of a single process, that of its own signal."""
         if self._group is None:
             return self.received
-        if self._exchange is None:
-            return 0
-        work, number = self._exchange
-        work.wait()
-        self._exchange = None
+        number = torch.tensor(self.received)
+        dist.all_reduce(number, dist.ReduceOp.MAX, group=self._group)
         return int(number)
+
+    def _stop_if_asked(self, args: TrainingArguments, control: TrainerControl) -> None:
+        number = self.agree()
+        # With `save_strategy="best"` an evaluation decides whether to save: then stop after a step without one.
+        if number and not (args.save_strategy == SaveStrategy.BEST and control.should_evaluate):
+            self.stopping = number
+            control.should_log = control.should_save = True
 
 
 @contextmanager
@@ -161,7 +136,6 @@ def stopping_on_signals(trainer: Trainer) -> Iterator[SignalStop]:
     try:
         yield stop
         signal_number = stop.agree()  # about signals since the last epoch ended
-        stop.close()
         if signal_number:
             raise TrainingStopped(signal_number, last_complete_checkpoint(trainer.args.output_dir))
     except TrainingStopped as stopped:

@@ -13,19 +13,26 @@ from transformers import Trainer, TrainingArguments
 from macs_hf import MaCSTrainer
 from macs_hf.evaluation.evaluate import evaluate_checkpoint
 from macs_hf.training import TerminalCallback
-from macs_hf.training.callbacks import Screen, scores_in
-
-
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+from macs_hf.training.callbacks import Screen
 
 
 class Terminal(io.StringIO):
+    """One of 80 columns, which remembers what it was ever told to show."""
+
     def isatty(self) -> bool:
         return True
 
+    @property
+    def lines(self) -> list[str]:
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.getvalue()).replace("\r", "\n").splitlines()
 
-def lines_of(file: io.StringIO) -> list[str]:
-    return file.getvalue().splitlines()
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("macs_hf.training.callbacks.SECONDS_BETWEEN_DRAWINGS", -1.0)
+    return Terminal()
 
 
 def shown(folder: Path, screen: Screen, **options: Any) -> MaCSTrainer:
@@ -43,18 +50,14 @@ def shown(folder: Path, screen: Screen, **options: Any) -> MaCSTrainer:
 
 def test_a_log_file_gets_whole_lines_and_no_control_characters() -> None:
     log, text = io.StringIO(), "word " * 60 + "end"
-    screen = Screen(file=log)
-    with screen.phase("counting", 3) as bar:
-        screen.line(text, style="bold", indent=2)
+    with Screen(file=log).phase("counting", 3) as bar:
         bar.update(3)
+    Screen(file=log).line(text, style="bold", indent=2)
+    Screen(file=log, enabled=False).line("nothing")
     assert log.getvalue() == f"counting\n{text}\n"
 
 
-def test_a_terminal_gets_lines_that_fit_and_its_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("TERM", "xterm")
-    terminal = Terminal()
-    monkeypatch.setattr("macs_hf.training.callbacks.SECONDS_BETWEEN_DRAWINGS", -1.0)
+def test_a_terminal_gets_lines_that_fit_and_its_cursor_back(terminal: Terminal) -> None:
     with closing(Screen(file=terminal)) as screen:
         bar = screen.bar("counting [all]", 40)
         bar.update(10)
@@ -62,84 +65,55 @@ def test_a_terminal_gets_lines_that_fit_and_its_cursor_back(monkeypatch: pytest.
         screen.line("word " * 20, indent=2)
         screen.line("x" * 90, wrap=False)
     raw = terminal.getvalue()
-    assert "counting [all]" in raw and "10/40" in raw and "loss 0.5000" in raw
     assert raw.rindex("\x1b[?25h") > raw.rindex("\x1b[?25l")  # shown after it was hidden
-    plain = ESCAPES.sub("", raw).replace("\r", "\n")
-    assert "x" * 90 in plain
-    assert max(len(line) for line in plain.splitlines() if "x" * 90 not in line) <= 60
-    assert "\n  word" in plain
-
-
-def test_a_bar_knows_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr("macs_hf.training.callbacks.time.monotonic", lambda: now)
-    bar = Screen(file=io.StringIO()).bar("counting", 100, done=40)  # a run that goes on
-    assert bar.left == ""
-    now = 110.0
-    bar.update(20)
-    assert bar.left == "0:20 left"
-    bar.update(40)
-    assert bar.left == "0:00 left"
-
-
-def test_a_disabled_screen_writes_nothing() -> None:
-    file = Terminal()
-    screen = Screen(enabled=False, file=file)
-    with screen.phase("counting", 3) as bar:
-        bar.update()
-        screen.line("nothing")
-    assert file.getvalue() == ""
+    assert any(re.match(r"counting \[all\] .* 10/40 loss 0.5000 --:-- left", line) for line in terminal.lines)
+    assert "x" * 90 in terminal.lines
+    assert max(len(line) for line in terminal.lines if "x" * 90 not in line) == 80
+    assert any(line.startswith("  word") for line in terminal.lines)
 
 
 # ---- Training ----
 
 
-def test_a_log_file_has_one_line_an_epoch(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_log_file_has_one_line_an_epoch_and_the_run_is_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     log = io.StringIO()
-    run = shown(tmp_path, Screen(file=log))
+    run = shown(tmp_path / "a", Screen(file=log))
     losses = {entry["step"]: entry["loss"] for entry in run.state.log_history if "loss" in entry}
     scores = [entry for entry in run.state.log_history if "eval_accuracy" in entry]
     assert sorted(losses) == [3, 4, 6, 8]  # the ends of both epochs too
     means = [(3 * losses[3] + losses[4]) / 4, (2 * losses[6] + 2 * losses[8]) / 4]
-    for number, (line, mean, found) in enumerate(zip(lines_of(log), means, scores, strict=True), start=1):
+    for number, (line, mean, found) in enumerate(zip(log.getvalue().splitlines(), means, scores, strict=True), 1):
         accuracy, ece = f"{100 * found['eval_accuracy']:5.2f}%", f"{100 * found['eval_ece']:5.2f}%"
         start = f"epoch {number}/2   loss {mean:.4f}   accuracy {accuracy}   ECE {ece}   saved   0:"
         assert line.startswith(start), line
     printed = capsys.readouterr()
     assert "loss" not in printed.out + printed.err
+    plain = MaCSTrainer(build("vit"), run.args, train_dataset=Images(32), eval_dataset=Images(20, seed=1))
+    plain.args.output_dir = str(tmp_path / "b")
+    plain.train()
+    assert same_weights(run.model, plain.model)
 
 
 def test_evaluations_between_epochs_have_lines_by_step(tmp_path: Path) -> None:
     log = io.StringIO()
-    shown(tmp_path, Screen(file=log), max_steps=6, eval_strategy="steps", eval_steps=2, save_strategy="no")
-    lines = lines_of(log)
+    run = shown(tmp_path, Screen(file=log), max_steps=6, eval_strategy="steps", eval_steps=2, save_strategy="no")
+    lines = log.getvalue().splitlines()
     evaluated = [line for line in lines if "accuracy" in line]
     assert [line[:8] for line in evaluated] == ["step 2/6", "step 4/6", "step 6/6"]
     assert not any("saved" in line for line in lines)
+    run.evaluate({"night": Images(8, seed=2)})
+    assert re.match(r"evaluated   night accuracy .*   night ECE ", log.getvalue().splitlines()[-1])
 
 
-def test_a_terminal_has_one_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("macs_hf.training.callbacks.SECONDS_BETWEEN_DRAWINGS", -1.0)
-    terminal = Terminal()
+def test_a_terminal_has_one_bar(tmp_path: Path, terminal: Terminal) -> None:
     shown(tmp_path, Screen(file=terminal))
-    plain = ESCAPES.sub("", terminal.getvalue()).replace("\r", "\n")
-    bars = [line for line in plain.splitlines() if "/8 " in line]
-    assert any(re.fullmatch(r"epoch 2/2 .* 7/8  loss \d\.\d{4}  0:\d\d left\s*", line) for line in bars)
+    bars = [line for line in terminal.lines if "/8 " in line]
+    assert any(re.fullmatch(r"epoch 2/2 .* 7/8 loss \d\.\d{4} 00:\d\d left", line) for line in bars)
     assert any(line.startswith("epoch 1/2, validating") for line in bars)
     assert max(map(len, bars)) == 80
-    assert sum("saved" in line for line in plain.splitlines()) == 2
-
-
-def test_the_weights_are_those_of_a_run_that_is_not_shown(tmp_path: Path) -> None:
-    first = shown(tmp_path / "a", Screen(file=io.StringIO()))
-    second = shown(tmp_path / "b", Screen(enabled=False))
-    second.remove_callback(TerminalCallback)
-    plain = MaCSTrainer(model=build("vit"), args=first.args, train_dataset=Images(32), eval_dataset=Images(20, seed=1))
-    plain.args.output_dir = str(tmp_path / "c")
-    plain.train()
-    assert same_weights(first.model, plain.model) and same_weights(second.model, plain.model)
+    assert sum("saved" in line for line in terminal.lines) == 2
 
 
 def test_a_plain_trainer_can_be_shown(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -151,14 +125,9 @@ def test_a_plain_trainer_can_be_shown(tmp_path: Path, capsys: pytest.CaptureFixt
     TerminalCallback(Screen(file=log)).add_to(run)
     run.train()
     run.evaluate()
-    first, second = lines_of(log)
+    first, second = log.getvalue().splitlines()
     assert first.startswith("epoch 1/1   loss ") and second.startswith("evaluated   validation loss ")
     assert capsys.readouterr().out == ""
-
-
-def test_scores_of_several_datasets_carry_their_names() -> None:
-    metrics = {"eval_at_night_accuracy": 0.5, "eval_at_night_ece": 0.125, "eval_at_night_runtime": 3.0, "epoch": 1.0}
-    assert scores_in(metrics) == ["at_night accuracy 50.00%", "at_night ECE 12.50%"]
 
 
 def test_other_processes_show_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,15 +137,12 @@ def test_other_processes_show_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     assert log.getvalue() == ""
 
 
-# ---- Measuring ----
-
-
 def test_measuring_has_labelled_phases(tmp_path: Path) -> None:
     log = io.StringIO()
     run = MaCSTrainer(model=build("vit"), args=arguments(tmp_path), train_dataset=Images(16))
     TerminalCallback(Screen(file=log)).add_to(run)
     evaluate_checkpoint(run, Images(20, seed=1), Images(30, seed=2), model="m", dataset="d", split="test")
-    assert lines_of(log) == [
+    assert log.getvalue().splitlines() == [
         "fitting the temperature on 30 images",
         "testing on 20 images",
         "computing intervals",

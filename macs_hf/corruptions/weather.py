@@ -20,7 +20,7 @@ from .filters import gaussian_blur, motion_blur, reflect_101, separable, to_uint
 
 
 # ---- Textures of frost ----
-# Textures for the frost corruption: the original photographs where the user has them, else an approximation.
+# The original photographs where the user has them, else an approximation.
 #
 # The photographs have no stated author or source, so they are not part of this package. They are read from a folder
 # that the user names or from an installed `imagecorruptions` (found without importing it: its import fails on current
@@ -83,8 +83,7 @@ def frost_textures(
     scale: float, height: int, width: int, device: torch.device, folder: str | Path | None = None
 ) -> Textures:
     """The five textures at `scale`, enlarged where that is too small for a crop of `height` by `width`."""
-    found = _folder(folder)
-    return _textures(None if found is None else str(found), scale, height, width, device)
+    return _textures(_folder(folder), scale, height, width, device)
 
 
 def _folder(folder: str | Path | None) -> Path | None:
@@ -106,7 +105,7 @@ def _folder(folder: str | Path | None) -> Path | None:
 
 
 @lru_cache(maxsize=8)
-def _textures(folder: str | None, scale: float, height: int, width: int, device: torch.device) -> Textures:
+def _textures(folder: Path | None, scale: float, height: int, width: int, device: torch.device) -> Textures:
     textures = []
     for texture in _full_size(folder):
         if scale == 0.2:
@@ -124,9 +123,9 @@ def _textures(folder: str | None, scale: float, height: int, width: int, device:
 
 
 @lru_cache(maxsize=2)
-def _full_size(folder: str | None) -> list[Tensor]:
+def _full_size(folder: Path | None) -> list[Tensor]:
     if folder is not None:
-        photographs = [np.array(Image.open(Path(folder) / name).convert("RGB")) for name in FILES]
+        photographs = [np.array(Image.open(folder / name).convert("RGB")) for name in FILES]
         return [torch.from_numpy(photograph).movedim(-1, 0) for photograph in photographs]
     return [_random_field(texture, statistics) for texture, statistics in enumerate(STATISTICS)]
 
@@ -155,7 +154,6 @@ def _random_field(texture: int, statistics: Statistics) -> Tensor:
 
 
 # ---- Snow, frost, fog, brightness ----
-# Weather: snow, frost, fog and brightness. Levels are 0 .. 255; parameters for [0, 1] are scaled.
 
 
 # (mean and deviation of the flakes, their zoom, threshold, motion radius and sigma, weight of the unwhitened image)
@@ -286,7 +284,7 @@ def _brightness_table(shift: float, device: torch.device) -> Tensor:
 
 
 # ---- Spatter ----
-# Spatter: drops of water (severities 1 to 3) or mud (4 and 5) on the lens.
+# Drops of water (severities 1 to 3) or mud (4 and 5) on the lens.
 
 
 # (mean and deviation of the liquid, sigma of its smoothing, threshold, strength (water) or sigma of the splashes
@@ -308,6 +306,7 @@ SPATTER = {
     ),
 }
 WATER, MUD = (175, 238, 238), (63, 42, 20)
+WEAK, STRONG = 50, 150  # gradients of edges
 FARTHEST = 20  # distances to an edge are capped there
 # Lengths of a diagonal and of a knight's move, in the sixteen binary places of the published distance transform.
 DIAGONAL, KNIGHT = round(1.4 * 65536) / 65536, round(2.1969 * 65536) / 65536
@@ -371,7 +370,7 @@ def _equalize(layer: Tensor) -> Tensor:
     return table.gather(1, levels).view(layer.shape)
 
 
-def canny(layer: Tensor, low: float = 50, high: float = 150) -> Tensor:
+def canny(layer: Tensor) -> Tensor:
     """Canny's edges of whole levels `(N, H, W)`: Sobel gradients, thinning along four directions, hysteresis."""
     p = pad(layer[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
     upper, middle, lower = p[:, :-2], p[:, 1:-1], p[:, 2:]
@@ -391,8 +390,8 @@ def canny(layer: Tensor, low: float = 50, high: float = 150) -> Tensor:
     falling = (size > m[:, before, before]) & (size > m[:, after, after])
     rising = (size > m[:, before, after]) & (size > m[:, after, before])
     diagonal = torch.where((dx < 0) ^ (dy < 0), rising, falling)
-    peak = torch.where(flat, west_east, torch.where(steep, north_south, diagonal)) & (size > low)
-    edges = peak & (size > high)
+    peak = torch.where(flat, west_east, torch.where(steep, north_south, diagonal)) & (size > WEAK)
+    edges = peak & (size > STRONG)
     while True:
         grown = _dilate(edges) & peak
         if torch.equal(grown, edges):

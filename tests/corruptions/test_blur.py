@@ -1,8 +1,7 @@
-"""Blurs against SciPy and against plain loops."""
+"""What 32 pixels at the severities of `cifar` do not show of blurs: against SciPy and against plain loops."""
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from scipy import ndimage
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from macs_hf.corruptions import corrupt
 from macs_hf.corruptions.blur import GLASS_BLUR, _disk, _glass_sources, draw_shifts, zoom_blur
-from macs_hf.corruptions.filters import gaussian_blur, motion_blur, zoom_matrix
+from macs_hf.corruptions.filters import gaussian_blur
 from macs_hf.randomness import image_keys
 
 
@@ -45,39 +44,11 @@ def test_defocus_correlates_with_the_disk() -> None:
     assert (ours.double() - torch.from_numpy(expected).floor()).abs().max() <= 1
 
 
-@pytest.mark.parametrize("factor", [1.0, 1.06, 1.25, 1.75, 2.5, 4.5])
-def test_zoom_matrix_equals_scipy(factor: float) -> None:
-    size = 32
-    plane = np.random.default_rng(0).random((size, size))
-    crop = math.ceil(size / factor)
-    start = (size - crop) // 2
-    zoomed = ndimage.zoom(plane[start : start + crop, start : start + crop], factor, order=1)
-    trim = (len(zoomed) - size) // 2
-    matrix = zoom_matrix(size, factor).numpy()
-    assert np.abs(matrix @ plane @ matrix.T - zoomed[trim : trim + size, trim : trim + size]).max() < 1e-9
-
-
 def test_zoom_blur_is_the_same_by_matrix_and_by_interpolation(monkeypatch: pytest.MonkeyPatch) -> None:
     images = random_images(2, 64, 64)
     by_matrix = zoom_blur(images, (11, 0.02))
     monkeypatch.setattr("macs_hf.corruptions.blur.LARGEST_ZOOM_MATRIX", 0)
     assert (by_matrix.int() - zoom_blur(images, (11, 0.02)).int()).abs().max() <= 1
-
-
-@pytest.mark.parametrize("angle", [0.0, 30.0, -45.0, -90.0, -135.0])
-def test_motion_blur_equals_loops(angle: float) -> None:
-    images = random_images(1, 32, 32)[:, :1]
-    radius, sigma = 5, 2.0
-    weights = [math.exp(-(i**2) / (2 * sigma**2)) for i in range(2 * radius + 1)]
-    expected = torch.zeros(32, 32, dtype=torch.float64)
-    for i, weight in enumerate(weights):
-        dx = math.ceil(i * math.cos(math.radians(angle)) - 0.5)
-        dy = math.ceil(i * math.sin(math.radians(angle)) - 0.5)
-        y, x = (torch.arange(32) + dy).clamp(0, 31), (torch.arange(32) + dx).clamp(0, 31)
-        expected += weight / sum(weights) * images[0, 0][y][:, x]
-    expected = ((expected * 257).round() / 257).floor()  # 16 bits, then 8
-    ours = motion_blur(images, radius, sigma, torch.tensor([angle]))[0, 0]
-    assert (ours - expected).abs().max() <= 1 and (ours == expected).float().mean() > 0.99
 
 
 @pytest.mark.parametrize("severity", [1, 2, 3, 4, 5])

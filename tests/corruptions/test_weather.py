@@ -73,7 +73,7 @@ def test_an_installed_package_is_found_and_not_imported(folder: Path, monkeypatc
 
 def test_an_incomplete_folder_is_refused(folder: Path) -> None:
     (folder / FILES[3]).unlink()
-    with pytest.raises(ValueError, match=r"lacks frost4\.jpg.*folder of the five|lacks frost4\.jpg"):
+    with pytest.raises(ValueError, match=r"lacks frost4\.jpg"):
         corrupt(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), "frost", 1, frost_textures=folder)
 
 

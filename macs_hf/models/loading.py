@@ -7,7 +7,6 @@ from typing import Any
 import timm
 import torch
 from PIL import Image
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -137,30 +136,16 @@ def _load(
     try:
         with hub_needed(f"Model {path!r}", path, "model", revision):
             model, processor, info = _from_pretrained(path, revision, image_size, **kwargs)
-    except SafetensorError as error:
-        raise ValueError(
-            f"The weights of model {path!r} are damaged or incomplete ({error}). Save them again."
-        ) from error
     except OSError as error:
-        if "named pytorch_model.bin" in str(error) or "named model.safetensors" in str(error):
-            raise FileNotFoundError(
-                f"Model {path!r} has no model.safetensors. Weights in other files, such as pickles, which may run "
-                "code, are not loaded: convert them, or choose another model."
-            ) from error
         if damaged := re.search(r"([^/\\]+)' is not a valid JSON file", str(error)):  # a path in the cache
             raise ValueError(f"Model {path!r} cannot be loaded: its {damaged[1]} is not a valid JSON file.") from error
         raise  # another missing file or the Hub, which say so themselves
     except Exception as error:
-        if "trust_remote_code" in str(error):
-            raise ValueError(
-                f"Model {path!r} needs code from its own repository, which is never run. Choose a model whose "
-                "architecture transformers or timm has."
-            ) from error
-        if type(error) is ValueError:
-            raise
-        # A config with values of the wrong kind makes transformers raise nearly anything.
-        reason = " ".join(str(error).split())
-        raise ValueError(f"Model {path!r} cannot be loaded: {type(error).__name__}: {reason}") from error
+        # Damaged weights, or a config with values of the wrong kind, make transformers raise nearly anything.
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        if "trust_remote_code" in reason:
+            reason = "it needs code from its own repository, which is never run"
+        raise ValueError(f"Model {path!r} is damaged, or cannot be loaded ({reason}). Choose another one.") from error
     # Only a head may have another shape, that of other classes.
     classes = (kwargs.get("num_labels"),)
     if odd := sorted(key for key, _, shape in info["mismatched_keys"] if shape[:1] != classes):
@@ -206,23 +191,18 @@ def _warn_of_size(
     model: PreTrainedModel, processor: Any, name: str, image_size: int | None, stored_size: tuple[int, int] | None
 ) -> None:
     """Say what the files show: a temperature that is for another size, or a config and a processor that disagree."""
-    stated = getattr(model.config, "image_size", None)
-    calibrated = TEMPERATURE_FIELD in vars(model.config)
+    stated, calibrated = getattr(model.config, "image_size", None), TEMPERATURE_FIELD in vars(model.config)
     if image_size is not None and calibrated and stored_size not in (None, (image_size, image_size)):
         logger.warning(
             f"{name!r} is calibrated (its config has a temperature) for images of {stored_size[0]} x {stored_size[1]} "
             f"pixels. With image_size={image_size} its probabilities may be off."
         )
-    if image_size is None and isinstance(stated, int):
-        try:
-            made = preparation(processor).size
-        except ValueError:
-            return  # said where images are prepared
-        if made not in (None, (stated, stated)):
-            logger.warning(
-                f"The config of {name!r} says image_size={stated}, but its processor makes images of {made[0]} x "
-                f"{made[1]} pixels, which are used. If it was trained at another size, pass image_size=..."
-            )
+    stats = PixelStats.from_processor(processor) if image_size is None and isinstance(stated, int) else None
+    if stats is not None and (made := preparation(processor).size) not in (None, (stated, stated)):
+        logger.warning(
+            f"The config of {name!r} says image_size={stated}, but its processor makes images of {made[0]} x "
+            f"{made[1]} pixels, which are used. If it was trained at another size, pass image_size=..."
+        )
 
 
 def _from_scratch(name: str, naming: dict[str, dict], image_size: int) -> tuple[PreTrainedModel, Any]:
@@ -268,18 +248,13 @@ def _check_runs(model: PreTrainedModel, processor: Any, path: str, image_size: i
     """Before any data is read: a processor may have wrong numbers, and a network may not run at another size."""
     try:
         processor([Image.new("RGB", (8, 8))], return_tensors="pt")
-    except Exception as error:
-        raise ValueError(
-            f"The image processor of model {path!r} fails on a plain RGB image: {' '.join(str(error).split())}. "
-            "Correct its preprocessor_config.json, or choose another image_size or model."
-        ) from error
-    try:
         if image_size is not None:
             model(pixel_values=torch.zeros(1, 3, image_size, image_size))
     except Exception as error:  # strides may leave nothing of a small image, and patches may not divide it
         raise ValueError(
-            f"{path!r} does not run on images of image_size={image_size} ({error}). Choose a larger one, a multiple "
-            "of its patch size, or leave image_size out."
+            f"Model {path!r} does not run on a plain RGB image with image_size={image_size} "
+            f"({' '.join(str(error).split())}). Correct its preprocessor_config.json, or choose another image_size, a "
+            "multiple of its patch size."
         ) from error
 
 

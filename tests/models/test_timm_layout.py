@@ -1,6 +1,7 @@
 """A folder in timm's layout loads in timm and in transformers, to the same model."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,13 +32,16 @@ def build(
     return TimmWrapperForImageClassification(config).eval()
 
 
+def images(size: Sequence[int] = (3, 64, 64)) -> Tensor:
+    return torch.randn(2, *size, generator=torch.Generator().manual_seed(1))
+
+
 @torch.no_grad()
-def logits_everywhere(model: TimmWrapperForImageClassification, folder: Path, size: list[int]) -> list[Tensor]:
-    """Of the model itself, timm, and transformers."""
-    images = torch.randn(2, *size, generator=torch.Generator().manual_seed(1))
+def check_every_loader(folder: Path, logits: Tensor, size: Sequence[int] = (3, 64, 64)) -> None:
+    """The model that timm and transformers load gives these logits."""
     plain = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
     wrapped = AutoModelForImageClassification.from_pretrained(folder).eval()
-    return [model(images).logits, plain(images), wrapped(images).logits]
+    assert torch.equal(plain(images(size)), logits) and torch.equal(wrapped(images(size)).logits, logits)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +60,7 @@ def test_every_loader_gives_the_same_logits(
 ) -> None:
     model = build(architecture, model_args)
     save_in_timm_layout(model, tmp_path)
-    own, plain, wrapped = logits_everywhere(model, tmp_path, size)
-    assert torch.equal(own, plain)
-    assert torch.equal(own, wrapped)
+    check_every_loader(tmp_path, model(images(size)).logits, size)
     processor = AutoImageProcessor.from_pretrained(tmp_path)
     assert processor.data_config["input_size"][0] == len(processor.data_config["mean"]) == size[0]
     if "img_size" in model_args:
@@ -69,27 +71,17 @@ def test_a_checkpoint_saved_the_plain_way_is_mended(tmp_path: Path) -> None:
     model = build()
     model.save_pretrained(tmp_path / "plain")
     save_in_timm_layout(AutoModelForImageClassification.from_pretrained(tmp_path / "plain"), tmp_path / "mended")
-    own, plain, wrapped = logits_everywhere(model, tmp_path / "mended", [3, 64, 64])
-    assert torch.equal(own, plain)
-    assert torch.equal(own, wrapped)
+    check_every_loader(tmp_path / "mended", model(images()).logits)
 
 
 def test_a_folder_written_by_timm_comes_back_as_it_was(tmp_path: Path) -> None:
     torch.manual_seed(0)
     plain = timm.create_model("resnet18", num_classes=3, **TINY).eval()
-    timm.models.save_for_hf(
-        plain,
-        tmp_path / "timm",
-        model_config={"label_names": ["a", "b", "c"]},
-        model_args=TINY,
-        safe_serialization=True,
-    )
+    names = {"label_names": ["a", "b", "c"]}
+    timm.models.save_for_hf(plain, tmp_path / "timm", model_config=names, model_args=TINY, safe_serialization=True)
     model, _ = load_pretrained(str(tmp_path / "timm"))
     save_in_timm_layout(model.eval(), tmp_path / "again")
-    own, *loaded = logits_everywhere(model, tmp_path / "again", [3, 64, 64])
-    with torch.no_grad():
-        assert torch.equal(own, plain(torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))))
-    assert all(torch.equal(own, logits) for logits in loaded)
+    check_every_loader(tmp_path / "again", plain(images()))
     before, after = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("timm", "again"))
     assert after["label_names"] == before["label_names"]
     data = ("input_size", "mean", "std", "interpolation", "crop_pct", "crop_mode", "classifier", "first_conv")
@@ -110,9 +102,7 @@ def test_weights_of_origin_leave_no_trace(tmp_path: Path) -> None:
     section = timm_pretrained_cfg(model)
     assert not {"label_offset", "custom_load", "tag", "url", "hf_hub_id", "hf_hub_filename", "unknown"} & set(section)
     save_in_timm_layout(model, tmp_path)
-    own, plain, wrapped = logits_everywhere(model, tmp_path, [3, 64, 64])
-    assert torch.equal(own, plain)
-    assert torch.equal(own, wrapped)
+    check_every_loader(tmp_path, model(images()).logits)
 
 
 def test_new_classes_replace_the_label_names_of_the_old_checkpoint(tmp_path: Path) -> None:

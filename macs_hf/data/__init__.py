@@ -11,10 +11,8 @@ _MODULES = {
     "ImageDataset": ".images",
     "KeyedDataset": "..randomness",
     "TrainTransform": ".transforms",
-    "decode": ".transforms",
     "drop_unreadable": ".transforms",
     "image_datasets": ".preparing",
-    "input_size": ".transforms",
     "load_data": ".preparing",
     "load_ood": ".preparing",
     "source_of": ".sources",
@@ -25,17 +23,15 @@ if TYPE_CHECKING:
     from .images import ImageDataset
     from .preparing import image_datasets, load_data, load_ood
     from .sources import source_of
-    from .transforms import EvalTransform, TrainTransform, decode, drop_unreadable, input_size
+    from .transforms import EvalTransform, TrainTransform, drop_unreadable
 
 __all__ = [
     "EvalTransform",
     "ImageDataset",
     "KeyedDataset",
     "TrainTransform",
-    "decode",
     "drop_unreadable",
     "image_datasets",
-    "input_size",
     "load_data",
     "load_ood",
     "source_of",

@@ -287,10 +287,8 @@ class PixelCache:
     @classmethod
     def within(cls, budget: int, count: int, shape: tuple[int, ...]) -> "PixelCache | None":
         """A cache, or `None` if it does not fit a budget for the machine, of which its processes have equal shares."""
-        processes = os.environ.get("LOCAL_WORLD_SIZE", "1")
-        if not (processes.isdecimal() and int(processes) > 0):
-            raise ValueError(f"The environment variable LOCAL_WORLD_SIZE is {processes!r}, not a number of processes.")
-        free = budget // int(processes) - sum(cache.bytes for cache in _caches)
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        free = budget // processes - sum(cache.bytes for cache in _caches)
         return cls(count, shape) if 0 < count * (math.prod(shape) + 1) <= free else None
 
     def missing(self, indices: Sequence[int]) -> list[int]:

@@ -1,14 +1,13 @@
 """Files of a dataset on this disk: only its own are opened, and class folders are what they are called."""
 
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import datasets
 import numpy as np
 from datasets import Dataset
-from datasets.data_files import SPLIT_KEYWORDS
 from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
 from huggingface_hub import constants
 from pyarrow import compute
@@ -34,13 +33,14 @@ class OwnFiles:
     """
 
     def __init__(self, dataset: str, builder_name: str | None = None) -> None:
-        self.dataset, self.is_local = dataset, is_local(dataset)
-        if self.is_local:
+        self.dataset, self.addresses = dataset, ()
+        if is_local(dataset):
             folder = Path(os.path.realpath(dataset))
             is_cache = folder.parent.name == "snapshots" and folder.parents[1].name.startswith("datasets--")
             folders = [folder.parents[1] if is_cache else folder]  # the Hub's cache has links to files beside them
         else:
             folders = [Path(constants.HF_HUB_CACHE, "datasets--" + dataset.replace("/", "--"))]
+            self.addresses = (f"hf://datasets/{dataset}@", f"hf://datasets/{dataset}/")
         if builder_name == MADE_OF_FILES:
             folders += [datasets.config.DOWNLOADED_DATASETS_PATH, datasets.config.EXTRACTED_DATASETS_PATH]
         self.folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
@@ -52,8 +52,7 @@ class OwnFiles:
         if not all(hop.startswith(ARCHIVES) for hop in inside):
             return False
         if "://" in file:
-            repo = f"hf://datasets/{self.dataset}"
-            return not self.is_local and file.startswith((f"{repo}@", f"{repo}/")) and ".." not in file.split("/")
+            return file.startswith(self.addresses) and ".." not in file.split("/")
         folder, name = os.path.split(os.path.abspath(file))
         if folder not in self._real:
             self._real[folder] = os.path.realpath(folder)
@@ -86,48 +85,23 @@ class ForeignFileError(ValueError):
 # ---- Class folders ----
 
 
-def check_class_folders(folder: str, files: Mapping[str, Sequence[str]]) -> None:
-    """Refuse class folders that `datasets` takes for splits, or does not see, because of their names."""
-    read = {
-        split: {os.path.relpath(os.path.dirname(file), folder) for file in found} for split, found in files.items()
-    }
-    everywhere = set().union(*read.values())
-    parents = set(map(os.path.dirname, everywhere))
-    lost = [place for place in _image_folders(folder) - everywhere if os.path.dirname(place) in parents]
-    if any(os.path.basename(file).startswith("metadata.") for found in files.values() for file in found):
-        lost = []  # that file says what is read
-    for split, places in read.items():
-        for place in places:
-            above, *below = place.split(os.sep)
-            meant = {name for name in files if _names_split(above, str(name))}
-            if below and meant and split not in meant:
-                lost.append(place)
+def check_class_folders(folder: str, files: Sequence[str]) -> None:
+    """Refuse class folders that `datasets` reads twice, takes for a split, or does not see, because of their names."""
+    top, found = Path(os.path.abspath(folder)), Counter(Path(os.path.abspath(file)) for file in files)
+    read = {file.parent for file in found}
+    lost = {file.parent for file, times in found.items() if times > 1}
+    if not any(file.name.startswith("metadata.") for file in found):  # that file says what is read
+        beside = {place for parent in {place.parent for place in read - {top}} for place in parent.iterdir()}
+        lost |= {place for place in beside - read if _has_images(place)}
     if lost:
         raise ValueError(
-            f"The images in {min(lost)!r} of {folder!r} would be left out or become part of another split: a folder's "
-            "name has a line break or the name of a split in it, such as 'train'. Rename that folder; or sort all "
-            "class folders into train and test."
+            f"The images in {str(min(lost).relative_to(top))!r} of {folder!r} would be left out or become part of "
+            "another split: a folder's name has a line break or the name of a split in it, such as 'train'. Rename "
+            "that folder; or sort all class folders into train and test."
         )
 
 
-def _names_split(folder: str, split: str) -> bool:
-    """Whether `datasets` takes a folder for a split."""
-    words = "|".join(SPLIT_KEYWORDS.get(split, [split]))
-    return re.fullmatch(rf"(.*[-._ 0-9])?({words})([-._ 0-9].*)?", folder, re.DOTALL) is not None
-
-
-def _image_folders(folder: str) -> set[str]:
-    """The folders below `folder` with images directly in them, but for those that are hidden."""
-    found = set()
-    for where, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith((".", "__"))]
-        if any(os.path.splitext(file)[1].lower() in ImageFolder.EXTENSIONS for file in files):
-            found.add(os.path.relpath(where, folder))
-    return found
-
-
-def only_class(folder: str) -> str | None:
-    """The name of the class folders in `folder`, if all have the same; `datasets` makes no labels of one class."""
-    places = _image_folders(folder)
-    names = {os.path.basename(place) for place in places}
-    return names.pop() if len(names) == 1 and "." not in places else None
+def _has_images(place: Path) -> bool:
+    if place.name.startswith((".", "__")) or not place.is_dir():
+        return False
+    return any(file.suffix.lower() in ImageFolder.EXTENSIONS for file in place.iterdir())

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, compress, product
+from itertools import combinations, compress
 from typing import Any, NamedTuple
 
 import datasets
@@ -15,7 +15,7 @@ from transformers.utils import logging
 from ..exceptions import ArgumentError, check_labels
 from ..hub import check_place, hub_needed, is_local
 from ..report.sections import renamed_line
-from .own_files import ForeignFileError, OwnFiles, check_class_folders, only_class
+from .own_files import ForeignFileError, OwnFiles, check_class_folders
 
 
 logger = logging.get_logger(__name__)
@@ -85,41 +85,32 @@ ROLES = ("train", "validation", "test")
 HALVES = (" (half to fit)", " (half to test)")  # of a set without splits, stratified and seeded
 
 
-class SplitPlan(NamedTuple):
-    """What each role is made from: a split of the dataset, a slice of one, or a share of train."""
-
-    named: dict[str, str]  # by role; `train` is here too if another role is split off it
-    split_off: tuple[str, ...]  # roles, in the order in which they are split off
-
-    def origin(self, role: str) -> str:
-        """Where the rows of a role come from, for reports."""
-        return f"{self.named['train']} (a tenth, split off)" if role in self.split_off else self.named.get(role, role)
-
-
 def plan_splits(
     source: DatasetSource, sizes: Mapping[str, int], wanted: Sequence[str] = ROLES, unseen: bool = False
-) -> SplitPlan:
+) -> dict[str, str | None]:
     """
-    Plan the splits so that neither a temperature nor the choice of a model ever sees test, from those that the user
-    chose (`source`) and those that there are (`sizes`). Refuses names that are missing, and rows with two roles.
+    What each role is made from (a split, a slice or half of one, or `None` for a share of train), so that neither a
+    temperature nor the choice of a model ever sees test: of the splits that the user chose (`source`) and those that
+    there are (`sizes`). Refuses names that are missing, and rows with two roles. `train` is there too if another role
+    is split off it.
     """
-    wanted, train, dataset = {*wanted, "test"}, source.train_split, f"Dataset {source.path!r}"
-    chosen = {"test": source.test_split, "validation": source.validation_split}
-    if chosen["test"] == "test" and "test" not in sizes and parts_of(train, sizes):
-        chosen["test"] = None
-    if chosen["validation"] is None and "validation" in sizes and "validation" not in (train, source.test_split):
-        chosen["validation"] = "validation"
-    chosen = {role: split for role, split in chosen.items() if role in wanted}
-    if unseen and "train" not in wanted and [*sizes] == [train] and not any(chosen.values()):
-        halves = [train + half for half in HALVES]
-        chosen = dict(zip(("validation", "test"), halves, strict=True)) if "validation" in wanted else {"test": train}
-        which = " and ".join(map(repr, chosen.values()))
+    train, dataset = source.train_split, f"Dataset {source.path!r}"
+    plan = {"test": source.test_split, "validation": source.validation_split}
+    if plan["test"] == "test" and "test" not in sizes and parts_of(train, sizes):
+        plan["test"] = None
+    if plan["validation"] is None and "validation" in sizes and "validation" not in (train, source.test_split):
+        plan["validation"] = "validation"
+    plan = {role: split for role, split in plan.items() if role in (*wanted, "test")}
+    if unseen and "train" not in wanted and [*sizes] == [train] and not any(plan.values()):
+        halves = {role: train + half for role, half in zip(("validation", "test"), HALVES, strict=True)}
+        plan = halves if "validation" in wanted else {"test": train}
+        which = " and ".join(map(repr, plan.values()))
         logger.warning(f"{dataset} has no splits: all of it is measured, as {which}. None may have trained the model.")
-    split_off = tuple(role for role, split in chosen.items() if split is None)
-    named = {"train": train} if "train" in wanted or split_off else {}
-    named |= {role: chosen[role] for role in ("validation", "test") if chosen.get(role)}
-    for role, split in named.items():
-        if not parts_of(split, sizes):
+    split_off = [role for role, split in plan.items() if split is None]
+    if "train" in wanted or split_off:
+        plan = {"train": train} | plan
+    for role, split in plan.items():
+        if split is not None and not parts_of(split, sizes):
             # A train split that only `validation` needs is not what has to be named.
             role = role if role != "train" or "train" in wanted else split_off[0]
             raise ArgumentError(
@@ -127,7 +118,9 @@ def plan_splits(
                 f"{dataset} has no split {split!r} for {role}, only {sorted(sizes)}. Name one, or a slice such as "
                 "'train[:50%]', with",
             )
-    if any(_overlap(one, other, sizes) for one, other in combinations(named.values(), 2)):
+    named = {role: plan[role] for role in ROLES if plan.get(role)}
+    parts = [part for split in named.values() for part in parts_of(split, sizes)]
+    if any(one.overlaps(other) for one, other in combinations(parts, 2)):
         assigned = ", ".join(f"{role}_split={name!r}" for role, name in named.items())
         raise ValueError(
             f"{dataset}: {assigned} must differ, or the model is tested on what it has seen. Choose other splits or "
@@ -136,13 +129,18 @@ def plan_splits(
     if "test" in split_off:
         logger.warning(f"{dataset} has no split 'test': a tenth of {train!r} is used as the test set.")
     # Training keeps these rows apart; a model that comes from elsewhere may have been trained on them.
-    if "train" not in wanted and ("validation" in split_off or named.get("validation") == train):
+    if "train" not in wanted and plan.get("validation", "") in (None, train):
         part = f"a tenth of {train!r}" if "validation" in split_off else repr(train)
         logger.warning(
             f"The temperature is fitted on {part} of dataset {source.path!r}. A model that was trained on those rows "
             "will look better calibrated there than it is: name another split to calibrate on, which it has not seen."
         )
-    return SplitPlan(named, split_off)
+    return plan
+
+
+def validation_name(plan: Mapping[str, str | None]) -> str:
+    """Where the validation rows of a plan come from, for reports."""
+    return plan.get("validation", "validation") or f"{plan['train']} (a tenth, split off)"
 
 
 class Part(NamedTuple):
@@ -152,6 +150,10 @@ class Part(NamedTuple):
     start: int
     end: int
     half: str = ""
+
+    def overlaps(self, other: "Part") -> bool:
+        meet = self.split == other.split and max(self.start, other.start) < min(self.end, other.end)
+        return meet and (self.half == other.half or not (self.half and other.half))
 
 
 def parts_of(name: str, sizes: Mapping[str, int]) -> list[Part]:
@@ -165,13 +167,6 @@ def parts_of(name: str, sizes: Mapping[str, int]) -> list[Part]:
     except (ValueError, AssertionError):
         return []
     return [Part(part.splitname, part.from_, part.to) for part in found]
-
-
-def _overlap(name: str, other: str, sizes: Mapping[str, int]) -> bool:
-    return name == other or any(
-        a.split == b.split and max(a.start, b.start) < min(a.end, b.end) and not (a.half and b.half)
-        for a, b in product(parts_of(name, sizes), parts_of(other, sizes))
-    )
 
 
 # ---- Splits ----
@@ -205,30 +200,21 @@ def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES, unseen: bo
     raw = load_raw(source)
     sizes = {name: len(split) for name, split in raw.items()}
     plan = plan_splits(source, sizes, wanted, unseen and is_local(source.path))
-    parts = {role: parts_of(name, sizes) for role, name in plan.named.items()}
+    parts = {role: parts_of(name, sizes) for role, name in plan.items() if name is not None}
     # Splits that are not needed (SVHN has 531,131 `extra` images) are left alone.
-    needed = [part.split for found in parts.values() for part in found]
+    needed = [part.split for role in ROLES for part in parts.get(role, ())]
     image, label = find_columns(raw[needed[0]].features, source)
     check_group_column(raw[parts.get("test", parts.get("train"))[0].split].features, source)
-    numbering = [
-        part.split
-        for name in (source.train_split, source.validation_split or "validation")
-        for part in parts_of(name, sizes)
-    ]
     if not isinstance(raw[needed[0]].features[label], ClassLabel):
         # Classes without names are numbered in order, over the splits that a training run would number.
-        needed += numbering
-    # The first split decides the numbers of the classes.
-    ordered = {name: raw[name] for name in dict.fromkeys(numbering + needed) if name in needed}
-    raw, label_names = with_class_labels(ordered, image, label, source)
+        for name in (source.train_split, source.validation_split or "validation"):
+            needed += [part.split for part in parts_of(name, sizes)]
+    raw, label_names = with_class_labels({name: raw[name] for name in needed}, image, label, source)
     splits = {}
     for role, found in parts.items():
         splits[role] = _joined(raw, found, label)
-        check_label_column(splits[role], label, len(label_names), f"split {plan.named[role]!r} of {source.path!r}")
-    if plan.split_off and len(splits["train"]) <= len(plan.split_off):
-        few = f"has too few images to split off {' and '.join(plan.split_off)}. Add some, or name other splits with"
-        raise ArgumentError("validation_split", f"Split {source.train_split!r} of {source.path!r} {few}")
-    for role in plan.split_off:
+        check_label_column(splits[role], label, len(label_names), f"split {plan[role]!r} of {source.path!r}")
+    for role in (role for role in plan if role not in parts):
         splits["train"], splits[role] = split_off(splits["train"], label, VALIDATION_SHARE)
     if "train" in wanted:
         _check_classes(splits["train"], splits["test"], label, label_names, source)
@@ -238,8 +224,8 @@ def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES, unseen: bo
         label,
         label_names,
         source,
-        plan.origin("validation"),
-        plan.named.get("test", source.test_split),
+        validation_name(plan),
+        plan["test"] or source.test_split,
     )
 
 
@@ -262,8 +248,6 @@ def _check_classes(
         )
     if missing := tested - trained:
         logger.warning(f"Classes in test that train does not have: {listed(label_names[i] for i in missing)}.")
-    if empty := set(range(len(label_names))) - trained - tested:
-        logger.warning(f"Classes without an image in train and test: {listed(label_names[i] for i in empty)}.")
 
 
 def listed(names: Iterable[Any], at_most: int = 20) -> str:
@@ -284,24 +268,23 @@ def split_off(dataset: Dataset, label_column: str, share: float | int) -> tuple[
 
 def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | IterableDatasetDict:
     """All splits, unchanged; data on this disk or embedded are never streamed."""
-    saved = any(os.path.exists(os.path.join(source.path, name)) for name in ("dataset_dict.json", "state.json"))
     embedded = source.path in EMBEDDED and not is_local(source.path)
+    saved = any(os.path.exists(os.path.join(source.path, name)) for name in ("dataset_dict.json", "state.json"))
     if source.config is not None and (saved or embedded):
-        raise ArgumentError(
-            "config", f"does not exist: dataset {source.path!r} has none. Leave it out.", source.config
-        )
+        raise ArgumentError("config", f"does not exist: dataset {source.path!r} has none.", source.config)
     if embedded:
         return _digits(few=source.path == "few_digits")
+    own = OwnFiles(source.path)
     try:
         if saved:
             found = datasets.load_from_disk(source.path)
             found = found if isinstance(found, DatasetDict) else DatasetDict(train=found)
-            OwnFiles(source.path).check(*(file["filename"] for split in found.values() for file in split.cache_files))
+            own.check(*(file["filename"] for split in found.values() for file in split.cache_files))
         else:
             with hub_needed(f"Dataset {source.path!r}", source.path, "dataset"):
                 builder = datasets.load_dataset_builder(source.path, source.config)
-                files = {split: [*map(str, found)] for split, found in (builder.config.data_files or {}).items()}
-                OwnFiles(source.path).check(*chain.from_iterable(files.values()))
+                files = [str(file) for split in (builder.config.data_files or {}).values() for file in split]
+                own.check(*files)
                 if is_local(source.path) and isinstance(builder, ImageFolder):
                     check_class_folders(source.path, files)
                 if streaming:
@@ -318,10 +301,8 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
         cause = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        reason = " ".join(str(cause).split())
-        if not isinstance(cause, ValueError | RuntimeError | OSError):
-            reason = f"it is damaged, or a split of it is empty ({type(cause).__name__}: {reason})"
-        raise ValueError(f"Dataset {source.path!r} cannot be loaded: {reason}") from error
+        reason = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
+        raise ValueError(f"Dataset {source.path!r} is empty or damaged, or cannot be read ({reason}).") from error
 
 
 def _digits(few: bool) -> DatasetDict:
@@ -349,16 +330,12 @@ def _digits(few: bool) -> DatasetDict:
 def find_columns(features: Features, source: DatasetSource) -> tuple[str, str]:
     """The image column and the label column: those named, or the only ones there can be."""
     image, label = find_image_column(features, source), named_label_column(features, source)
-    if list(features) == [image] and (only := only_class(source.path)):
+    if list(features) == [image]:
         raise ValueError(
-            f"Only one class was found in the folder {source.path!r}: {only!r}. A classifier needs at least two, each "
-            f"with a folder of its own: {only}/1.png, another/1.png, ..., or the same below train and test."
+            f"Dataset {source.path!r} has images, but no labels. A folder needs at least two classes, each with a "
+            "folder of its own: ant/1.png, bee/1.png, ..., or the same below train and test."
         )
-    if not isinstance(features.get(label), ClassLabel) and _kind(features.get(label)) not in (
-        "integer",
-        "text",
-        "bool",
-    ):
+    if not _names_classes(features.get(label)):
         raise _wrong_column("label_column", label, "one class per image", features, source)
     return image, label
 
@@ -405,46 +382,36 @@ def with_class_labels(
     raw: Mapping[str, Dataset], image_column: str, label_column: str, source: DatasetSource
 ) -> tuple[dict[str, Dataset], list[str]]:
     """
-    Labels as `ClassLabel`, numbered as in the first split; integers and strings become names in sorted order. What
-    marks a row without a label, None or -1, stays.
+    Labels as `ClassLabel`; integers and strings become names in sorted order. What marks a row without a label, None
+    or -1, stays.
     """
-    first = next(iter(raw.values())).features.get(label_column)
+    first = next(iter(raw.values())).features[label_column]
     for name, split in raw.items():
-        own = split.features.get(label_column)
-        if not isinstance(split.features.get(image_column), datasets.Image) or _kind(own) != _kind(first):
+        is_image = isinstance(split.features.get(image_column), datasets.Image)
+        if not is_image or split.features.get(label_column) != first:
             raise ValueError(
                 f"The splits of dataset {source.path!r} disagree about columns {image_column!r} and {label_column!r}: "
                 f"split {name!r} has {split.features}, and the labels of the first one are {first}. Give all splits "
                 "the same columns and classes, or name other splits."
             )
     if isinstance(first, ClassLabel):
-        names = values = first.names
+        names, numbered = first.names, dict(raw)
     else:
         values = sorted(set().union(*(values_of(split, label_column) for split in raw.values())) - {None, -1})
-        names = [str(value) for value in values]
+        names, order = [str(value) for value in values], {value: number for number, value in enumerate(values)}
+        numbered = {name: renumbered(split, label_column, order, names) for name, split in raw.items()}
     if len(names) < 2:
         raise ValueError(
             f"Dataset {source.path!r} has {len(names)} class ({', '.join(names)}) in column {label_column!r}; a "
             "classifier needs at least two."
         )
-    order = {value: number for number, value in enumerate(values)}
-    numbered = dict(raw)
-    for name, split in raw.items():
-        own = getattr(split.features[label_column], "names", None)
-        if own != names:
-            numbers = order if own is None else {number: order[each] for number, each in enumerate(own)}
-            numbered[name] = renumbered(split, label_column, numbers, names)
     return numbered, names
 
 
-def _kind(feature: Any) -> Any:
-    """What labels of two splits have to have in common: names of classes, or integers or strings of any width."""
-    if isinstance(feature, ClassLabel):
-        return sorted(feature.names)
-    dtype = feature.dtype if isinstance(feature, Value) else str(feature)
-    if "string" in dtype:
-        return "text"
-    return "integer" if dtype.startswith(("int", "uint")) else dtype
+def _names_classes(feature: Any) -> bool:
+    """Whether a column has one class per image: a `ClassLabel`, or integers or strings of any width."""
+    kinds = ("int", "uint", "string", "large_string", "bool")
+    return isinstance(feature, ClassLabel) or (isinstance(feature, Value) and feature.dtype.startswith(kinds))
 
 
 def renumbered(dataset: Dataset, label_column: str, numbers: dict[Any, int], names: Sequence[str]) -> Dataset:
@@ -499,11 +466,10 @@ def align_labels(dataset: Dataset, label_column: str, label_names: list[str], co
         return renumbered(dataset, label_column, numbers, classes)
     moved = any(name in model_names and model_names.index(name) != index for index, name in enumerate(names))
     if moved or len(names) != len(model_names):
-        first = [", ".join(" ".join(name.split()) for name in side[:3]) for side in (model_names, label_names)]
         raise ValueError(
-            f"The model has {len(model_names)} classes, the dataset {len(names)}, and they do not fit: the model's "
-            f"are {first[0]}, ..., the dataset's {first[1]}, .... Choose a dataset of the model's classes, train it "
-            "on this one, or rename classes that are the same."
+            f"The model has {len(classes)} classes ({listed(classes, 3)}), the dataset {len(names)} "
+            f"({listed(label_names, 3)}), and they do not fit. Choose a dataset of the model's classes, train it on "
+            "this one, or rename classes that are the same."
         )
     logger.warning(renamed_line(renamed_classes(classes, label_names)))
     return dataset

@@ -29,6 +29,7 @@ from .sources import (
     find_columns,
     load_raw,
     plan_splits,
+    validation_name,
 )
 from .transforms import decode, is_readable
 
@@ -74,8 +75,8 @@ def stream_splits(
     if isinstance(raw, DatasetDict):  # embedded, or saved on this disk
         raw = IterableDatasetDict({name: split.to_iterable_dataset(num_shards=8) for name, split in raw.items()})
     plan = plan_splits(source, dict.fromkeys(raw, 1))
-    for role, name in plan.named.items():
-        if name not in raw:
+    for role, name in plan.items():
+        if name is not None and name not in raw:
             raise ArgumentError(f"{role}_split", "is a slice, which a stream does not have. Do not stream.", name)
     stream = raw[source.train_split]
     features = stream.features or stream._resolve_features().features
@@ -89,16 +90,17 @@ def stream_splits(
     check_group_column(features, source)
     if source.group_column is not None:
         columns[source.group_column] = features[source.group_column]
-    rows = {role: _undecoded(raw[name], name, image, columns, source) for role, name in plan.named.items()}
+    rows = {role: _undecoded(raw[name], name, image, columns, source) for role, name in plan.items() if name}
     if skip_bad_images:
         rows = {role: split.filter(is_readable, input_columns=[image]) for role, split in rows.items()}
     train, held_out = rows["train"], {}
+    split_off = [role for role in plan if role not in rows]
     for role in ("validation", "test"):
-        part = _part(train, image, PARTS_OF[role]) if role in plan.split_off else rows[role]
+        part = _part(train, image, PARTS_OF[role]) if role in split_off else rows[role]
         held_out[role] = _kept(part, caps[role])
         check_label_column(held_out[role], label, features[label].num_classes, f"{role} of {source.path!r}")
-    if plan.split_off:
-        taken = {part for role in plan.split_off for part in PARTS_OF[role]}
+    if split_off:
+        taken = {part for role in split_off for part in PARTS_OF[role]}
         train = _part(train, image, tuple(part for part in range(PARTS) if part not in taken))
     return ImageSplits(
         train,
@@ -107,7 +109,7 @@ def stream_splits(
         label_column=label,
         label_names=features[label].names,
         source=source,
-        validation_name=plan.origin("validation"),
+        validation_name=validation_name(plan),
     )
 
 

@@ -42,6 +42,12 @@ def rows_of(*images: Image.Image | bytes, kind: str = "PNG") -> Dataset:
     return Dataset.from_dict({"image": stored, "label": list(range(len(files)))}, features=features)
 
 
+def broken_files() -> list[bytes]:
+    """Of which the first and the third are images."""
+    whole = encoded(scene(64, 64), "JPEG")
+    return [whole, whole[: len(whole) // 2], whole, b"<html>404</html>", b""]
+
+
 def timm_processor(size: int = 32, **settings: Any) -> TimmWrapperImageProcessor:
     config = {"input_size": (3, size, size), "mean": IMAGENET[0], "std": IMAGENET[1], "crop_pct": 0.9}
     return TimmWrapperImageProcessor(pretrained_cfg=config | settings)

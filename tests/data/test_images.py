@@ -28,7 +28,7 @@ from macs_hf.models.loading import load_classifier
 from macs_hf.report.report import Copies, Leakage
 from macs_hf.report.sections import leakage_line
 
-from .small_datasets import encoded, rows_of, saved, scene, table, timm_processor
+from .small_datasets import broken_files, encoded, rows_of, saved, scene, table, timm_processor
 
 
 SMALL = ViTImageProcessor(size={"height": 32, "width": 32})
@@ -182,14 +182,7 @@ def test_images_are_read_once(transform: Any, monkeypatch: pytest.MonkeyPatch) -
     filled = dataset(transform)
     list(DataLoader(filled, batch_size=2, num_workers=2))  # workers fill the cache of all
     assert filled._cache.missing(range(12)) == []
-
-
-@pytest.mark.parametrize("transform", [TrainTransform(LARGE), lambda image: {"pixel_values": image.size}])
-def test_pixels_that_change_are_not_kept(transform: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = counted_reads(monkeypatch)
-    data = dataset(transform)
-    data.__getitems__([0]), data.__getitems__([0])
-    assert read == [0, 0]
+    assert not dataset(TrainTransform(LARGE)).is_cached  # each epoch has other crops
 
 
 def test_the_budget_is_that_of_all_datasets_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,39 +237,30 @@ def test_a_processor_that_is_no_table_of_levels_is_not_cached(monkeypatch: pytes
 # ---- Images that cannot be read ----
 
 
-def broken() -> Dataset:
-    whole = encoded(scene(64, 64), "JPEG")
-    return rows_of(whole, whole[: len(whole) // 2], whole, b"<html>404</html>", b"")
-
-
 @pytest.mark.parametrize(
     "transform",
     [TrainTransform(SMALL), TrainTransform(LARGE), EvalTransform(SMALL), lambda image: {"pixel_values": image.size}],
     ids=["small", "large", "evaluation", "own"],
 )
 def test_an_unreadable_image_is_named_by_index_and_split_out_of_a_batch(transform: Any) -> None:
-    data = dataset(transform, broken())
+    data = dataset(transform, rows_of(*broken_files()))
     assert [item["labels"] for item in data.__getitems__([0, 2])] == [0, 2]
     for index in (1, 3, 4):
-        for indices in ([index], [0, index, 2]):
-            with pytest.raises(ValueError, match=f"Image {index} of split 'train'"):
-                data.__getitems__(indices)
+        with pytest.raises(ValueError, match=f"Image {index} of split 'train'"):
+            data.__getitems__([0, index, 2])
 
 
 def test_an_unreadable_file_is_named_by_its_path(tmp_path: Path) -> None:
-    scene().save(tmp_path / "good.png")
     (tmp_path / "bad.png").write_bytes(b"<html>404</html>")
-    paths = [str(tmp_path / "good.png"), str(tmp_path / "bad.png")]
-    features = Features({"image": datasets.Image(), "label": ClassLabel(names=["a", "b"])})
-    rows = dataset(lambda image: {}, Dataset.from_dict({"image": paths, "label": [0, 1]}, features=features))
-    for look in (lambda: rows[1], rows.check_images):
-        with pytest.raises(ValueError, match=r"Image 1 of split 'train' .*bad\.png"):
-            look()
+    columns = {"image": [str(tmp_path / "bad.png")], "label": [0]}
+    rows = Dataset.from_dict(columns, features=Features({"image": datasets.Image(), "label": ClassLabel(names=["a"])}))
+    with pytest.raises(ValueError, match=r"Image 0 of split 'train' .*bad\.png"):
+        dataset(lambda image: {}, rows).check_images()
 
 
 def test_a_first_pass_names_all_unreadable_images_and_fills_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"Image 1 of split 'train'.* 3, 4\."):
-        dataset(EvalTransform(SMALL), broken()).check_images()
+        dataset(EvalTransform(SMALL), rows_of(*broken_files())).check_images()
     data = dataset(EvalTransform(SMALL))
     assert list(data.check_images()) == list(range(12))
     read = counted_reads(monkeypatch)
@@ -319,6 +303,8 @@ def test_copies_are_counted_whatever_the_file_and_the_transform() -> None:
     assert "3 of 5 test images are also in train" in leakage_line(found)
     none = find_leakage({"validation": validation, "test": split([4, 5], "test")})
     assert none.found == () and leakage_line(none).endswith("none")
+    stream, unread = Dataset.from_dict({"label": [0, 1]}).to_iterable_dataset(), dataset(EvalTransform(SMALL))
+    assert find_leakage({"train": stream, "validation": unread, "test": test}) is None
 
 
 def test_large_training_images_are_compared_in_part() -> None:
@@ -330,13 +316,6 @@ def test_large_training_images_are_compared_in_part() -> None:
     assert "5 of 20 train images" in leakage_line(found)
 
 
-def test_streams_and_other_datasets_are_left_alone() -> None:
-    stream = Dataset.from_dict({"label": [0, 1]}).to_iterable_dataset()
-    test = split([1], "test")
-    assert find_leakage({"train": stream, "validation": None, "test": test}) is None
-    assert find_leakage({"validation": dataset(EvalTransform(SMALL)), "test": test}) is None  # not read
-
-
 # ---- Groups ----
 
 
@@ -344,10 +323,7 @@ def test_streams_and_other_datasets_are_left_alone() -> None:
     ("values", "feature", "groups"),
     [
         (["a", "b ", "", None], Value("string"), ["a", "b", NO_VALUE, NO_VALUE]),
-        ([3, None, -1], Value("int64"), ["3", NO_VALUE, "-1"]),
         ([1.0, 0.5, float("nan")], Value("float64"), ["1", "0.5", NO_VALUE]),
-        ([True, False], Value("bool"), ["True", "False"]),
-        ([0.0, -0.0, float("inf")], Value("float64"), ["0", "0", "inf"]),
         ([datetime(2026, 1, 2), None], Value("timestamp[s]"), ["2026-01-02 00:00:00", NO_VALUE]),
         ([1, 0, -1], ClassLabel(names=["day", "night"]), ["night", "day", NO_VALUE]),
     ],
@@ -367,12 +343,7 @@ def test_a_column_of_too_many_values_or_none_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("values", "feature"),
-    [
-        ([["a"], ["b"]], Sequence(Value("string"))),
-        ([{"a": 1}, {"a": 2}], {"a": Value("int64")}),
-        ([b"a", b"b"], Value("binary")),
-        ([b"a", b"b"], Value("large_binary")),
-    ],
+    [([["a"], ["b"]], Sequence(Value("string"))), ([b"a", b"b"], Value("binary"))],
 )
 def test_a_column_without_one_value_per_image_is_refused(values: list, feature: Any, tmp_path: Path) -> None:
     whole = table([0, 1] * 10, sites=values * 10, site=feature)
@@ -397,9 +368,5 @@ def test_groups_stay_with_their_images(streaming: bool, tmp_path: Path) -> None:
     assert set(data[0]) == {"pixel_values", "labels"}
 
 
-def test_the_index_is_that_of_the_split(tmp_path: Path) -> None:
-    splits = load_data(saved(tmp_path / "data", train=table([0, 1] * 30)), max_eval_samples=4)
-    data = held_out(splits, "test", SMALL)
-    assert [data.image(place).getpixel((0, 0))[0] for place in range(4)] == data.index.tolist()
-    whole = saved(tmp_path / "whole", train=table([0, 1] * 30), test=table([0, 1] * 3))
-    assert load_data(whole).test_index is None
+def test_without_a_cap_all_are_there_and_need_no_index(tmp_path: Path) -> None:
+    assert load_data(saved(tmp_path, train=table([0, 1] * 30), test=table([0, 1] * 3))).test_index is None

@@ -83,13 +83,11 @@ def test_files_in_the_folder_of_a_dataset_are_its_own(
 @pytest.mark.parametrize(
     "path",
     [
-        "{}/secret.png",
         "{}/photos/../secret.png",
         "{}/photos/link.png",
         "{}/photos/linked/secret.png",
         "secret.png",
         "file://{}/secret.png",
-        "http://127.0.0.1:9/a.png",
         "hf://datasets/alice/private@main/a.png",
         "zip://a.png::http://127.0.0.1:9/a.zip",
         "{}/secret.png::{}/photos/train.parquet",
@@ -167,11 +165,9 @@ def test_a_row_of_a_repository_that_names_a_file_elsewhere(
     ("places", "named"),
     [
         (["train/cat", "train/train", "test/cat", "test/train"], "'test/train'"),
-        (["train/cat", "train/steam train", "test/cat", "test/steam train"], "'test/steam train'"),
+        (["train/cat", "train/steam train"], "'train/steam train'"),  # whose images would be read twice
         (["val/cat", "val/test", "train/cat", "train/test"], "'(val|train)/test'"),
-        (["car", "train"], "'car'"),
         (["car", "steam train", "bike"], "'bike'"),
-        (["cat", "d\nog", "dog"], r"'d\\nog'"),
         (["train/cat", "train/dog", "train/d\nog", "test/cat", "test/dog"], r"'train/d\\nog'"),
     ],
 )

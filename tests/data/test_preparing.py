@@ -6,21 +6,22 @@ from typing import Any
 import datasets
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
-from PIL import Image
 from transformers import ViTImageProcessor
 
 from macs_hf.data import load_ood, preparing
 from macs_hf.data.sources import source_of
+
+from .small_datasets import picture
 
 
 PROCESSOR = ViTImageProcessor(size={"height": 8, "width": 8})
 
 
 def table(labels: list[Any], feature: Any, columns: tuple[str, ...] = ("image",)) -> Dataset:
-    features = Features({**{name: datasets.Image() for name in columns}, **({"label": feature} if feature else {})})
-    images = [Image.new("RGB", (4, 4), (i % 256, i // 256, 0)) for i in range(len(labels))]
-    rows = dict.fromkeys(columns, images) | ({"label": labels} if feature else {})
-    return Dataset.from_dict(rows, features=features)
+    features = dict.fromkeys(columns, datasets.Image()) | ({"label": feature} if feature else {})
+    images = [picture(place) for place in range(len(labels))]
+    rows = {name: labels if name == "label" else images for name in features}
+    return Dataset.from_dict(rows, features=Features(features))
 
 
 def load(folder: Path, split: str | None = None, names: tuple[str, ...] = ("Cat", "dog"), **splits: Dataset) -> Any:

@@ -52,12 +52,10 @@ def test_digits_are_the_scans_of_scikit_learn() -> None:
 
 
 def test_sources_by_name_by_id_and_overridden() -> None:
-    assert source_of("cifar100").path == "uoft-cs/cifar100"
-    assert source_of("cifar100", label_column="coarse_label").label_column == "coarse_label"
-    assert source_of("cifar100", label_column="coarse_label").image_column == "img"
-    assert source_of("someone/birds", "small", test_split="holdout") == DatasetSource(
-        "someone/birds", "small", test_split="holdout"
-    )
+    coarse = DatasetSource("uoft-cs/cifar100", None, "img", "coarse_label")
+    assert source_of("cifar100", label_column="coarse_label") == coarse
+    birds = DatasetSource("someone/birds", "small", test_split="holdout")
+    assert source_of("someone/birds", "small", test_split="holdout") == birds
 
 
 def test_a_local_folder_wins_over_a_name_and_a_warning_says_so(
@@ -76,28 +74,35 @@ CALIBRATE, EVALUATE = ("validation", "test"), ("test",)
 
 
 @pytest.mark.parametrize(
-    ("names", "chosen", "wanted", "named", "split_off"),
+    ("names", "chosen", "wanted", "named", "split_off", "warned"),
     [
-        (["train", "validation", "test"], {}, ROLES, "train validation test", ""),
-        (["test", "extra", "train"], {}, ROLES, "train - test", "validation"),
-        (["train"], {}, ROLES, "train - -", "test validation"),
-        (["train", "validation"], {}, ROLES, "train validation -", "test"),
-        (["train", "validation"], {"test_split": "validation"}, ROLES, "train - validation", "validation"),
-        (["a", "b", "c"], {"train_split": "a", "validation_split": "b", "test_split": "c"}, ROLES, "a b c", ""),
-        (["train", "test"], {}, EVALUATE, "- - test", ""),
-        (["test"], {}, EVALUATE, "- - test", ""),
-        (["train"], {}, EVALUATE, "train - -", "test"),
-        (["train", "test"], {"test_split": "train"}, EVALUATE, "- - train", ""),
-        (["validation"], {"test_split": "validation"}, EVALUATE, "- - validation", ""),
-        (["validation", "test"], {}, CALIBRATE, "- validation test", ""),
-        (["train", "test"], {}, CALIBRATE, "train - test", "validation"),
-        (["train", "test"], {"validation_split": "train"}, CALIBRATE, "- train test", ""),
+        (["train", "validation", "test"], {}, ROLES, "train validation test", "", 0),
+        (["test", "extra", "train"], {}, ROLES, "train - test", "validation", 0),  # training keeps them apart
+        (["train"], {}, ROLES, "train - -", "test validation", 1),
+        (["train", "validation"], {"test_split": "validation"}, ROLES, "train - validation", "validation", 0),
+        (["a", "b", "c"], {"train_split": "a", "validation_split": "b", "test_split": "c"}, ROLES, "a b c", "", 0),
+        (["train", "test"], {}, EVALUATE, "- - test", "", 0),  # no temperature is fitted
+        (["train"], {}, EVALUATE, "train - -", "test", 1),
+        (["train", "test"], {"test_split": "train"}, EVALUATE, "- - train", "", 0),
+        (["validation", "test"], {}, CALIBRATE, "- validation test", "", 0),
+        (["train", "test"], {}, CALIBRATE, "train - test", "validation", 1),  # the model may know them
+        (["train", "test"], {"validation_split": "train"}, CALIBRATE, "- train test", "", 1),
+        (["train"], {}, CALIBRATE, "train - -", "test validation", 2),
     ],
 )
-def test_plans(names: list[str], chosen: dict[str, str], wanted: tuple, named: str, split_off: str) -> None:
+def test_plans(
+    names: list[str],
+    chosen: dict[str, str],
+    wanted: tuple,
+    named: str,
+    split_off: str,
+    warned: int,
+    warnings: pytest.LogCaptureFixture,
+) -> None:
     plan = plan_splits(DatasetSource("d", **chosen), dict.fromkeys(names, 100), wanted)
     expected = {role: name for role, name in zip(ROLES, named.split(), strict=True) if name != "-"}
-    assert (plan.named, plan.split_off) == (expected, tuple(split_off.split()))
+    assert plan == expected | dict.fromkeys(split_off.split())
+    assert len(warnings.messages) == warned
 
 
 @pytest.mark.parametrize(
@@ -106,36 +111,20 @@ def test_plans(names: list[str], chosen: dict[str, str], wanted: tuple, named: s
         (["test"], {}, ROLES, "train_split"),
         (["train"], {"test_split": "tset"}, ROLES, "test_split"),
         (["train"], {"validation_split": "dev"}, ROLES, "validation_split"),
-        (["validation"], {}, EVALUATE, "test_split"),
         (["test"], {}, CALIBRATE, "validation_split"),
         (["train", "test"], {"test_split": "train"}, ROLES, "train_split='train', test_split='train'"),
-        (["train", "test"], {"test_split": "train"}, CALIBRATE, "train_split='train', test_split='train'"),
         (["test"], {"validation_split": "test"}, CALIBRATE, "validation_split='test', test_split='test'"),
+        (["train"], {"test_split": "train[:50%]"}, ROLES, "train_split='train', test_split='train"),
+        (["train"], {"test_split": "train[:50%]"}, CALIBRATE, "test_split='train"),  # a tenth of train is needed
+        (["train"], {"test_split": "train[:10]", "validation_split": "train[9:]"}, CALIBRATE, "differ"),
+        (["train"], {"test_split": "train[:5]+train[3:8]"}, EVALUATE, "differ"),
+        (["train"], {"test_split": "train[:50%"}, EVALUATE, "test_split"),
+        (["train"], {"test_split": "train[a:b]"}, EVALUATE, "test_split"),
     ],
 )
 def test_plans_that_cannot_be(names: list[str], chosen: dict[str, str], wanted: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         plan_splits(DatasetSource("d", **chosen), dict.fromkeys(names, 100), wanted)
-
-
-@pytest.mark.parametrize(
-    ("names", "chosen", "wanted", "words"),
-    [
-        (["train", "test"], {}, ROLES, []),  # training keeps them apart
-        (["train", "test"], {}, EVALUATE, []),  # no temperature is fitted
-        (["train"], {}, EVALUATE, ["a tenth of 'train' is used as the test set"]),
-        (["train", "validation", "test"], {}, CALIBRATE, []),
-        (["train", "test"], {}, CALIBRATE, ["fitted on a tenth of 'train'"]),
-        (["train", "test"], {"validation_split": "train"}, CALIBRATE, ["fitted on 'train' of dataset"]),
-        (["train"], {}, CALIBRATE, ["used as the test set", "fitted on a tenth"]),
-    ],
-)
-def test_warnings_are_about_what_is_wanted(
-    names: list[str], chosen: dict[str, Any], wanted: tuple, words: list[str], warnings: pytest.LogCaptureFixture
-) -> None:
-    plan_splits(DatasetSource("d", **chosen), dict.fromkeys(names, 100), wanted)
-    assert len(warnings.messages) == len(words)
-    assert all(part in warning for part, warning in zip(words, warnings.messages, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -155,29 +144,6 @@ def test_slices(chosen: dict[str, str], wanted: tuple, parts: dict[str, Any], tm
         assert images_of(getattr(splits, role)) == [np.asarray(picture(n)).tobytes() for n in numbers]
 
 
-@pytest.mark.parametrize(
-    ("chosen", "wanted", "named"),
-    [
-        ({"test_split": "train[:50%]"}, ROLES, "train_split='train', test_split='train"),
-        ({"test_split": "train[:50%]"}, CALIBRATE, "test_split='train"),  # a tenth of train would be split off
-        ({"test_split": "train[:10]", "validation_split": "train[9:]"}, CALIBRATE, "validation_split='train"),
-        ({"test_split": "train[:5]+train[3:8]", "validation_split": "train[8:]+train[7:8]"}, CALIBRATE, "differ"),
-        ({"test_split": "train[5:5]"}, EVALUATE, "'train\\[5:5\\]'"),
-        ({"test_split": "train[:50%"}, EVALUATE, "test_split"),
-        ({"test_split": "tarin[:50%]"}, EVALUATE, "test_split"),
-        ({"test_split": "train[a:b]"}, EVALUATE, "test_split"),
-    ],
-)
-def test_slices_that_cannot_be(chosen: dict[str, str], wanted: tuple, named: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=named):
-        load_splits(replace(saved(tmp_path, train=table([0, 1] * 10)), **chosen), wanted)
-
-
-def test_slices_do_not_stream(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="test_split='train"):
-        stream_splits(replace(saved(tmp_path, train=table([0, 1] * 10)), test_split="train[:5]"), 10)
-
-
 def test_a_folder_without_splits_that_the_model_has_not_seen(
     tmp_path: Path, warnings: pytest.LogCaptureFixture
 ) -> None:
@@ -192,10 +158,6 @@ def test_a_folder_without_splits_that_the_model_has_not_seen(
     again = load_splits(replace(source, test_split=splits.test_name), EVALUATE)
     assert images_of(again.test) == images_of(splits.test) and again.test_name == splits.test_name
     assert sizes(load_splits(source, ROLES, unseen=True)) == sizes(load_splits(source)) == (64, 8, 8)
-    named = load_splits(
-        replace(source, validation_split="train[:10]", test_split="train[10:]"), CALIBRATE, unseen=True
-    )
-    assert (len(named.validation), len(named.test)) == (10, 70)
 
 
 def test_a_folder_is_measured_whole_unless_the_model_was_trained_on_it(
@@ -204,18 +166,16 @@ def test_a_folder_is_measured_whole_unless_the_model_was_trained_on_it(
     data, model = saved(tmp_path / "data", train=table([0, 1] * 20)), tmp_path / "model"
     save_classifier(*load_classifier("tiny", ["cat", "dog"]), model)
 
-    def measured() -> tuple[int, int, str]:
-        loaded = load_model_and_data(str(model), data, calibrate=True, use_cpu=True)
-        whole = load_model_and_data(str(model), data, use_cpu=True)
-        assert whole.metadata["split"] in ("train", "test")
-        return len(whole.test), len(loaded.test), loaded.metadata["split"]
+    def measured() -> tuple[int, int]:
+        loaded = (load_model_and_data(str(model), data, calibrate=each, use_cpu=True) for each in (False, True))
+        return tuple(len(each.test) for each in loaded)
 
-    assert measured() == (40, 20, "train (half to test)")
+    assert measured() == (40, 20)
     (model / "evaluation.json").write_text("{")  # no report
-    assert measured() == (40, 20, "train (half to test)")
+    assert measured() == (40, 20)
     report = SimpleNamespace(training_arguments={"max_steps": 1}, dataset=public_name(data.path))
     monkeypatch.setattr(EvaluationReport, "load", lambda path: report)
-    assert measured() == (4, 4, "test")
+    assert measured() == (4, 4)
 
 
 def test_a_validation_split_is_split_off_stratified_and_without_common_rows(tmp_path: Path) -> None:
@@ -241,30 +201,6 @@ def test_only_what_is_wanted_is_prepared_and_complained_about(
     assert "calibrate" in warnings.text
 
 
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        ("README.md", "---\nconfigs: [\n---\n"),
-        ("train/metadata.csv", "file_name,label\n0.png\n1.png,2,3,4\n"),
-        ("script.py", "import datasets\n"),
-        ("data.csv", ""),  # a file in place of a folder
-    ],
-)
-def test_broken_datasets_are_refused_in_a_sentence(file: str, text: str, tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    for label in ("cat", "dog"):
-        (folder / "train" / label).mkdir(parents=True)
-        picture(3).save(folder / "train" / label / "0.png")
-    if file.endswith(".py"):
-        folder = tmp_path / "script"
-        folder.mkdir()
-    (folder / file).write_text(text)
-    folder = folder / file if file == "data.csv" else folder
-    with pytest.raises((ValueError, OSError)) as caught:
-        load_splits(source_of(str(folder)))
-    assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
-
-
 def test_splitting_off_where_a_class_is_too_rare_to_be_split() -> None:
     rest, part = split_off(table([0] * 19 + [1]), "label", 0.1)
     assert (len(rest), len(part)) == (18, 2)
@@ -273,7 +209,7 @@ def test_splitting_off_where_a_class_is_too_rare_to_be_split() -> None:
 # ---- Subsets ----
 
 
-@pytest.mark.parametrize("size", [1, 7, 40, 99, 100, 101])
+@pytest.mark.parametrize("size", [1, 7, 99, 101])
 def test_a_subset_keeps_the_shares_of_the_classes(size: int) -> None:
     labels = [0] * 50 + [1] * 30 + [2] * 20
     data = table(labels, ClassLabel(names=["a", "b", "c"]))
@@ -292,7 +228,7 @@ def test_subsets_depend_on_the_seed_alone() -> None:
     assert set(first) < set(images_of(class_balanced_subset(data, "label", 40, 0)))
 
 
-# ---- Folders of images ----
+# ---- Folders, columns, labels ----
 
 
 def test_a_folder_of_images(tmp_path: Path) -> None:
@@ -311,23 +247,6 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
 IMAGE, LABEL = datasets.Image(), ClassLabel(names=["a", "b"])
 
 
-@pytest.mark.parametrize(
-    ("features", "named", "found"),
-    [
-        ({"image": IMAGE, "label": LABEL}, {}, ("image", "label")),
-        ({"id": Value("int64"), "img": IMAGE, "species": LABEL}, {}, ("img", "species")),
-        ({"img": IMAGE, "labels": Value("string"), "other": LABEL}, {}, ("img", "labels")),
-        ({"img": IMAGE, "fine": LABEL, "coarse": LABEL}, {"label_column": "coarse"}, ("img", "coarse")),
-        ({"left": IMAGE, "right": IMAGE, "label": LABEL}, {"image_column": "right"}, ("right", "label")),
-    ],
-)
-def test_columns(features: dict[str, Any], named: dict[str, str], found: tuple[str, str]) -> None:
-    assert find_columns(Features(features), DatasetSource("d", **named)) == found
-
-
-# ---- Labels ----
-
-
 WORDS, NUMBERS = Value("string"), Value("int64")
 
 
@@ -336,7 +255,6 @@ WORDS, NUMBERS = Value("string"), Value("int64")
     ("kind", "train", "validation", "test", "names", "numbers"),
     [
         (NUMBERS, [7, 3], [3], [3, 12], ["3", "7", "12"], [0, 2]),
-        (WORDS, ["rose", "daisy"], ["rose"], ["tulip", "rose"], ["daisy", "rose", "tulip"], [2, 1]),
         (WORDS, ["ant", "cat"], ["bee"], ["cat", "bee"], ["ant", "bee", "cat"], [2, 1]),
     ],
 )
@@ -360,23 +278,6 @@ def test_an_unlabelled_test_split_is_named_unless_another_is_chosen(tmp_path: Pa
     assert sizes(splits) == (36, 4, 10)
 
 
-# ---- Classes of all splits ----
-
-
-def test_splits_that_number_the_same_classes_differently_are_aligned(tmp_path: Path) -> None:
-    train = table([0, 1] * 20, ClassLabel(names=["dark", "bright"]))
-    test = table([0, 1, 1], ClassLabel(names=["bright", "dark"]), start=100)
-    splits = load_splits(saved(tmp_path, train=train, test=test))
-    assert splits.label_names == ["dark", "bright"]
-    assert labels_of(splits.test, "label").tolist() == [1, 0, 0]
-
-
-def test_classes_without_an_image_are_named(tmp_path: Path, warnings: pytest.LogCaptureFixture) -> None:
-    names = ClassLabel(names=["cat", "dog", *(f"empty {number}" for number in range(30))])
-    load_splits(saved(tmp_path, train=table([0, 1] * 20, names), test=table([0, 1], names, start=100)))
-    assert "empty 0, empty 1" in warnings.text and " and 10 more." in warnings.text
-
-
 def test_names_of_a_model_and_a_dataset() -> None:
     assert renamed_classes(["Cat", "dog"], ["cat", "Dog"]) == ()  # case may differ
     assert renamed_classes(["a", "A"], ["A", "a"]) == (("a", "A"), ("A", "a"))  # unless it tells classes apart
@@ -398,24 +299,26 @@ def test_a_part_of_the_classes_is_matched_by_name(names: list[str], expected: li
         assert list(align_labels(data, "label", names, config)["label"]) == expected
 
 
-# ---- What is refused ----
-
-
 @pytest.mark.parametrize(
-    ("features", "named", "argument"),
+    ("features", "named", "found"),
     [
-        ({"text": Value("string"), "label": LABEL}, {}, "image_column"),
-        ({"left": IMAGE, "right": IMAGE, "label": LABEL}, {}, "image_column"),
-        ({"image": IMAGE, "label": LABEL}, {"image_column": "label"}, "image_column"),
-        ({"image": IMAGE, "label": LABEL}, {"image_column": "img"}, "image_column"),
-        ({"image": IMAGE}, {}, "label_column"),
-        ({"image": IMAGE, "fine": LABEL, "coarse": LABEL}, {}, "label_column"),
-        ({"image": IMAGE, "label": LABEL}, {"label_column": "class"}, "label_column"),
+        ({"id": Value("int64"), "img": IMAGE, "species": LABEL}, {}, ("img", "species")),
+        ({"img": IMAGE, "labels": Value("string"), "other": LABEL}, {}, ("img", "labels")),
+        ({"img": IMAGE, "fine": LABEL, "coarse": LABEL}, {"label_column": "coarse"}, ("img", "coarse")),
+        ({"left": IMAGE, "right": IMAGE, "label": LABEL}, {"image_column": "right"}, ("right", "label")),
+        ({"left": IMAGE, "right": IMAGE, "label": LABEL}, {}, "image_column="),
+        ({"image": IMAGE, "label": LABEL}, {"image_column": "label"}, "image_column="),
+        ({"image": IMAGE, "fine": LABEL, "coarse": LABEL}, {}, "label_column="),
+        ({"image": IMAGE, "label": LABEL}, {"label_column": "class"}, "label_column="),
     ],
 )
-def test_columns_that_cannot_be_told(features: dict[str, Any], named: dict[str, str], argument: str) -> None:
-    with pytest.raises(ValueError, match=f"{argument}="):
-        find_columns(Features(features), DatasetSource("d", **named))
+def test_columns(features: dict[str, Any], named: dict[str, str], found: tuple[str, str] | str) -> None:
+    source = DatasetSource("d", **named)
+    if isinstance(found, tuple):
+        assert find_columns(Features(features), source) == found
+    else:
+        with pytest.raises(ValueError, match=found):
+            find_columns(Features(features), source)
 
 
 DESCRIBED = table([0, 1]).remove_columns("image").add_column("image", ["x", "y"])
@@ -425,28 +328,23 @@ DESCRIBED = table([0, 1]).remove_columns("image").add_column("image", ["x", "y"]
     ("splits", "named"),
     [
         ({"train": table([0.5, 1.0] * 5, Value("float32"))}, "label_column"),
+        ({"train": table([[0, 1], [1]] * 5, datasets.List(NUMBERS))}, "label_column"),
         ({"train": table([3] * 10, NUMBERS)}, "'label'"),
         ({"train": table([0] * 10, ClassLabel(names=["cat"]))}, "'label'"),
-        ({"train": table([0, 1, -1, -1] * 5)}, "Label -1 of row 2 .*'train'"),
         ({"train": table([0, 1, -1, 1] * 5, NUMBERS)}, "Label -1 of row 2 .*'train'"),
-        ({"train": table([0, 1, None, 1] * 5)}, "Label nan of row 2 .*'train'"),
         ({"train": table(["a", None, "b"] * 5, WORDS)}, "Label nan of row 1 .*'train'"),
         ({"train": table([3, 7] * 10, NUMBERS), "test": table(["3", "7"], WORDS)}, "'test'"),
-        ({"train": table([3, 7] * 10, NUMBERS), "test": table([0.5, 1.5], Value("float32"))}, "'label'"),
         ({"train": table([0, 1] * 20), "test": table([0, 1], ClassLabel(names=["cat", "cow"]))}, "'test'"),
         ({"train": table([0, 1] * 20), "test": table([0, 1]).rename_column("image", "photo")}, "'image'.*'test'"),
         ({"train": table([0, 1] * 20), "test": DESCRIBED}, "'image'.*'test'"),
         ({"train": table([1] * 40), "test": table([0, 1])}, "'dog'"),
         ({"train": table([0, 1] * 20), "test": table([0, 1]).select([])}, "empty"),
-        ({"train": table([0]), "test": table([0, 1])}, "'train'.*validation"),
-        ({"train": table([0, 1])}, "'train'.*test"),
-        ({"train": table([0, 1, 0])}, "class"),  # splitting off test and validation leaves one image
+        ({"train": table([0]), "test": table([0, 1])}, "train set"),
     ],
 )
 def test_splits_that_cannot_be_learned_from(splits: dict[str, Dataset], named: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=named) as caught:
+    with pytest.raises(ValueError, match=named):
         load_splits(saved(tmp_path, **splits))
-    assert str(tmp_path) in str(caught.value) or "'test'" in named
 
 
 @pytest.mark.parametrize("places", [["ant"], ["train/ant", "test/ant"]])
@@ -456,16 +354,8 @@ def test_a_folder_with_one_class_folder_is_refused(places: list[str], tmp_path: 
         for number in range(3):
             picture(number).save(tmp_path / place / f"{number}.png")
     for load in (load_splits, lambda source: stream_splits(source, 10)):
-        with pytest.raises(ValueError, match="'ant'"):
+        with pytest.raises(ValueError, match="two classes"):
             load(DatasetSource(str(tmp_path)))
-
-
-@pytest.mark.parametrize("kind", [NUMBERS, ClassLabel(names=["a", "b"])])
-def test_several_classes_for_an_image_are_refused(kind: Any, tmp_path: Path) -> None:
-    source = saved(tmp_path, train=table([[0, 1], [1]] * 5, datasets.List(kind)))
-    for load in (load_splits, lambda source: stream_splits(source, 10)):
-        with pytest.raises(ValueError, match=r"one class per image.*label_column"):
-            load(source)
 
 
 def test_a_name_that_is_none() -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 from scipy import stats
 from torch import Tensor
 from torchvision.transforms import v2
-from transformers import ImageClassificationPipeline, ViTImageProcessor
+from transformers import ConvNextImageProcessor, ImageClassificationPipeline, ViTImageProcessor
 
 from macs_hf.data.transforms import (
     BOX_NUMBERS,
@@ -36,7 +36,7 @@ from macs_hf.models.loading import load_classifier
 from macs_hf.pixels import PixelStats, preparation
 from macs_hf.randomness import fresh_keys, uniform
 
-from .small_datasets import BLUE, IMAGENET, RED, encoded, rows_of, scene, stored, timm_processor
+from .small_datasets import BLUE, IMAGENET, RED, broken_files, rows_of, scene, stored, timm_processor
 
 
 def pixels_of(item: Any) -> np.ndarray:
@@ -67,10 +67,9 @@ def test_sixteen_bits_keep_their_upper_eight() -> None:
     deep = np.array([[0, 255, 256, 32768, 65535]], dtype=np.uint16)
     expected = np.array([0, 0, 1, 128, 255])
     image = Image.fromarray(deep)
-    for item in (stored(image), stored(image, "TIFF"), image):
-        np.testing.assert_array_equal(pixels_of(item)[0, :, 0], expected)
     big_endian = Image.frombytes("I;16B", (5, 1), deep.astype(">u2").tobytes())
-    np.testing.assert_array_equal(pixels_of(big_endian)[0, :, 0], expected)
+    for item in (stored(image), stored(image, "TIFF"), image, big_endian):
+        np.testing.assert_array_equal(pixels_of(item)[0, :, 0], expected)
 
 
 def test_rotated_by_exif() -> None:
@@ -86,18 +85,11 @@ def test_rotated_by_exif() -> None:
 # ---- Images that cannot be read ----
 
 
-def broken_rows() -> list[dict[str, Any]]:
-    whole = encoded(scene(64, 64), "JPEG")
-    good = [{"bytes": whole, "path": None}] * 2
-    truncated = {"bytes": whole[: len(whole) // 2], "path": None}
-    return [good[0], truncated, good[1], {"bytes": b"<html>404</html>", "path": None}, {"bytes": b"", "path": None}]
-
-
 def test_unreadable_images_are_dropped_in_one_cached_pass(
     tmp_path: Path, warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert [is_readable(row) for row in [*broken_rows(), None]] == [True, False, True, False, False, False]
-    rows_of(*(row["bytes"] for row in broken_rows())).save_to_disk(tmp_path)
+    assert not is_readable(None)
+    rows_of(*broken_files()).save_to_disk(tmp_path)
     first = drop_unreadable(datasets.load_from_disk(tmp_path), "image", "train")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache-*")}
     # A second look would need this.
@@ -116,61 +108,42 @@ def test_unreadable_images_are_dropped_in_one_cached_pass(
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 HALF = ((0.5,) * 3, (0.5,) * 3)
 RGB, BGR = (0, 1, 2), (2, 1, 0)
-PROCESSORS: dict[str, tuple[str, dict[str, Any], int, tuple, tuple]] = {
-    "vit": ("ViTImageProcessor", {}, 224, RGB, HALF),
-    "vit, not normalised": ("ViTImageProcessor", {"do_normalize": False}, 224, RGB, ((0.0,) * 3, (1.0,) * 3)),
-    "vit, bytes": (
-        "ViTImageProcessor",
-        {"do_normalize": False, "do_rescale": False},
-        224,
-        RGB,
-        ((0.0,) * 3, (1 / 255,) * 3),
-    ),
-    "deit": ("DeiTImageProcessor", {}, 224, RGB, HALF),
-    "beit": ("BeitImageProcessor", {}, 224, RGB, HALF),
-    "bit": ("BitImageProcessor", {}, 224, RGB, CLIP),
-    "convnext": ("ConvNextImageProcessor", {"size": {"shortest_edge": 224}, "crop_pct": 0.875}, 224, RGB, HALF),
-    "convnext, warped": ("ConvNextImageProcessor", {"size": {"shortest_edge": 384}}, 384, RGB, HALF),
-    "efficientnet": ("EfficientNetImageProcessor", {}, 346, RGB, ((0.5,) * 3, (0.25,) * 3)),
-    "efficientnet, headless": ("EfficientNetImageProcessor", {"include_top": False}, 346, RGB, HALF),
-    "levit": ("LevitImageProcessor", {}, 224, RGB, IMAGENET),
-    "mobilenet_v1": ("MobileNetV1ImageProcessor", {}, 224, RGB, HALF),
-    "mobilenet_v2": ("MobileNetV2ImageProcessor", {}, 224, RGB, HALF),
-    "mobilevit": ("MobileViTImageProcessor", {}, 256, BGR, ((0.0,) * 3, (1.0,) * 3)),
-    "perceiver": ("PerceiverImageProcessor", {}, 224, RGB, IMAGENET),
-    "poolformer": ("PoolFormerImageProcessor", {}, 224, RGB, IMAGENET),
-    "pp_lcnet": ("PPLCNetImageProcessor", {}, 224, BGR, IMAGENET),
-    "pvt": ("PvtImageProcessor", {}, 224, RGB, IMAGENET),
-    "segformer": ("SegformerImageProcessor", {}, 512, RGB, IMAGENET),
-    "siglip": ("SiglipImageProcessor", {}, 224, RGB, HALF),
+PROCESSORS: dict[str, tuple[Any, int, tuple, tuple]] = {
+    "vit": (ViTImageProcessor(), 224, RGB, HALF),
+    "vit, not normalised": (ViTImageProcessor(do_normalize=False), 224, RGB, ((0.0,) * 3, (1.0,) * 3)),
+    "vit, bytes": (ViTImageProcessor(do_normalize=False, do_rescale=False), 224, RGB, ((0.0,) * 3, (1 / 255,) * 3)),
+    "bit": (transformers.BitImageProcessor(), 224, RGB, CLIP),
+    "convnext": (ConvNextImageProcessor(size={"shortest_edge": 224}, crop_pct=0.875), 224, RGB, HALF),
+    "convnext, warped": (ConvNextImageProcessor(size={"shortest_edge": 384}), 384, RGB, HALF),
+    "efficientnet": (transformers.EfficientNetImageProcessor(), 346, RGB, ((0.5,) * 3, (0.25,) * 3)),
+    "efficientnet, headless": (transformers.EfficientNetImageProcessor(include_top=False), 346, RGB, HALF),
+    "mobilevit": (transformers.MobileViTImageProcessor(), 256, BGR, ((0.0,) * 3, (1.0,) * 3)),
+    "perceiver": (transformers.PerceiverImageProcessor(), 224, RGB, IMAGENET),
+    "pp_lcnet": (transformers.PPLCNetImageProcessor(), 224, BGR, IMAGENET),
+    "siglip": (transformers.SiglipImageProcessor(), 224, RGB, HALF),
+    "timm": (timm_processor(48), 48, RGB, IMAGENET),
+    "tiny": (load_classifier("tiny", ["a", "b"])[1], 32, RGB, HALF),
 }
 
 
 def processor_of(kind: str) -> Any:
-    if kind in ("timm", "tiny"):
-        return timm_processor(48) if kind == "timm" else load_classifier("tiny", ["a", "b"])[1]
-    cls, settings, *_ = PROCESSORS[kind]
-    return getattr(transformers, cls)(**settings)
+    return PROCESSORS[kind][0]
 
 
-@pytest.mark.parametrize("name", PROCESSORS)
-def test_what_a_processor_does(name: str) -> None:
-    _, _, size, channels, (mean, std) = PROCESSORS[name]
-    found = preparation(processor_of(name))
+@pytest.mark.parametrize(("processor", "size", "channels", "statistics"), PROCESSORS.values(), ids=PROCESSORS)
+def test_what_a_processor_does(processor: Any, size: int, channels: tuple, statistics: tuple) -> None:
+    found = preparation(processor)
     assert (found.size, found.channels) == ((size, size), channels)
-    assert found.mean == pytest.approx(mean, abs=1e-6)
-    assert found.std == pytest.approx(std, abs=1e-6)
+    assert np.allclose((found.mean, found.std), statistics, atol=1e-6)
 
 
-def test_processors_of_timm_of_any_shape_and_of_none() -> None:
-    assert preparation(timm_processor(48)) == ((48, 48), RGB, *IMAGENET)
+def test_processors_of_any_shape_and_of_none() -> None:
     assert PixelStats.from_processor(timm_processor()) == PixelStats(*IMAGENET)
     assert input_size(ViTImageProcessor(size={"height": 24, "width": 40})) == (24, 40)
     with pytest.raises(ValueError, match="size"):
         input_size(transformers.TextNetImageProcessor(size={"shortest_edge": 64}))
     with pytest.raises(ValueError, match="Siglip2ImageProcessor"):
         input_size(transformers.Siglip2ImageProcessor())
-    assert PixelStats.from_processor(transformers.Siglip2ImageProcessor()) is None
 
 
 # ---- Evaluation sees what `pipeline` serves ----
@@ -186,9 +159,8 @@ def test_evaluation_equals_the_pipeline(kind: str, tmp_path: Path) -> None:
         "colour.png": scene(60, 40),
         "grey.png": scene(40, 60).convert("L"),
         "alpha.png": scene().convert("RGBA"),
-        "cmyk.jpg": scene().convert("CMYK"),
-        "turned.jpg": scene(64, 32),
     }
+    images |= {"cmyk.jpg": scene().convert("CMYK"), "turned.jpg": scene(64, 32)}
     for name, image in images.items():
         path = tmp_path / name
         image.save(path, **({"exif": exif} if name == "turned.jpg" else {}))
@@ -197,7 +169,7 @@ def test_evaluation_equals_the_pipeline(kind: str, tmp_path: Path) -> None:
         assert torch.equal(measured, served), name
 
 
-@pytest.mark.parametrize("kind", [*PROCESSORS, "timm"])
+@pytest.mark.parametrize("kind", PROCESSORS)
 def test_batches_and_pixels_that_were_kept_equal_the_processor_bit_for_bit(kind: str) -> None:
     processor = processor_of(kind)
     transform = EvalTransform(processor)
@@ -234,7 +206,7 @@ def test_a_processor_without_a_fixed_size_still_prepares_images() -> None:
 # ---- Augmentation ----
 
 
-@pytest.mark.parametrize("kind", ["vit", "convnext", "efficientnet", "mobilevit", "pp_lcnet", "timm", "tiny"])
+@pytest.mark.parametrize("kind", ["convnext", "efficientnet", "mobilevit", "timm", "tiny"])
 def test_training_images_have_the_size_channels_and_statistics_of_the_processor(kind: str) -> None:
     processor = processor_of(kind)
     plain = Image.new("RGB", (300, 300), RED)
@@ -289,7 +261,7 @@ def test_shifts_are_those_of_a_padded_crop() -> None:
     assert stats.chisquare(list(places.values())).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("size", [(500, 375), (224, 224), (60, 700), (900, 40)])
+@pytest.mark.parametrize("size", [(500, 375), (60, 700)])
 def test_boxes_have_the_distribution_of_random_resized_crop(size: tuple[int, int]) -> None:
     width, height = size
     ours = np.array([random_box(width, height, row) for row in numbers(3000, BOX_NUMBERS).tolist()])
@@ -303,12 +275,11 @@ def test_boxes_have_the_distribution_of_random_resized_crop(size: tuple[int, int
     assert stats.ks_2samp(*area).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("size", [(300, 20), (20, 300)])
-def test_an_image_too_long_for_any_box_gives_its_middle(size: tuple[int, int]) -> None:
-    crop, image = v2.RandomResizedCrop(224, scale=(1.0, 1.0)), torch.empty(3, size[1], size[0])
-    expected = crop.make_params([image])
-    box = random_box(*size, [0.999999] * BOX_NUMBERS)
-    assert list(box) == [expected[name] for name in ("left", "top", "width", "height")]
+def test_an_image_too_long_for_any_box_gives_its_middle() -> None:
+    for width, height in ((300, 20), (20, 300)):
+        expected = v2.RandomResizedCrop(224, scale=(1.0, 1.0)).make_params([torch.empty(3, height, width)])
+        box = random_box(width, height, [0.999999] * BOX_NUMBERS)
+        assert list(box) == [expected[name] for name in ("left", "top", "width", "height")]
 
 
 def test_a_crop_is_what_torchvision_gives_for_its_box() -> None:
@@ -329,7 +300,7 @@ def photo(width: int, height: int, **options: Any) -> dict[str, Any]:
     )
 
 
-@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+@pytest.mark.parametrize("orientation", [1, 6])
 def test_large_jpegs_are_decoded_small_and_show_the_same_crop(
     orientation: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,7 +341,7 @@ def mixed_images(count: int, size: tuple[int, int] = (32, 32)) -> Tensor:
     return made
 
 
-@pytest.mark.parametrize("size", [(32, 32), (27, 54), (72, 48), (224, 224)])
+@pytest.mark.parametrize("size", [(32, 32), (72, 48)])
 def test_each_variant_equals_torchvisions_operation_pixel_for_pixel(size: tuple[int, int]) -> None:
     reference, batch = v2.AugMix(all_ops=False), mixed_images(5, size)
     variants = operation_variants(*size)

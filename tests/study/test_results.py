@@ -68,13 +68,8 @@ def test_means_and_differences_over_seeds() -> None:
     assert (found.low, found.high) == (pytest.approx(-0.2 - half), pytest.approx(-0.2 + half))
     assert found.verdict == "undecided"
     assert difference(groups, MACS, CE, "nll", level=0.5).verdict == "better"
-    assert difference(fake_groups((0.4,), (0.5,)), MACS, CE, "mean15") == (
-        pytest.approx(10),
-        None,
-        None,
-        1,
-        "undecided",
-    )
+    one_seed = difference(fake_groups((0.4,), (0.5,)), MACS, CE, "mean15")
+    assert one_seed == (pytest.approx(10), None, None, 1, "undecided")
     timed = by_setting([fake_run(CE, 0, 0.5, rate=10), fake_run(MACS, 0, 0.5, rate=5)])
     assert estimated(timed, MACS, "overhead").mean == 2
 
@@ -124,11 +119,9 @@ def test_corruptions_are_compared_image_by_image() -> None:
         ((0.60, 0.61), [0, None], "accuracy", "confirmed"),
         ((0.40, 0.41), [0, None], "accuracy", "refuted"),
         ((0.40, 0.61), [0, None], "accuracy", "undecided"),
-        ((0.505, 0.505), [-1, 1], "accuracy", "confirmed"),
         ((0.495, 0.495), [-1, None], "accuracy", "confirmed"),  # not inferior by a point
         ((0.60,), [0, None], "accuracy", "one seed"),
         ((), [0, None], "accuracy", "not run"),
-        ((0.51, 0.51), [None, 0], "ece", "refuted"),
         ((0.49, 0.49), [None, 0], "ece", "confirmed"),
     ],
 )

@@ -10,11 +10,10 @@ is left where anything fails.
 """
 
 import copy
-import json
 import logging
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -33,8 +32,6 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from transformers import BitImageProcessor, PreTrainedModel, TimmWrapperForImageClassification
 from transformers import TimmWrapperImageProcessor as TimmProcessor
 
-from .calibration.prediction_sets import prediction_sets
-from .calibration.promises import promised_levels, share
 from .calibration.temperature import checked_samples, find_temperature
 from .evaluation.corruption_benchmark import subset
 from .exceptions import ArgumentError
@@ -45,7 +42,7 @@ from .models.timm_layout import timm_config
 from .objective.supervision import logits_of
 from .pixels import preparation
 from .rendering.markdown import rendered
-from .report.report import TEMPERATURE_FIELD, Measurement, Share
+from .report.report import TEMPERATURE_FIELD, Measurement
 from .report.rows import SampleRows
 from .report.run_folder import IDENTITY_FILE, LOCK_FILE, redact, write_text_atomically
 from .report.sections import interval_text
@@ -87,21 +84,10 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class SetCoverage:
-    """The share of test images whose prediction set, at a threshold of the model's config, holds the right class."""
-
-    method: Literal["lac", "raps"]
-    coverage: float  # what is promised
-    float32: Share
-    int8: Share
-
-
-@dataclass(frozen=True)
 class QuantizedPart:
     """The int8 file."""
 
     range_images: int  # held-out images whose activations set the ranges of the integers
-    float_layers: tuple[str, ...]  # that stay in float32: the head, whose logits would have 256 values
     # What the logits of the file are divided by: the best temperature of int8 over that of float32, on the held-out
     # images, so that it is as sure as the float32 file; and why it could not be fitted and stayed 1.
     temperature: PositiveFloat
@@ -109,7 +95,6 @@ class QuantizedPart:
     temperature_reason: str | None
     published: Measurement  # of the file, with its temperature
     differences: dict[str, Difference]  # the same minus float32, by metric
-    sets: tuple[SetCoverage, ...] = ()  # empty if the model's config has no thresholds
 
 
 @dataclass(frozen=True)
@@ -143,14 +128,8 @@ class ExportReport:
     def load(cls, folder: str | PathLike[str]) -> "ExportReport":
         path = Path(folder, EXPORT_FILE)
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            int8 = data.get("int8")
-            if int8 and "drift" in int8:  # as earlier versions stored it
-                fit = int8["drift"]
-                int8 |= {"temperature": fit["folded"], "temperature_images": fit["n"]}
-                int8 |= {"temperature_reason": fit["reason"], "published": int8["after"] or int8["before"]}
-            return TypeAdapter(cls).validate_json(json.dumps(data))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return TypeAdapter(cls).validate_json(path.read_bytes())
+        except ValueError as error:
             raise ValueError(f"{path} cannot be used: {error}") from error
 
 
@@ -202,7 +181,7 @@ def export_model(
             "image_size=..."
         )
     described = described_processor(processor)
-    network = exportable(model, size)
+    network = logits_only(model)
 
     # The folder, or the first above it that exists: on the same disk, so that files can be moved.
     place = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
@@ -214,16 +193,15 @@ def export_model(
         described.save_pretrained(staged)
         with screen.phase("writing the float32 file"):
             opset = write_onnx(network, size, staged / FLOAT32_FILE)
-        classifier = OnnxClassifier(staged / FLOAT32_FILE)
         with screen.phase("comparing it with PyTorch"):
-            agreement = _agreement(network, classifier, processor, test)
+            agreement = _agreement(network, staged / FLOAT32_FILE, processor, test)
         files, measured = [FLOAT32_FILE], {}
         if test is not None:
-            logits, labels = _predict(classifier, test, batch_size, screen, "testing float32")
+            logits, labels = _predict(staged / FLOAT32_FILE, test, batch_size, screen, "testing float32")
             measured = {"n": len(test), "float32": measure(_rows(logits, labels))}
         if int8:
             files.append(INT8_FILE)
-            measured["int8"] = _int8(classifier, staged, model, held_out, test, logits, batch_size, screen)
+            measured["int8"] = _int8(staged, held_out, test, logits, batch_size, screen)
         report = ExportReport(
             image_size=size,
             num_labels=model.config.num_labels,
@@ -251,10 +229,7 @@ NEEDED = ("onnx", "onnxruntime", "onnxscript")
 def check_request(folder: Path, *, int8: bool, has_images: bool) -> None:
     """Refuse, before anything is loaded, what cannot end well: a missing extra, int8 without images, a full folder."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise ImportError(
-            f"Exporting needs {' and '.join(missing)}, which {'are' if len(missing) > 1 else 'is'} not installed: "
-            f"pip install {' '.join(missing)}."
-        )
+        raise ImportError(f"Exporting needs packages that are not installed: pip install {' '.join(missing)}.")
     if int8 and not has_images:
         raise ArgumentError(
             "int8",
@@ -310,10 +285,6 @@ def described_processor(processor: Any) -> Any:
 # ---- The float32 file ----
 
 
-MAX_BYTES = 1_900_000_000  # a file of this format cannot hold 2 GB
-REMOTE_CODE = "transformers_modules"  # where transformers puts code that came with a repository
-
-
 class _Logits(nn.Module):
     """The logits alone, in float32."""
 
@@ -325,85 +296,38 @@ class _Logits(nn.Module):
         return logits_of(self.model(pixel_values=pixel_values)).float()
 
 
-def exportable(model: nn.Module, image_size: tuple[int, int]) -> nn.Module:
-    """
-    A copy of a classifier on the CPU, in float32 and evaluation mode, that returns nothing but its logits.
-
-    Args:
-        model (`nn.Module`): Takes `pixel_values`, and returns logits or an output that has `.logits`.
-        image_size (`tuple[int, int]`): Height and width of its input.
-
-    Raises:
-        `ValueError`: If it came with code of its own, has weights that are not finite, is too large, or gives no
-            `(batch, classes)` logits.
-    """
+def logits_only(model: PreTrainedModel) -> nn.Module:
+    """A copy of a classifier on the CPU, in float32 and evaluation mode, that returns nothing but its logits."""
     name = type(model).__name__
-    if type(model).__module__.split(".")[0] == REMOTE_CODE:
-        raise ValueError(
-            f"{name} is code that came with its repository, which is not exported. Choose a model whose architecture "
-            "transformers or timm has."
-        )
-    for tensor_name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if not tensor.is_meta and not tensor.isfinite().all():
+    for tensor_name, tensor in model.state_dict().items():
+        if not tensor.isfinite().all():
             raise ValueError(f"{name} cannot be exported: its weights are broken, {tensor_name} is not finite.")
-    size = 4 * sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
-    if size > MAX_BYTES:
-        raise ValueError(f"the model has {size / 1e9:.1f} GB of weights; an ONNX file holds less than 2 GB.")
-    whole = _Logits(copy.deepcopy(model)).cpu().float().eval()
-    if isinstance(model, PreTrainedModel):
-        # Fused attention has strides of its own, which torch's exporter does not follow (Swin).
-        whole.model.set_attn_implementation("eager")
-    try:
-        with torch.inference_mode():
-            logits = whole(torch.zeros(2, 3, *image_size))
-    except TypeError as error:
-        raise ValueError(f"{name} gives no logits and cannot be exported: {error}") from error
-    if logits.ndim != 2 or logits.shape[0] != 2 or logits.shape[1] < 2:
-        raise ValueError(
-            f"{name} gives an output of shape {tuple(logits.shape)} for two images; a classifier gives logits of "
-            "shape (2, classes)."
-        )
-    return whole
+    network = _Logits(copy.deepcopy(model)).cpu().float().eval()
+    # Fused attention has strides of its own, which torch's exporter does not follow (Swin).
+    network.model.set_attn_implementation("eager")
+    return network
 
 
-def write_onnx(model: nn.Module, image_size: tuple[int, int], path: str | PathLike) -> int:
-    """
-    Write what [`exportable`] returned as ONNX, for batches of any size; returns the version of the operators.
-
-    Raises:
-        `ValueError`: If torch's exporter cannot translate it.
-    """
-    import onnx
+def write_onnx(network: nn.Module, image_size: tuple[int, int], path: str | PathLike) -> int:
+    """Write a network as ONNX, for batches of any size; returns the version of the operators."""
+    from onnxscript.ir.passes.common import ClearMetadataAndDocStringPass
 
     try:
-        torch.onnx.export(
-            model,
+        program = torch.onnx.export(
+            network,
             (torch.zeros(2, 3, *image_size),),
-            str(path),
             dynamo=True,
             input_names=[INPUT],
             output_names=[OUTPUT],
             dynamic_shapes={INPUT: {0: torch.export.Dim("batch")}},
-            external_data=False,
             verbose=False,
         )
     except torch.onnx.errors.OnnxExporterError as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        reason = str(cause).strip().partition("\n")[0]
-        raise ValueError(f"torch cannot export {type(model.model).__name__} to ONNX: {reason}") from error
-    written = onnx.load(path)
-    # The exporter notes lines of source, with the paths of this machine.
-    graph = written.graph
-    parts = [written, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer]
-    for function in written.functions:
-        parts += [function, *function.node, *function.value_info]
-    for part in parts:
-        del part.metadata_props[:]
-        part.doc_string = ""
-    onnx.save(written, path)
-    return written.opset_import[0].version
+        reason = str(error.__cause__ or error).strip().partition("\n")[0]
+        raise ValueError(f"torch cannot export {type(network.model).__name__} to ONNX: {reason}") from error
+    ClearMetadataAndDocStringPass()(program.model)  # lines of source, with the paths of this machine
+    program.save(str(path))
+    return program.model.opset_imports[""]
 
 
 class OnnxClassifier:
@@ -435,14 +359,15 @@ class OnnxClassifier:
         return self._session.run([OUTPUT], {INPUT: pixel_values})[0]
 
 
-def _agreement(network: nn.Module, classifier: OnnxClassifier, processor: Any, test: Dataset | None) -> Agreement:
+def _agreement(network: nn.Module, path: Path, processor: Any, test: Dataset | None) -> Agreement:
     if test is None:
         images, where = sample_photographs(processor), "crops of the two photographs that come with scikit-learn"
     else:
         chosen = Subset(test, subset(len(test), CHECKED_IMAGES, seed=0))
-        images, where = torch.from_numpy(next(batches(chosen, CHECKED_IMAGES))[0]), "test images"
+        images, where = next(iter(DataLoader(chosen, batch_size=CHECKED_IMAGES)))[INPUT], "test images"
     # Batches of several sizes, one among them: a graph may have taken the size it was traced with for a constant.
     parts = [part for part in (images[:1], *images[1:].split(50)) if len(part)]
+    classifier = OnnxClassifier(path)
     with torch.inference_mode():
         expected = torch.cat([network(part) for part in parts]).numpy()
     found = np.concatenate([classifier(part.numpy()) for part in parts])
@@ -461,30 +386,19 @@ def sample_photographs(processor: Any) -> Tensor:
     from sklearn.datasets import load_sample_images
 
     crops = [photo[:side, -side:] for photo in load_sample_images().images for side in range(64, len(photo), 48)]
-    prepared = [processor(Image.fromarray(crop), return_tensors="pt")[INPUT] for crop in crops]
-    return torch.cat(prepared).float()
-
-
-def batches(dataset: Dataset, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Images and labels of a dataset of `pixel_values` and `labels`, as arrays."""
-
-    def collate(items: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
-        images = torch.stack([torch.as_tensor(item["pixel_values"]) for item in items]).float().numpy()
-        return images, np.array([int(item["labels"]) for item in items])
-
-    yield from DataLoader(dataset, batch_size=batch_size, collate_fn=collate)
+    return torch.cat([processor(Image.fromarray(crop), return_tensors="pt")[INPUT] for crop in crops]).float()
 
 
 def _predict(
-    classifier: OnnxClassifier, dataset: Dataset, batch_size: int, screen: Screen, label: str
+    path: Path, dataset: Dataset, batch_size: int, screen: Screen, label: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Logits and labels."""
-    logits, labels = [], []
+    """Logits of a file, and labels."""
+    classifier, logits, labels = OnnxClassifier(path), [], []
     with screen.phase(f"{label} on {len(dataset):,} images", len(dataset)) as bar:
-        for images, classes in batches(dataset, batch_size):
-            logits.append(classifier(images))
-            labels.append(classes)
-            bar.update(len(images))
+        for batch in DataLoader(dataset, batch_size=batch_size):
+            logits.append(classifier(batch[INPUT].numpy()))
+            labels.append(batch["labels"].numpy())
+            bar.update(len(labels[-1]))
     return np.concatenate(logits), np.concatenate(labels)
 
 
@@ -499,43 +413,32 @@ PRODUCTS = ("Conv", "Gemm", "MatMul")
 
 
 def _int8(
-    classifier: OnnxClassifier,
-    staged: Path,
-    model: PreTrainedModel,
-    held_out: Dataset,
-    test: Dataset,
-    float32: np.ndarray,
-    batch_size: int,
-    screen: Screen,
+    staged: Path, held_out: Dataset, test: Dataset, float32: np.ndarray, batch_size: int, screen: Screen
 ) -> QuantizedPart:
-    """Write the int8 file and measure it; `float32` are the logits of the other file, `classifier`, on `test`."""
+    """Write the int8 file and measure it; `float32` are the logits of the other file on `test`."""
+    source, target = staged / FLOAT32_FILE, staged / INT8_FILE
     chosen = Subset(held_out, subset(len(held_out), RANGE_IMAGES, seed=0))
     with screen.phase(f"writing the int8 file, with ranges of {len(chosen):,} images"):
-        images = (images for images, _ in batches(chosen, batch_size))
-        layers = quantize(staged / FLOAT32_FILE, staged / INT8_FILE, images)
-    reference, labels = _predict(classifier, held_out, batch_size, screen, "temperature of float32")
-    quantized = OnnxClassifier(staged / INT8_FILE)
-    logits, _ = _predict(quantized, held_out, batch_size, screen, "temperature of int8")
+        quantize(source, target, (batch[INPUT].numpy() for batch in DataLoader(chosen, batch_size=batch_size)))
+    reference, labels = _predict(source, held_out, batch_size, screen, "temperature of float32")
+    logits, _ = _predict(target, held_out, batch_size, screen, "temperature of int8")
     temperature, reason = refitted_temperature(reference, logits, labels)
-    divide_logits(staged / INT8_FILE, temperature)
-    quantized = OnnxClassifier(staged / INT8_FILE)
-    logits, labels = _predict(quantized, test, batch_size, screen, "testing int8")
+    divide_logits(target, temperature)
+    logits, labels = _predict(target, test, batch_size, screen, "testing int8")
     with screen.phase("computing intervals"):
         rows = _rows(logits, labels)
         differences = compare(rows, _rows(float32, labels))
     return QuantizedPart(
         range_images=len(chosen),
-        float_layers=layers,
         temperature=temperature,
         temperature_images=len(held_out),
         temperature_reason=reason,
         published=measure(rows),
         differences={name: Difference(*differences[name][2:6]) for name in COMPARED},
-        sets=set_coverage(vars(model.config).get("prediction_set_thresholds", {}), float32, logits, labels),
     )
 
 
-def quantize(source: str | PathLike, target: str | PathLike, images: Iterable[np.ndarray]) -> tuple[str, ...]:
+def quantize(source: str | PathLike, target: str | PathLike, images: Iterable[np.ndarray]) -> None:
     """
     Write an int8 version (QDQ) of an ONNX file: weights and activations in 8 bits, ranges from held-out images.
 
@@ -549,9 +452,6 @@ def quantize(source: str | PathLike, target: str | PathLike, images: Iterable[np
     Args:
         source, target (`str` or `PathLike`): The float32 file, and where the int8 one goes.
         images (iterable of `np.ndarray`): Batches of normalised images, whose activations set the ranges.
-
-    Returns:
-        `tuple[str, ...]`: The layers that stay in float32.
     """
     import onnx
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
@@ -570,7 +470,7 @@ def quantize(source: str | PathLike, target: str | PathLike, images: Iterable[np
             if any(node.op_type == "LayerNormalization" for node in graph.node):
                 options["op_types_to_quantize"] = list(PRODUCTS)
                 options["extra_options"] = {"OpTypesToExcludeOutputQuantization": list(PRODUCTS)}
-            heads = head_layers(graph)
+            head = [node.name for node in graph.node if node.op_type in PRODUCTS][-1]
             quantize_static(
                 str(prepared),
                 str(target),
@@ -579,28 +479,11 @@ def quantize(source: str | PathLike, target: str | PathLike, images: Iterable[np
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
                 per_channel=True,
-                nodes_to_exclude=list(heads),
+                nodes_to_exclude=[head],
                 **options,
             )
     finally:
         root.setLevel(level)
-    return heads
-
-
-def head_layers(graph: Any) -> tuple[str, ...]:
-    """The names of the matrix products and convolutions from which no other one leads to the logits."""
-    producers = {name: node for node in graph.node for name in node.output}
-    waiting, seen, found = [OUTPUT], set(), []
-    while waiting:
-        node = producers.get(waiting.pop())
-        if node is None or node.name in seen:
-            continue
-        seen.add(node.name)
-        if node.op_type in PRODUCTS:
-            found.append(node.name)
-        else:
-            waiting.extend(node.input)
-    return tuple(sorted(found))
 
 
 def refitted_temperature(float32: np.ndarray, int8: np.ndarray, labels: np.ndarray) -> tuple[float, str | None]:
@@ -620,27 +503,12 @@ def divide_logits(path: str | PathLike, temperature: float) -> None:
     model = onnx.load(path)
     raw = f"{OUTPUT}_before_{TEMPERATURE_FIELD}"
     for node in model.graph.node:
-        for names in (node.input, node.output):
-            names[:] = [raw if name == OUTPUT else name for name in names]
-    scalar = onnx.helper.make_tensor(TEMPERATURE_FIELD, onnx.TensorProto.FLOAT, [], [temperature])
-    model.graph.initializer.append(scalar)
-    division = onnx.helper.make_node("Div", [raw, TEMPERATURE_FIELD], [OUTPUT], name=TEMPERATURE_FIELD)
-    model.graph.node.append(division)
+        node.output[:] = [raw if name == OUTPUT else name for name in node.output]
+    divisor = onnx.numpy_helper.from_array(np.array(temperature, np.float32), TEMPERATURE_FIELD)
+    model.graph.initializer.append(divisor)
+    model.graph.node.append(onnx.helper.make_node("Div", [raw, TEMPERATURE_FIELD], [OUTPUT], name=TEMPERATURE_FIELD))
     onnx.checker.check_model(model)
     onnx.save(model, path)
-
-
-def set_coverage(
-    thresholds: Mapping[str, Any], float32: np.ndarray, int8: np.ndarray, labels: np.ndarray
-) -> tuple[SetCoverage, ...]:
-    """Of the logits of both files, at `prediction_set_thresholds` of the model's config."""
-    found, own = [], torch.from_numpy(labels)[:, None]
-    for method, stored in thresholds.items():
-        for coverage, threshold in promised_levels(stored).items():
-            sets = [prediction_sets(logits, threshold, method) for logits in (float32, int8)]
-            shares = [share(members.gather(1, own).sum().item(), len(labels)) for members in sets]
-            found.append(SetCoverage(method, coverage, *shares))
-    return tuple(found)
 
 
 # ---- The card ----

@@ -14,7 +14,7 @@ from ..data.preparing import OodImages, aligned_images, load_data, load_ood
 from ..data.sources import DatasetSource, source_of
 from ..evaluation.evaluate import MeasuredModel, evaluate_checkpoint, load_model_and_data
 from ..exceptions import ArgumentError
-from ..exporting import ExportReport, SetCoverage, check_request, export_model, temperature_sentence
+from ..exporting import ExportReport, check_request, export_model, temperature_sentence
 from ..hub import is_local
 from ..models.loading import load_pretrained, model_id
 from ..models.timm_layout import WEIGHT_FILES, save_classifier
@@ -285,19 +285,8 @@ def summary(report: ExportReport) -> str:
         f"on {agreement.n} {agreement.images} (largest logit: {agreement.largest_logit:.1f})"
     )
     if report.int8 is not None:
-        lines += [temperature_sentence(report), *_sets(report.int8.sets)]
+        lines.append(temperature_sentence(report))
     return "\n".join(lines)
-
-
-def _sets(sets: Sequence[SetCoverage]) -> list[str]:
-    if not sets:
-        return []
-    lines = ["", f"{'coverage of sets':<20}{'float32':>9}{'int8':>9}"]
-    for part in sets:
-        label = f"{100 * part.coverage:g}% guaranteed, {part.method}"
-        shares = f"{100 * part.float32.value:>8.2f}%{100 * part.int8.value:>8.2f}%"
-        lines.append(f"{label:<20}{shares}")
-    return lines
 
 
 def _license(name: str) -> str:

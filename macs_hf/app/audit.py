@@ -3,38 +3,25 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ..calibration import fold_temperature, store_guarantees
 from ..data.images import ImageDataset, on_read
 from ..data.sources import source_of
-from ..evaluation.corruption_benchmark import default_design
-from ..evaluation.evaluate import (
-    ModelAndData,
-    class_names,
-    default_corruptions,
-    evaluate_checkpoint,
-    load_model_and_data,
-    tqdm_bar,
-)
+from ..evaluation.evaluate import class_names, default_corruptions, evaluate_checkpoint, load_model_and_data
 from ..models.loading import load_pretrained, model_id
 from ..models.timm_layout import save_classifier
 from ..publishing.card import write_card
 from ..rendering.html import report_article, write_report
 from ..rendering.pictures import confident_mistakes, png, report_pictures
 from ..report.report import EvaluationReport
-from ..report.rows import CORRUPTIONS, SEVERITIES, SampleRows
+from ..report.rows import SampleRows
 from ..report.run_folder import public_words
 from ..report.text import percent, section, text
 from .jobs import Job, picture
 from .uploads import unpack
-
-
-MARGIN_SAMPLES, MARGIN_PASSES = 256, 11  # of `evaluate_checkpoint` and `analyze_margins`
 
 
 @dataclass(frozen=True)
@@ -100,54 +87,37 @@ def audit(request: AuditRequest, folder: Path, job: Job) -> Audit:
     Args:
         request ([`AuditRequest`]): What to measure.
         folder (`Path`): The visitor's own.
-        job ([`Job`]): Counts the images that have been through the network, and ends the audit if it was cancelled.
+        job ([`Job`]): Is told how far it is, and ends the audit if it was cancelled.
     """
-    on_read.set(job.step)
+    on_read.set(job.check)
     dataset, stated = request.dataset, {"command": shlex.join(public_words(request.words))}
     if request.archive is not None:
-        job.step(stage="Unpacking the zip")
-        dataset = unpack(request.archive, folder, calibrate=request.calibrate, step=job.step)
+        with job.phase("unpacking the zip"):
+            dataset = unpack(request.archive, folder, calibrate=request.calibrate, check=job.check)
         stated = {"dataset": Path(request.archive).stem}
-    job.step(stage="Loading images and model")
     splits = {"validation_split": request.calibration_split, "test_split": request.split}
-    loaded = load_model_and_data(
-        request.model,
-        source_of(dataset, request.dataset_config, request.image_column, request.label_column, **splits),
-        calibrate=request.calibrate,
-        revision=request.model_revision,
-        image_size=request.image_size,
-        max_samples=request.max_samples,
-        progress=partial(tqdm_bar, disable=True),
-    )
-    corrupted = request.corruption_samples
-    params = default_corruptions(loaded.measured.processor) if corrupted != 0 else None
-    job.step(stage="Measuring", total=_images_to_pass(loaded, corrupted if params else 0))
-    model = loaded.measured.model
-
-    def count(_: Any, given: tuple, named: dict[str, Any]) -> None:
-        job.step(len(named["pixel_values"] if "pixel_values" in named else given[0]))
-
-    model.register_forward_pre_hook(count, with_kwargs=True)
+    with job.phase("loading images and model"):
+        loaded = load_model_and_data(
+            request.model,
+            source_of(dataset, request.dataset_config, request.image_column, request.label_column, **splits),
+            calibrate=request.calibrate,
+            revision=request.model_revision,
+            image_size=request.image_size,
+            max_samples=request.max_samples,
+            progress=job.phase,
+        )
+    measured, corrupted = loaded.measured, request.corruption_samples
     report, rows = evaluate_checkpoint(
-        loaded.measured,
+        measured,
         loaded.test,
         loaded.calibration,
-        corruptions=params,
+        corruptions=default_corruptions(measured.processor) if corrupted != 0 else None,
         corruption_samples=corrupted or None,
         **loaded.metadata | stated,
     )
-    job.step(stage="Drawing")
-    labels = class_names(model, model.config.num_labels)
-    return Audit(request, report, rows, gallery(loaded.test, rows[-1], labels), tuple(job.notes))
-
-
-def _images_to_pass(loaded: ModelAndData, corrupted: int | None) -> int:
-    tested = len(loaded.test)
-    count = tested + min(MARGIN_SAMPLES, tested) * MARGIN_PASSES
-    count += len(loaded.calibration) if loaded.calibration is not None else 0
-    corrupted = tested if corrupted is None else min(tested, corrupted)
-    corruptions = 1 if default_design(corrupted) == "spread" else len(CORRUPTIONS)
-    return count + corrupted * corruptions * len(SEVERITIES)
+    labels = class_names(measured.model, measured.config.num_labels)
+    with job.phase("drawing"):
+        return Audit(request, report, rows, gallery(loaded.test, rows[-1], labels), tuple(job.notes))
 
 
 def save_model(audit: Audit, folder: Path, repo_id: str) -> None:

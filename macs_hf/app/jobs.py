@@ -8,10 +8,9 @@ import shutil
 import tempfile
 import threading
 import traceback
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -34,15 +33,14 @@ from ..report.text import text
 
 SECONDS_TO_END = 10
 
-_jobs: "weakref.WeakSet[Job]" = weakref.WeakSet()
-
 
 @atexit.register
 def _end_jobs() -> None:
     """Python kills threads where they are when it ends, which torch does not survive."""
-    for job in list(_jobs):
+    jobs = [thread for thread in threading.enumerate() if isinstance(thread, Job)]
+    for job in jobs:
         job.cancel()
-    for job in list(_jobs):
+    for job in jobs:
         job.wait(SECONDS_TO_END)
 
 
@@ -50,68 +48,67 @@ class EndedError(Exception):
     """The visitor cancelled the work, or left; or it took too long, which the text says."""
 
 
-class Job:
+class Job(threading.Thread):
     """
-    Runs `work(job)` in a thread. The work calls `step` now and then, which ends it if it was cancelled, or takes too
-    long.
+    Runs `work(job)` in a thread, at once: Gradio lets a function that runs go on when its visitor cancels, or leaves.
+    The work calls `check` now and then, which ends it if it was cancelled, or takes too long.
 
     Args:
         work (`Callable`): Gives the result.
         seconds (`float`, *optional*): How long it may take.
 
     Attributes:
-        stage (`str`): What is being done.
-        done, total (`int`): Images that have been through the network, and how many there will be; 0 if not known.
+        stage (`str`), since (`float`): What is being done, and from when on.
+        done, total (`int`): How far the stage is; a total of 0 is not known.
         result, error: What it gave, or a sentence about why it could not; `None` until then, and if it was cancelled.
         notes (`list[str]`): What the library had to say about the work.
     """
 
     def __init__(self, work: "Callable[[Job], Any]", seconds: float | None = None) -> None:
-        self.stage, self.done, self.total = "Starting", 0, 0
+        super().__init__(daemon=True)
         self.result: Any = None
         self.error: str | None = None
         self.notes: list[str] = []
-        self._start, self._limit = monotonic(), seconds
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
-        _jobs.add(self)
-        self._thread.start()
+        self.is_cancelled = False
+        self._work, self._limit, self._begin = work, seconds, monotonic()
+        with self.phase("Starting"):
+            self.start()
 
-    @property
-    def seconds(self) -> float:
-        """Since the beginning."""
-        return monotonic() - self._start
+    @contextmanager
+    def phase(self, stage: str, total: int | None = None) -> "Iterator[Job]":
+        """The next stage; what functions of the library take as `progress`."""
+        self.stage, self.since, self.done, self.total = stage, monotonic(), 0, total or 0
+        yield self
 
-    @property
-    def is_cancelled(self) -> bool:
-        return self._stopped.is_set()
+    def update(self, count: int = 1) -> None:
+        self.check()
+        self.done += count
 
-    def step(self, images: int = 0, *, stage: str | None = None, total: int | None = None) -> None:
-        """Count images, name the next stage, or say how many images there will be."""
+    def set_postfix_str(self, *_: Any, **__: Any) -> None:
+        """A bar of tqdm's has it."""
+
+    def check(self) -> None:
         if self.is_cancelled:
             raise EndedError
-        if self._limit is not None and self.seconds > self._limit:
+        if self._limit is not None and monotonic() - self._begin > self._limit:
             raise EndedError(
                 f"The audit was ended after {self._limit / 60:.3g} minutes, the most that one may take on this page. "
                 "Lower “Images, at most” and “Images to corrupt”, or use smaller images."
             )
-        self.done += images
-        self.stage = self.stage if stage is None else stage
-        self.total = self.total if total is None else total
 
     def cancel(self) -> None:
-        self._stopped.set()
+        self.is_cancelled = True
 
     def wait(self, seconds: float | None = None) -> bool:
         """Whether it is over after at most this many seconds."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+        self.join(seconds)
+        return not self.is_alive()
 
-    def _run(self, work: "Callable[[Job], Any]") -> None:
+    def run(self) -> None:
         handler = _Notes(self.notes)
         logging.getLogger("macs_hf").addHandler(handler)
         try:
-            self.result = work(self)
+            self.result = self._work(self)
         except EndedError as ended:
             self.error = str(ended) or None
         except Exception as error:
@@ -264,15 +261,10 @@ def is_run(name: str) -> bool:
 def hub_run(repo_id: str) -> Run | None:
     """The report and rows that were last pushed with a model; `None` if there are none."""
     try:
-        return _pushed_run(repo_id, hub_api().model_info(repo_id).sha)
+        folder = snapshot_download(repo_id, allow_patterns=[REPORT_FILE, ROWS_FILE])
+        return replace(load_run(folder), name=repo_id)
     except UNREACHABLE:
         return None
-
-
-@lru_cache(maxsize=8)
-def _pushed_run(repo_id: str, commit: str | None) -> Run:
-    folder = snapshot_download(repo_id, revision=commit, allow_patterns=[REPORT_FILE, ROWS_FILE])
-    return replace(load_run(folder), name=repo_id)
 
 
 # ---- Pieces of the page; what a report consists of is in `report.text` ----

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,18 +31,7 @@ from ..report.text import percent, text
 from .audit import AuditRequest, audit, report_page, save_model
 from .compare import comparison_page
 from .jobs import LABELS, LOOPBACK, Job, Visitor, hub_run, is_run, notice
-from .try_image import (
-    AFTER,
-    ANSWERS,
-    BEFORE,
-    Answer,
-    Calibration,
-    answer,
-    answer_page,
-    audited_calibration,
-    classifier,
-    severity_curve,
-)
+from .try_image import Answer, Calibration, answer, answer_page, audited_calibration, classifier
 from .uploads import only_uploads, read_image
 
 
@@ -102,7 +92,11 @@ def build_page(
         dataset (`str`, *optional*): What the field of the dataset holds at first.
         image_size (`int`, *optional*): What the fields of the size hold at first.
     """
-    run = load_run(model) if model is not None and is_run(model) else None
+    run = None
+    if model is not None and is_run(model):
+        run = load_run(model)
+    elif model is not None and not is_local(model):
+        run = hub_run(model)  # it may have been pushed with its report
     first = {"model": model or "", "dataset": dataset or (run.report.dataset if run is not None else "")}
     first["image_size"] = str(image_size or "")
     with Page(uploads, title=TITLE, analytics_enabled=False, delete_cache=(600, KEPT_SECONDS)) as page:
@@ -110,7 +104,7 @@ def build_page(
         html(HEADER)
         with gr.Tabs():
             with gr.Tab("Audit", id="audit"):
-                dataset_field, report, audited = _audit_tab(who, first)
+                report, audited = _audit_tab(who, first)
                 report.value = EMPTY.format(NO_AUDIT) if run is None else report_page(run.report)
             with gr.Tab("Try", id="try"):
                 tried, answer_after = _try_tab(who, first)
@@ -123,15 +117,6 @@ def build_page(
                 typed = who.audit.request.model, str(who.audit.request.image_size or "")
             return *typed, gr.update(choices=who.choices())
 
-        def published() -> tuple:
-            """A model on the Hub may have been pushed with its report; looked up once, after the page is there."""
-            found = hub_run(model)
-            if found is None:
-                return gr.skip(), gr.skip()
-            return report_page(found.report), dataset or found.report.dataset
-
-        if model is not None and not is_local(model):
-            page.load(published, None, [report, dataset_field], **PRIVATE)
         passed_on = audited.then(pass_on, [who, *tried], [*tried, runs], **PRIVATE)
         answer_after(passed_on.then)  # to an image that was given while the field held another model
     return page
@@ -179,8 +164,8 @@ TAKE = (
 )
 
 
-def _audit_tab(visitor: gr.State, first: dict[str, str]) -> tuple[Component, Component, Any]:
-    """Returns the field of the dataset, the report, and the event after which there may be a new audit."""
+def _audit_tab(visitor: gr.State, first: dict[str, str]) -> tuple[Component, Any]:
+    """Returns the report, and the event after which there may be a new audit."""
     fields: dict[str, Component] = {}  # by the names that `AuditRequest` has for them
     with gr.Row():
         with gr.Column(scale=5, min_width=280):
@@ -254,7 +239,7 @@ def _audit_tab(visitor: gr.State, first: dict[str, str]) -> tuple[Component, Com
     ready = running.then(lambda: usable, None, [start, cancel], **PRIVATE)
     cancel.click(stop, visitor, None, queue=False, **PRIVATE)
     prepare.click(make, visitor, [download, take_status], api_visibility="private", concurrency_limit=1)
-    return fields["dataset"], page, ready
+    return page, ready
 
 
 def start_audit(visitor: Visitor, fields: dict[str, Any]) -> Job:
@@ -274,13 +259,10 @@ def progress_bar(job: Job | None) -> str:
     share, said = 0.0, "Waiting for its turn"
     if job is not None and job.is_cancelled:
         said = "Cancelled, it ends after this batch of images"
-    elif job is not None and not job.total:
-        said = f"{text(job.stage)}, {job.seconds:.0f} s"
     elif job is not None:
-        share = min(0.99, job.done / job.total)
-        left = f", about {job.seconds * (1 - share) / share:.0f} s left" if 0 < share < 0.99 else ""
-        count = f"{job.done:,} of about {job.total:,} times through the network"
-        said = f"{text(job.stage)}: {percent(share, 0)}{left} ({count})"
+        seconds, share = monotonic() - job.since, min(1, job.done / job.total) if job.total else 0.0
+        left = f", about {seconds / share - seconds:.0f} s left" if share else ""
+        said = f"{text(job.stage)}: {percent(share, 0)}{left}" if job.total else f"{text(job.stage)}, {seconds:.0f} s"
     bar = f'<span class="bar"><i style="width:{share:.1%}"></i></span>'
     return f'<div class="macs progress" role="status"><p>{said}</p>{bar}</div>'
 
@@ -303,8 +285,6 @@ NONE = "none"
 CORRUPTIONS = [(NONE, NONE)] + [
     (f"{family}: {name.replace('_', ' ')}", name) for family, names in FAMILIES.items() for name in names
 ]
-CURVE = {"x": "severity", "y": "confidence", "color": "curve", "y_lim": [0, 1], "y_axis_format": "%"}
-CURVE |= {"color_map": {AFTER: "#1f6cb0", BEFORE: "#8a97a8", ANSWERS: "#b9480f"}}
 NO_ANSWER = "Give it an image: drop it, paste it, or take one with the camera."
 
 
@@ -327,8 +307,6 @@ def _try_tab(visitor: gr.State, first: dict[str, str]) -> tuple[list[Component],
             severity = gr.Slider(0, len(SEVERITIES), 0, step=1, label="Severity", buttons=[], elem_id="severity")
         with gr.Column(scale=7, min_width=300):
             page = html(EMPTY.format(NO_ANSWER), elem_id="answer")
-            hidden = {"visible": False, "buttons": [], "elem_id": "curve"}
-            curve = gr.LinePlot(**CURVE, title="Confidence as the image gets worse", height=260, **hidden)
             with gr.Row():
                 label = "The prediction set shall hold the right class in"
                 coverage = _levels(COVERAGES, 0.9, label, "coverage")
@@ -338,21 +316,19 @@ def _try_tab(visitor: gr.State, first: dict[str, str]) -> tuple[list[Component],
 
     def show(who: Visitor, name: str, size: str, image: str | None, corruption: str, *options: float) -> tuple:
         severity, coverage, accuracy = options
-        known, drawn, shown = Calibration(), None, EMPTY.format(NO_ANSWER)
+        known, shown = Calibration(), EMPTY.format(NO_ANSWER)
         try:
             if image is not None:
-                found = try_image(who, name, size, image, None if corruption == NONE else corruption)
-                known, shown = found.calibration, answer_page(found, int(severity), coverage, accuracy)
-                drawn = severity_curve(found, accuracy) if found.corruption else None
+                found = try_image(who, name, size, image, None if corruption == NONE else corruption, int(severity))
+                known, shown = found.calibration, answer_page(found, coverage, accuracy)
         except Exception as error:
             shown = notice(error)
-        seen = [gr.update(visible=bool(levels)) for levels in (known.sets, known.answers)]
-        return shown, gr.update(value=drawn, visible=drawn is not None), *seen
+        return shown, *(gr.update(visible=bool(levels)) for levels in (known.sets, known.answers))
 
     limits = {"trigger_mode": "always_last", "concurrency_limit": ANSWERS_AT_ONCE, "concurrency_id": "try"}
 
     def answer_after(trigger: Any) -> Any:
-        return trigger(show, [visitor, *named, *chosen], [page, curve, coverage, accuracy], **limits, **PRIVATE)
+        return trigger(show, [visitor, *named, *chosen], [page, coverage, accuracy], **limits, **PRIVATE)
 
     for trigger in [part for field in named for part in (field.submit, field.blur)] + [each.change for each in chosen]:
         answer_after(trigger)
@@ -364,7 +340,9 @@ def _levels(shares: Sequence[float], first: float, label: str, place: str) -> gr
     return gr.Radio(choices, value=first, label=label, visible=False, elem_id=place)
 
 
-def try_image(visitor: Visitor, name: str, typed_size: str, image: str, corruption: str | None) -> Answer:
+def try_image(
+    visitor: Visitor, name: str, typed_size: str, image: str, corruption: str | None, severity: int
+) -> Answer:
     """What a model says of an uploaded image, with what the visitor's audit found if it was of this model."""
     name, size, audited = visitor.checked(name, "model"), parsed_size(typed_size.strip()), visitor.audit
     if audited is not None and (audited.request.model, audited.request.image_size) != (name, size):
@@ -373,7 +351,7 @@ def try_image(visitor: Visitor, name: str, typed_size: str, image: str, corrupti
     known = model.stored
     if audited is not None and audited.report.has_temperature:
         known = audited_calibration(audited.report, known.temperature)
-    return answer(model, read_image(image), corruption, known)
+    return answer(model, read_image(image), corruption, severity, known)
 
 
 # ---- Compare ----

@@ -1,12 +1,10 @@
-"""One image through a classifier: its probabilities before and after calibration, also while it gets worse."""
+"""One image through a classifier, corrupted or not: its probabilities before and after calibration."""
 
-import threading
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
 import torch
 from PIL import Image
 from torch import Tensor
@@ -17,14 +15,13 @@ from ..calibration import store_guarantees
 from ..calibration.folding import folded_temperature
 from ..calibration.prediction_sets import prediction_sets
 from ..calibration.promises import promised_levels
-from ..corruptions.corrupt import SMALLEST, corrupt, to_levels
+from ..corruptions.corrupt import corrupt, to_levels
 from ..data.transforms import EvalTransform
 from ..evaluation.corruption_benchmark import forward_of
 from ..evaluation.evaluate import class_names
 from ..models.loading import load_pretrained
 from ..pixels import PixelStats
 from ..report.report import EvaluationReport
-from ..report.rows import SEVERITIES
 from ..report.text import exact_percent, percent, section, text
 from .jobs import picture
 
@@ -68,7 +65,6 @@ def audited_calibration(report: EvaluationReport, folded: float) -> Calibration:
 
 
 KEPT_MODELS = 2  # in memory, for all visitors together
-_loading = threading.Lock()
 
 
 class Classifier(NamedTuple):
@@ -85,45 +81,45 @@ class Classifier(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Answer:
     """
-    What a model says of an image (row 0), and of the same image at severities 1, 2, ... of a corruption.
+    What a model says of an image; if it was corrupted, also of the image as it was.
 
     Args:
         label_names (`tuple[str, ...]`): The model's classes.
-        pictures (`tuple[Image, ...]`): What the network gets.
+        picture (`Image`): What the network gets.
         before, after (`Tensor` of shape `(rows, classes)`): Logarithms of probabilities, without and with its
-            temperature.
+            temperature. The last row is the answer; the first, if there are two, that to the image as it was.
         calibration ([`Calibration`]): Where `after` and the guarantees come from.
-        corruption (`str`, *optional*): Its name.
+        corruption (`str`): Its name and severity; empty for none.
     """
 
     label_names: tuple[str, ...]
-    pictures: tuple[Image.Image, ...]
+    picture: Image.Image
     before: Tensor
     after: Tensor
     calibration: Calibration
-    corruption: str | None = None
+    corruption: str = ""
 
-    def likeliest(self, severity: int) -> list[int]:
+    def likeliest(self) -> list[int]:
         """The classes, the likeliest first."""
-        return self.after[severity].argsort(descending=True).tolist()
+        return self.after[-1].argsort(descending=True).tolist()
 
-    def prediction(self, severity: int) -> tuple[str, float]:
+    def prediction(self, row: int = -1) -> tuple[str, float]:
         """The likeliest class, and how sure the model is of it."""
-        return self.label_names[self.likeliest(severity)[0]], float(self.after[severity].max().exp())
+        confidence, index = self.after[row].max(0)
+        return self.label_names[index], float(confidence.exp())
 
-    def prediction_set(self, severity: int, coverage: float) -> list[str] | None:
+    def prediction_set(self, coverage: float) -> list[str] | None:
         """The classes of the prediction set, the likeliest first; `None` if this coverage is not guaranteed."""
         if (threshold := self.calibration.sets.get(coverage)) is None:
             return None
-        members = prediction_sets(self.after, threshold)[severity]
-        return [self.label_names[index] for index in self.likeliest(severity) if members[index]]
+        members = prediction_sets(self.after, threshold)[-1]
+        return [self.label_names[index] for index in self.likeliest() if members[index]]
 
 
 def classifier(name: str, revision: str | None = None, image_size: int | None = None) -> Classifier:
     """The model of this name and size of images, of those that are kept in memory if it is one of them."""
-    with _loading:  # two visitors who ask for the same model at once do not load it twice
-        config = Path(name, "config.json")
-        return _classifier(name, revision, image_size, config.stat().st_mtime_ns if config.is_file() else None)
+    config = Path(name, "config.json")
+    return _classifier(name, revision, image_size, config.stat().st_mtime_ns if config.is_file() else None)
 
 
 @lru_cache(maxsize=KEPT_MODELS)
@@ -133,21 +129,22 @@ def _classifier(name: str, revision: str | None, image_size: int | None, saved: 
     return Classifier(model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), processor)
 
 
-def answer(model: Classifier, image: Image.Image, corruption: str | None, calibration: Calibration) -> Answer:
-    """What a model says of an image in RGB; of a `corruption`, at all severities."""
+def answer(
+    model: Classifier, image: Image.Image, corruption: str | None, severity: int, calibration: Calibration
+) -> Answer:
+    """What a model says of an image in RGB, under a corruption unless that is `None` or the severity 0."""
     stats = PixelStats.from_processor(model.processor)
     if stats is None:
         raise ValueError(f"How {type(model.processor).__name__} normalises images is not known.")
-    images = to_levels(stats.to_pixels(EvalTransform(model.processor)(image)["pixel_values"]))[None]
-    if corruption is not None:
-        if min(images.shape[2:]) < SMALLEST:
-            raise ValueError(f"The network takes smaller images than the {SMALLEST} pixels that corruptions need.")
-        images = torch.cat([images, *(corrupt(images, corruption, severity) for severity in SEVERITIES)])
+    images, name = to_levels(stats.to_pixels(EvalTransform(model.processor)(image)["pixel_values"]))[None], ""
+    if corruption is not None and severity > 0:
+        images = torch.cat([images, corrupt(images, corruption, severity)])
+        name = f"{corruption.replace('_', ' ')}, severity {severity}"
     # Both are counted from the model before anything was folded into its head.
     logits = forward_of(model.model, stats)(images).double().cpu() * model.stored.temperature
     before, after = logits.log_softmax(1), (logits / calibration.temperature).log_softmax(1)
-    pictures = tuple(map(to_pil_image, images))
-    return Answer(class_names(model.model, logits.shape[1]), pictures, before, after, calibration, corruption)
+    names = class_names(model.model, logits.shape[1])
+    return Answer(names, to_pil_image(images[-1]), before, after, calibration, name)
 
 
 # ---- The answer on the page ----
@@ -156,7 +153,6 @@ def answer(model: Classifier, image: Image.Image, corruption: str | None, calibr
 SHOWN_CLASSES = 5
 CORRUPTED = "Guarantees are for images like those of the audit, not for corrupted ones."
 APPROXIMATE = "This is approximate: the images that it rests on also chose the checkpoint."
-BEFORE, AFTER, ANSWERS = "before calibration", "confidence", "answers from"
 SMALLEST_SHOWN = 240  # pixels; smaller images are enlarged without smoothing
 
 
@@ -167,27 +163,23 @@ def sureness(share: float) -> str:
     return f"&gt;{percent(0.999)}" if 0.9995 <= share < 1 else percent(share)
 
 
-def answer_page(found: Answer, severity: int, coverage: float, accuracy: float) -> str:
+def answer_page(found: Answer, coverage: float, accuracy: float) -> str:
     """
     Args:
-        found ([`Answer`]): At all severities.
-        severity (`int`): The one to show.
+        found ([`Answer`]): To one image.
         coverage (`float`): With which probability the prediction set shall hold the right class.
         accuracy (`float`): Which share of answers shall be right; below its threshold the model does not answer.
     """
-    severity = min(severity, len(found.after) - 1)
-    image = found.pictures[severity]
-    name = f"{found.corruption.replace('_', ' ')}, severity {severity}" if severity else "not corrupted"
-    caption = f"What the network sees: {image.width} x {image.height} pixels, {name}"
+    image = found.picture
+    caption = f"What the network sees: {image.width} x {image.height} pixels, {found.corruption or 'not corrupted'}"
     kind = "sees pixels" if min(image.size) < SMALLEST_SHOWN else "sees"
     sees = f"<figure>{picture(image, caption, kind)}<figcaption>{caption}</figcaption></figure>"
-    said = _bars(found, severity) + _prediction_set(found, coverage, severity)
-    body = f'<div class="pair top">{sees}<div>{said}</div></div>'
-    return f'<article class="macs answer">{_headline(found, severity, accuracy)}{body}</article>'
+    body = f'<div class="pair top">{sees}<div>{_bars(found)}{_prediction_set(found, coverage)}</div></div>'
+    return f'<article class="macs answer">{_headline(found, accuracy)}{body}</article>'
 
 
-def _headline(found: Answer, severity: int, accuracy: float) -> str:
-    name, confidence = found.prediction(severity)
+def _headline(found: Answer, accuracy: float) -> str:
+    name, confidence = found.prediction()
     title, kind, said = text(name), "good", f"{sureness(confidence)} sure."
     threshold, exact = found.calibration.answers.get(accuracy), found.calibration.exact
     share = f"{'at least' if exact else 'about'} {exact_percent(accuracy)}"
@@ -201,32 +193,32 @@ def _headline(found: Answer, severity: int, accuracy: float) -> str:
     elif threshold is not None:
         which = f"answers from {exact_percent(threshold)} on" if threshold > 0 else "all answers"
         guarantee = f"{share.capitalize()} of {which} are right.{'' if exact else f' {APPROXIMATE}'}"
-        said += f" {CORRUPTED if severity else guarantee}"
+        said += f" {CORRUPTED if found.corruption else guarantee}"
     elif found.calibration.answers:
         said += f" How sure it must be for {exact_percent(accuracy)} of answers to be right is not known."
     return f'<header class="verdict {kind}"><h2>{title}</h2><p>{said}</p></header>'
 
 
-def _bars(found: Answer, severity: int) -> str:
+def _bars(found: Answer) -> str:
     """The likeliest classes, as text and bars; before and after calibration, if a temperature is known."""
     columns, hint = {"probabilities": found.after}, "No temperature is known for this model: audit it to get one."
     if found.calibration.temperature != 1:
-        columns, hint = {BEFORE: found.before, "after calibration": found.after}, ""
+        columns, hint = {"before calibration": found.before, "after calibration": found.after}, ""
     drawn = ""
     for title, shares in columns.items():
-        kind, rows = "bar before" if title == BEFORE else "bar", ""
-        for index in found.likeliest(severity)[:SHOWN_CLASSES]:
-            share = float(shares[severity, index].exp())
+        kind, rows = "bar before" if shares is found.before else "bar", ""
+        for index in found.likeliest()[:SHOWN_CLASSES]:
+            share = float(shares[-1, index].exp())
             rows += f'<li><span class="name">{text(found.label_names[index])}</span><span class="value">'
             rows += f'{sureness(share)}</span><span class="{kind}"><i style="width:{share:.2%}"></i></span></li>'
         drawn += f'<div><h4>{title}</h4><ol class="bars">{rows}</ol></div>'
     return section("How sure it is", f'<div class="columns">{drawn}</div>', hint)
 
 
-def _prediction_set(found: Answer, coverage: float, severity: int) -> str:
+def _prediction_set(found: Answer, coverage: float) -> str:
     if not found.calibration.sets:
         return ""
-    members = found.prediction_set(severity, coverage)
+    members = found.prediction_set(coverage)
     if members is None:
         known = ", ".join(exact_percent(level) for level in found.calibration.sets)
         said = f"<p>No coverage is guaranteed at {exact_percent(coverage)}, only at {known}.</p>"
@@ -234,18 +226,4 @@ def _prediction_set(found: Answer, coverage: float, severity: int) -> str:
     chips = "".join(f'<span class="chip">{text(name)}</span>' for name in members)
     hint = f"It holds the right class with a probability of {exact_percent(coverage)}, for images like those of the "
     hint += f"audit: its coverage guarantee.{'' if found.calibration.exact else f' {APPROXIMATE}'}"
-    return section("Prediction set", f'<p class="chips">{chips}</p>', CORRUPTED if severity else hint)
-
-
-def severity_curve(found: Answer, accuracy: float) -> pd.DataFrame:
-    """
-    The confidence in the answer to one image as it gets worse: columns `severity`, `confidence` and `curve`. The
-    threshold from which on that share of answers is right is a curve too, if there is one.
-    """
-    curves = {AFTER: found.after.amax(1).exp().tolist()}
-    if found.calibration.temperature != 1:
-        curves[BEFORE] = found.before.amax(1).exp().tolist()
-    if threshold := found.calibration.answers.get(accuracy):  # from 0 on it answers all
-        curves[ANSWERS] = [threshold] * len(found.after)
-    rows = [(str(severity), value, name) for name, values in curves.items() for severity, value in enumerate(values)]
-    return pd.DataFrame(rows, columns=["severity", "confidence", "curve"])
+    return section("Prediction set", f'<p class="chips">{chips}</p>', CORRUPTED if found.corruption else hint)

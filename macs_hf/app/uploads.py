@@ -67,7 +67,7 @@ def read_image(path: str | Path) -> Image.Image:
         return _guarded(to_rgb, image, "The image")
 
 
-def unpack(archive: str | Path, folder: str | Path, *, calibrate: bool, step: Callable = lambda: None) -> str:
+def unpack(archive: str | Path, folder: str | Path, *, calibrate: bool, check: Callable = lambda: None) -> str:
     """
     A zip of class folders as a dataset on disk, which [`load_data`] reads; a `ValueError` if it is no such archive,
     too large, or its names lead out of it.
@@ -80,26 +80,26 @@ def unpack(archive: str | Path, folder: str | Path, *, calibrate: bool, step: Ca
         archive (`str` or `Path`): The zip.
         folder (`str` or `Path`): Where the dataset goes.
         calibrate (`bool`): Whether images to fit a temperature on are needed too.
-        step (`Callable`, *optional*): Called before each image; what it raises ends the work.
+        check (`Callable`, *optional*): Called before each image; what it raises ends the work.
     """
     target = Path(folder, "dataset")
     try:
         with zipfile.ZipFile(archive) as opened, TemporaryDirectory(dir=folder) as unpacked:
-            splits = _splits(opened, Path(unpacked), step)
+            splits = _splits(opened, Path(unpacked), check)
             DatasetDict(_test_and_validation(splits, calibrate)).save_to_disk(target)  # with the bytes of the images
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise ValueError(f"The file is not a zip that can be read ({error}).") from error
     return str(target)
 
 
-def _splits(archive: zipfile.ZipFile, folder: Path, step: Callable) -> dict[str | None, Dataset]:
+def _splits(archive: zipfile.ZipFile, folder: Path, check: Callable) -> dict[str | None, Dataset]:
     """The images by split, unpacked into `folder` under names of our own."""
     members = _members(archive)
     names = sorted({path.parts[-2] for path, _ in members})
     features = Features({"image": datasets.Image(), "label": ClassLabel(names=names)})
     rows: dict[str | None, dict[str, list]] = {}
     for number, (path, info) in enumerate(members):
-        step()
+        check()
         plain = re.sub(r"[^\w-]", "_", path.stem, flags=re.ASCII)[:60]
         place = folder / f"{number}-{plain}{path.suffix.lower()}"
         # `zipfile` reads no more than the size that was added up, and checks it.

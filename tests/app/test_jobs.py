@@ -29,13 +29,12 @@ def test_how_far_it_is_what_it_gives_and_the_warnings_of_its_own_thread() -> Non
     seen, go = threading.Event(), threading.Event()
 
     def work(job: Job) -> str:
-        job.step(stage="Measuring", total=10)
-        job.step(4)
-        seen.set()
-        go.wait(10)
-        for _ in range(2):
-            logger.warning("its own")
-        job.step(3)
+        with job.phase("Measuring", 10) as bar:
+            bar.update(4)
+            seen.set()
+            go.wait(10)
+            for _ in range(2):
+                logger.warning("its own")
         return "done"
 
     job = Job(work)
@@ -44,7 +43,7 @@ def test_how_far_it_is_what_it_gives_and_the_warnings_of_its_own_thread() -> Non
     logger.warning("somebody else's")
     go.set()
     assert job.wait(10)
-    assert (job.result, job.error, job.done, job.notes) == ("done", None, 7, ["Its own"])
+    assert (job.result, job.error, job.notes) == ("done", None, ["Its own"])
     assert not any(type(handler).__name__ == "_Notes" for handler in logging.getLogger("macs_hf").handlers)
 
 
@@ -89,7 +88,7 @@ def test_whoever_leaves_leaves_nothing(tmp_path: Path) -> None:
     def work(job: Job) -> None:
         try:
             while True:
-                job.step()
+                job.check()
         finally:
             ended.set()
 

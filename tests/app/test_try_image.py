@@ -20,7 +20,6 @@ from macs_hf.app.try_image import (
     answer,
     answer_page,
     classifier,
-    severity_curve,
     stored_calibration,
     sureness,
 )
@@ -55,18 +54,18 @@ def test_probabilities_are_those_of_transformers_for_the_corruptions_of_the_benc
     image, model = picture(2, 7), classifier(str(folder))
     assert model is classifier(str(folder))  # visitors share it
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
-    worse = torch.cat([pixels, *(corrupt(pixels, "gaussian_noise", severity) for severity in (1, 2, 3, 4, 5))])
-    found = answer(model, image, "gaussian_noise", model.stored)
-    assert found.label_names == tuple(CLASSES)
-    for place, shown in enumerate(found.pictures):
-        assert list(shown.tobytes()) == worse[place].permute(1, 2, 0).flatten().tolist()
+    worse = torch.cat([pixels, corrupt(pixels, "gaussian_noise", 3)])
+    found = answer(model, image, "gaussian_noise", 3, model.stored)
+    assert (found.label_names, found.corruption) == (tuple(CLASSES), "gaussian noise, severity 3")
+    assert list(found.picture.tobytes()) == worse[1].permute(1, 2, 0).flatten().tolist()
     logits = logits_of(folder, worse)
     torch.testing.assert_close(found.after.exp(), logits.softmax(1), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(found.before.exp(), (logits * TEMPERATURE).softmax(1), rtol=1e-4, atol=1e-6)
-    name, confidence = found.prediction(0)
-    assert (name, confidence) == (CLASSES[logits[0].argmax()], pytest.approx(float(logits[0].softmax(0).max()), 1e-4))
-    unknown = answer(model, image, None, Calibration())
-    torch.testing.assert_close(unknown.after, found.before[:1], rtol=1e-4, atol=1e-5)
+    name, confidence = found.prediction()
+    assert (name, confidence) == (CLASSES[logits[1].argmax()], pytest.approx(float(logits[1].softmax(0).max()), 1e-4))
+    for plain in (answer(model, image, None, 3, Calibration()), answer(model, image, "fog", 0, Calibration())):
+        assert plain.corruption == ""
+        torch.testing.assert_close(plain.after, found.before[:1], rtol=1e-4, atol=1e-5)
 
 
 def test_sets_hold_the_classes_below_the_threshold(folder: Path) -> None:
@@ -75,12 +74,12 @@ def test_sets_hold_the_classes_below_the_threshold(folder: Path) -> None:
     assert known.temperature == TEMPERATURE
     assert known.sets == {float(level): value for level, value in SETS.items()}
     assert known.answers == {float(level): value for level, value in ANSWERS.items()}
-    found = answer(model, picture(0, 1), None, known)
+    found = answer(model, picture(0, 1), None, 0, known)
     shares = dict(zip(CLASSES, found.after[0].exp().tolist(), strict=True))
     for coverage, threshold in known.sets.items():
-        expected = {name for name, share in shares.items() if 1 - share <= threshold} | {found.prediction(0)[0]}
-        assert found.prediction_set(0, coverage) == sorted(expected, key=shares.get, reverse=True)
-    assert found.prediction_set(0, 0.99) is None
+        expected = {name for name, share in shares.items() if 1 - share <= threshold} | {found.prediction()[0]}
+        assert found.prediction_set(coverage) == sorted(expected, key=shares.get, reverse=True)
+    assert found.prediction_set(0.99) is None
 
 
 # ---- The page ----
@@ -88,8 +87,8 @@ def test_sets_hold_the_classes_below_the_threshold(folder: Path) -> None:
 
 def answer_of(*after: tuple[float, ...], calibration: Calibration = KNOWN) -> Answer:
     shares = torch.tensor(after, dtype=torch.float64).log()
-    pictures = (Image.new("RGB", (8, 8)),) * len(after)
-    return Answer(tuple(HOSTILE), pictures, torch.full_like(shares, 1 / 3).log(), shares, calibration)
+    before, corruption = torch.full_like(shares, 1 / 3).log(), "fog, severity 1" if len(after) > 1 else ""
+    return Answer(tuple(HOSTILE), Image.new("RGB", (8, 8)), before, shares, calibration, corruption)
 
 
 def headline(page: str) -> str:
@@ -98,16 +97,16 @@ def headline(page: str) -> str:
 
 def test_a_sure_answer_carries_its_guarantee() -> None:
     sure = answer_of((0.1, 0.85, 0.05), calibration=replace(KNOWN, sets={0.9: 0.9}))
-    page = answer_page(sure, 0, 0.9, 0.95)
+    page = answer_page(sure, 0.9, 0.95)
     assert headline(page) == f"{HOSTILE[1]}85.0 % sure. At least 95 % of answers from 80 % on are right."
     assert "before calibration" in said(page) and "after calibration" in said(page)
     assert [said(chip) for chip in re.findall(r'<span class="chip">.*?</span>', page)] == [HOSTILE[1], HOSTILE[0]]
-    nothing = answer_page(sure, 0, 0.8, 0.99)
+    nothing = answer_page(sure, 0.8, 0.99)
     assert "is not known" in headline(nothing) and "chip" not in nothing
 
 
 def test_an_approximate_guarantee_says_so() -> None:
-    page = answer_page(answer_of((0.1, 0.85, 0.05), calibration=replace(KNOWN, exact=False)), 0, 0.9, 0.95)
+    page = answer_page(answer_of((0.1, 0.85, 0.05), calibration=replace(KNOWN, exact=False)), 0.9, 0.95)
     assert said(page).count(APPROXIMATE) == 2 and "About 95" in headline(page) and "At least" not in said(page)
     config = SimpleNamespace(prediction_set_thresholds={"lac": {"0.9": 0.4, "exact": False}})
     assert stored_calibration(config, 2.0) == Calibration(2.0, {0.9: 0.4}, {}, exact=False)
@@ -115,19 +114,19 @@ def test_an_approximate_guarantee_says_so() -> None:
 
 def test_below_the_threshold_it_does_not_answer() -> None:
     unsure = answer_of((0.1, 0.79, 0.11))
-    assert headline(answer_page(unsure, 0, 0.9, 0.95)).startswith("I would not answer")
-    assert headline(answer_page(unsure, 0, 0.9, 0.9)).startswith(HOSTILE[1])
+    assert headline(answer_page(unsure, 0.9, 0.95)).startswith("I would not answer")
+    assert headline(answer_page(unsure, 0.9, 0.9)).startswith(HOSTILE[1])
 
 
 def test_nothing_is_guaranteed_for_a_corrupted_image() -> None:
-    page = answer_page(replace(answer_of((0.1, 0.85, 0.05), (0.9, 0.05, 0.05)), corruption="fog"), 1, 0.9, 0.95)
+    page = answer_page(answer_of((0.1, 0.85, 0.05), (0.9, 0.05, 0.05)), 0.9, 0.95)
     assert headline(page).startswith(f"{HOSTILE[0]}90.0 % sure. Not corrupted, it was {HOSTILE[1]}, with 85.0 %.")
     assert said(page).count(CORRUPTED) == 2 and "on are right" not in said(page)
     assert "fog, severity 1" in said(page) and "verdict bad" in page
 
 
 def test_without_a_temperature_there_is_one_column() -> None:
-    page = answer_page(answer_of((0.2, 0.7, 0.1), calibration=Calibration()), 3, 0.9, 0.95)
+    page = answer_page(answer_of((0.2, 0.7, 0.1), calibration=Calibration()), 0.9, 0.95)
     assert page.count("<ol") == 1 and "Prediction set" not in page
     assert headline(page) == f"{HOSTILE[1]}70.0 % sure."
 
@@ -135,12 +134,3 @@ def test_without_a_temperature_there_is_one_column() -> None:
 def test_nearly_certain_is_not_certain() -> None:
     shown = [sureness(share).replace(SPACE, " ") for share in (0, 0.0004, 0.0005, 0.5, 0.9994, 0.9995, 1)]
     assert shown == ["0.0 %", "&lt;0.1 %", "0.1 %", "50.0 %", "99.9 %", "&gt;99.9 %", "100.0 %"]
-
-
-def test_the_curves_have_a_point_for_each_severity() -> None:
-    drawn = severity_curve(answer_of((0.1, 0.85, 0.05), (0.2, 0.6, 0.2)), 0.95)
-    values = {name: part["confidence"].tolist() for name, part in drawn.groupby("curve")}
-    assert values.pop("before calibration") == pytest.approx([1 / 3, 1 / 3])
-    assert values == {"confidence": pytest.approx([0.85, 0.6]), "answers from": [0.8, 0.8]}
-    plain = severity_curve(answer_of((0.2, 0.7, 0.1), calibration=Calibration()), 0.95)
-    assert plain["curve"].unique().tolist() == ["confidence"]

@@ -281,10 +281,7 @@ def zipped_model(visitor: Visitor) -> Path:
 # ---- Try ----
 
 
-NONE = "none"
-CORRUPTIONS = [(NONE, NONE)] + [
-    (f"{family}: {name.replace('_', ' ')}", name) for family, names in FAMILIES.items() for name in names
-]
+CORRUPTIONS = [(f"{family}: {name.replace('_', ' ')}", name) for family, names in FAMILIES.items() for name in names]
 NO_ANSWER = "Give it an image: drop it, paste it, or take one with the camera."
 
 
@@ -303,8 +300,10 @@ def _try_tab(visitor: gr.State, first: dict[str, str]) -> tuple[list[Component],
                 height=220,
                 elem_id="try-image",
             )
-            corruption = gr.Dropdown(CORRUPTIONS, value=NONE, label="Corruption", elem_id="corruption")
-            severity = gr.Slider(0, len(SEVERITIES), 0, step=1, label="Severity", buttons=[], elem_id="severity")
+            corruption = gr.Dropdown(CORRUPTIONS, label="Corruption", elem_id="corruption")
+            severity = gr.Slider(
+                0, len(SEVERITIES), 0, step=1, label="Severity, 0 for none", buttons=[], elem_id="severity"
+            )
         with gr.Column(scale=7, min_width=300):
             page = html(EMPTY.format(NO_ANSWER), elem_id="answer")
             with gr.Row():
@@ -319,7 +318,7 @@ def _try_tab(visitor: gr.State, first: dict[str, str]) -> tuple[list[Component],
         known, shown = Calibration(), EMPTY.format(NO_ANSWER)
         try:
             if image is not None:
-                found = try_image(who, name, size, image, None if corruption == NONE else corruption, int(severity))
+                found = try_image(who, name, size, image, corruption, int(severity))
                 known, shown = found.calibration, answer_page(found, coverage, accuracy)
         except Exception as error:
             shown = notice(error)

@@ -129,15 +129,13 @@ def _classifier(name: str, revision: str | None, image_size: int | None, saved: 
     return Classifier(model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), processor)
 
 
-def answer(
-    model: Classifier, image: Image.Image, corruption: str | None, severity: int, calibration: Calibration
-) -> Answer:
-    """What a model says of an image in RGB, under a corruption unless that is `None` or the severity 0."""
+def answer(model: Classifier, image: Image.Image, corruption: str, severity: int, calibration: Calibration) -> Answer:
+    """What a model says of an image in RGB, corrupted unless the severity is 0."""
     stats = PixelStats.from_processor(model.processor)
     if stats is None:
         raise ValueError(f"How {type(model.processor).__name__} normalises images is not known.")
     images, name = to_levels(stats.to_pixels(EvalTransform(model.processor)(image)["pixel_values"]))[None], ""
-    if corruption is not None and severity > 0:
+    if severity > 0:
         images = torch.cat([images, corrupt(images, corruption, severity)])
         name = f"{corruption.replace('_', ' ')}, severity {severity}"
     # Both are counted from the model before anything was folded into its head.

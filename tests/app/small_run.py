@@ -1,5 +1,6 @@
 """A small overconfident classifier and pictures for it: what the page is tested with."""
 
+import socket
 import zipfile
 from pathlib import Path
 
@@ -69,3 +70,9 @@ def save_zip(path: Path, names: list[str] = CLASSES, each: int = 45, above: str 
                 with archive.open(f"{above}{name}/{number}.png", "w") as file:
                     picture(label, 100 * label + number).save(file, "PNG")
     return path
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]

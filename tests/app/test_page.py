@@ -16,7 +16,7 @@ import pytest
 from page_reader import HOSTILE
 from transformers import AutoModelForImageClassification
 
-from .small_run import picture, save_data, save_model, save_zip
+from .small_run import free_port, picture, save_data, save_model, save_zip
 
 
 gradio = pytest.importorskip("gradio")
@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(folder: Path) -> "Iterator[gradio.Blocks]":
-    served = serving.serve(str(folder / "model"), str(folder / "data"))
+    served = serving.serve(str(folder / "model"), str(folder / "data"), port=free_port())
     yield served
     served.close(verbose=False)
 

@@ -1,7 +1,6 @@
 """The real app in a process of its own, and Debian's Chromium."""
 
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from page_reader import HOSTILE
 
 from macs_hf.cli.main import main
 
-from ..app.small_run import save_data, save_model, save_zip
+from ..app.small_run import free_port, save_data, save_model, save_zip
 
 
 if TYPE_CHECKING:
@@ -71,12 +70,6 @@ def url(folder: Path) -> Iterator[str]:
     finally:
         app.terminate()
         app.wait(30)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def wait_for(app: subprocess.Popen, address: str, log: Path) -> None:

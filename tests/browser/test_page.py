@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from page_reader import HOSTILE
 
-from ..app.small_run import picture
-from .conftest import SECONDS, free_port, wait_for
+from ..app.small_run import free_port, picture
+from .conftest import SECONDS, wait_for
 
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ def test_try_an_image_with_the_sliders(visit: Visit, tmp_path: Path) -> None:
     page.locator("#coverage").get_by_text("80 %").click()
     answer.get_by_text("with a probability of 80").wait_for()
     page.locator("#corruption input").click()
-    page.get_by_role("option", name="noise: gaussian noise").click()
+    page.get_by_role("option", name="noise: shot noise").click()
     page.locator("#severity input[type=range]").fill("4")
-    answer.get_by_text("gaussian noise, severity 4").wait_for()
+    answer.get_by_text("shot noise, severity 4").wait_for()
     answer.get_by_text("not for corrupted ones").first.wait_for()
     page.locator("#accuracy").get_by_text("95 %").click()
     answer.get_by_text("I would not answer").wait_for()

@@ -10,8 +10,8 @@ from loopback_hub.server import HubServer
 
 from macs_hf.publishing.push import PORT, push_folder, push_space
 
-from ..app.small_run import picture, save_data, save_model
-from .conftest import SECONDS, free_port, wait_for
+from ..app.small_run import free_port, picture, save_data, save_model
+from .conftest import SECONDS, wait_for
 
 
 if TYPE_CHECKING:

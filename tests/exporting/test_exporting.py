@@ -70,12 +70,6 @@ def test_logits_are_those_of_the_model_for_any_batch_and_close_to_them_in_int8(n
     assert kinds.count(onnx.TensorProto.INT8) >= 5 and kinds.count(onnx.TensorProto.FLOAT) >= 1
 
 
-def test_a_temperature_divides_the_logits(tmp_path: Path) -> None:
-    expected = export("resnet", tmp_path / "model.onnx")
-    divide_logits(tmp_path / "model.onnx", 1.6)
-    np.testing.assert_allclose(OnnxClassifier(tmp_path / "model.onnx")(IMAGES), expected / 1.6, atol=1e-5)
-
-
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_weights_that_are_not_finite_are_named(value: float) -> None:
     model = build("resnet")
@@ -116,7 +110,7 @@ def test_the_stored_report_loads_and_is_saved_as_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "export.json").read_bytes() == (stored / "export.json").read_bytes()
 
 
-@pytest.mark.parametrize("content", ['{"schema_version": 1, "model": 3}', '{"schema_version": 2}', "[]", "{"])
+@pytest.mark.parametrize("content", ['{"schema_version": 2}', "{"])
 def test_what_is_no_report_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "export.json").write_text(content)
     with pytest.raises(ValueError, match=r"export\.json"):
@@ -201,10 +195,13 @@ def test_an_earlier_export_is_replaced_and_another_folder_is_not(exported: Path,
         export_model(build("resnet"), PROCESSOR, folder)
 
 
-@pytest.mark.parametrize("data", [{}, {"test": TEST}, {"held_out": HELD_OUT}])
-def test_int8_needs_images(data: dict, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="int8=True needs images"):
-        export_model(build("resnet"), PROCESSOR, tmp_path / "out", int8=True, **data)
+def test_what_is_missing_is_named_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for data in ({}, {"test": TEST}, {"held_out": HELD_OUT}):
+        with pytest.raises(ValueError, match="int8=True needs images"):
+            export_model(build("resnet"), PROCESSOR, tmp_path / "out", int8=True, **data)
+    monkeypatch.setattr("macs_hf.exporting.find_spec", lambda name: None if "runtime" in name else object())
+    with pytest.raises(ImportError, match="pip install onnxruntime"):
+        export_model(build("resnet"), PROCESSOR, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -225,30 +222,25 @@ def test_a_graph_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("macs_hf.exporting.find_spec", lambda name: None if "runtime" in name else object())
-    with pytest.raises(ImportError, match="pip install onnxruntime"):
-        export_model(build("resnet"), PROCESSOR, tmp_path / "out")
+def timm_processor(mode: str) -> TimmWrapperImageProcessor:
+    settings = {"input_size": (3, 48, 48), "crop_pct": 0.875, "crop_mode": mode, "interpolation": "bicubic"}
+    return TimmWrapperImageProcessor(
+        {**settings, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}, "resnet18"
+    )
 
 
 @pytest.mark.parametrize("mode", ["center", "squash"])
 def test_the_processor_of_timm_is_described_for_others(mode: str) -> None:
-    settings = {"input_size": (3, 48, 48), "crop_pct": 0.875, "crop_mode": mode, "interpolation": "bicubic"}
-    stats = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-    own = TimmWrapperImageProcessor({**settings, **stats}, "resnet18")
-    described = described_processor(own)
-    expected, found = sample_photographs(own), sample_photographs(described)
+    own = timm_processor(mode)
+    expected, found = sample_photographs(own), sample_photographs(described_processor(own))
     levels = 255 * 0.225 * (found - expected).abs()  # of 256
     assert found.shape == (16, 3, 48, 48)
     assert levels.max() < 2.1 and levels.mean() < 0.02  # two libraries round a pixel differently
 
 
-def test_a_crop_without_a_description_is_refused(tmp_path: Path) -> None:
-    settings = {"input_size": (3, SIZE, SIZE), "crop_pct": 1.0, "crop_mode": "border", "interpolation": "bicubic"}
-    processor = TimmWrapperImageProcessor({**settings, "mean": (0.5,) * 3, "std": (0.5,) * 3}, "resnet10t")
+def test_a_crop_without_a_description_is_refused() -> None:
     with pytest.raises(ValueError, match="crop_mode='border'"):
-        export_model(build("timm"), processor, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+        described_processor(timm_processor("border"))
 
 
 @pytest.mark.slow
@@ -271,7 +263,6 @@ def test_the_command_exports_a_folder(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--int8"], "--int8"),
         ([], "--output_dir"),
         (["--split", "test"], "--dataset"),
-        (["--skip_bad_images"], "--dataset"),
         (["--dataset", "digits", "--calibration_split", "validation"], "--int8"),
     ],
 )

@@ -14,7 +14,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet
 import pytest
 import tiny
@@ -28,6 +27,7 @@ from safetensors.torch import load, save
 import macs_hf
 from macs_hf.cli.main import main
 from macs_hf.evaluation import write_report
+from macs_hf.metrics import group_measures
 from macs_hf.publishing.access import check_push_access
 from macs_hf.publishing.card import write_card
 from macs_hf.publishing.push import (
@@ -42,7 +42,6 @@ from macs_hf.publishing.push import (
     space_files,
 )
 from macs_hf.report import EvaluationReport, Interval, Temperature
-from macs_hf.report.report import ConfusionMatrix
 
 from .conftest import MEASURED, ROWS, RUN_FILES
 
@@ -142,9 +141,7 @@ def test_evidence_that_was_changed_is_not_published(hub: HubServer, run: Path) -
 
 
 def test_accuracy_that_is_not_above_chance_is_not_published(hub: HubServer, run: Path) -> None:
-    pairs = np.unique(np.stack([ROWS[1].label, ROWS[1].prediction]), axis=1, return_counts=True)
-    (label, prediction), count = pairs[0].tolist(), pairs[1].tolist()
-    report = replace(MEASURED, confusion=ConfusionMatrix(4, tuple(label), tuple(prediction), tuple(count)))
+    report = replace(MEASURED, classes=group_measures(ROWS[1]))
     assert report.above_chance is False
     write_report(report, ROWS, run)
     with pytest.raises(ValueError, match=r"not above chance"):
@@ -153,7 +150,7 @@ def test_accuracy_that_is_not_above_chance_is_not_published(hub: HubServer, run:
         main(["push", str(run), "alice/pets"])
     assert left.value.code == 2 and hub.requests == []
     assert main(["push", str(run), "alice/pets", "--allow_chance_level"]) == 0
-    assert set(hub.files("alice/pets")) == PUSHED | RUN_FILES | {"confusion.png"}
+    assert set(hub.files("alice/pets")) == PUSHED | RUN_FILES | {"classes.png"}
     assert "above chance" in pull_request_refusal(report)
 
 

@@ -33,6 +33,7 @@ from .runner import RECORD_FILE, check_flags, is_finished
 
 
 RUNS_FILE, SAMPLES_FILE = "runs.parquet", "samples.parquet"
+N_BINS = 15  # of the reported ECE
 
 
 class Run(NamedTuple):
@@ -199,10 +200,10 @@ def collect(cells: Iterable[Cell], root: Path, folder: Path, grid: Grid) -> list
         run = load_run(root / cell.name)
         parts = [run.rows] if run.rows_before is None else [run.rows_before, run.rows]
         with tempfile.TemporaryDirectory() as scratch:
-            report, images = save_run(_compared(run.report), parts, scratch, compact=True)
+            report, images = save_run(_compared(run.report), parts, scratch)
             values = json.loads(report.read_text(), parse_float=_five_digits)
             if grid.keep_rows is None or cell.setting.name in grid.keep_rows:
-                samples[cell.name] = pyarrow.parquet.read_table(images)
+                samples[cell.name] = halved(pyarrow.parquet.read_table(images))
         record = json.loads((root / cell.name / RECORD_FILE).read_text())
         rows.append(row_of(cell.setting, cell.seed, record, json.dumps(values, separators=(",", ":"))))
     if rows:
@@ -210,6 +211,28 @@ def collect(cells: Iterable[Cell], root: Path, folder: Path, grid: Grid) -> list
         write_samples(folder, samples)
         write_runs(folder, stored + rows)
     return [row["name"] for row in rows]
+
+
+def halved(table: pyarrow.Table) -> pyarrow.Table:
+    """
+    With scores in 16 bits and rounded to 5 binary digits (7 of a confidence), since zeros take no space on disk; as
+    they are where they are too large. Each confidence stays in the bin where it was, or the ECE would change.
+    """
+    for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
+        scores = column.to_numpy()
+        if not pyarrow.types.is_floating(column.type) or np.nanmax(np.abs(scores)) > np.finfo(np.float16).max:
+            continue
+        digits = 2.0 ** (7 if name.endswith("confidence") else 5)
+        mantissa, exponent = np.frexp(scores)
+        rounded = np.ldexp(np.round(mantissa * digits) / digits, exponent).astype(np.float16)
+        if name.endswith("confidence"):
+            ends = np.arange(N_BINS + 1) / N_BINS
+            last = ends.astype(np.float16)  # the largest of each bin, and the smallest of the next
+            last = np.where(last > ends, np.nextafter(last, np.float16(0)), last)
+            upper = np.ceil(scores.astype(np.float64) * N_BINS).astype(int).clip(1)
+            rounded = rounded.clip(np.nextafter(last, np.float16(2))[upper - 1], last[upper])
+        table = table.set_column(place, name, pyarrow.array(rounded, from_pandas=True))
+    return table
 
 
 def row_of(key: Setting, seed: int, record: dict[str, Any], report: str) -> dict[str, Any]:

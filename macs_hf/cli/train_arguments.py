@@ -18,9 +18,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.filesize import decimal
+
 from ..exceptions import ArgumentError
 from ..objective.objective import DEFAULT_METHOD, METHODS, Objective, settings_of
-from ..report.run_folder import check_free_space, readable_size, refuse_secrets
+from ..report.run_folder import refuse_secrets
 from ..report.text import refuse_nul
 from .errors import WIDEST, folder_name, refuse_empty
 
@@ -192,8 +194,15 @@ def check_disk(args: Any, model: Any) -> None:
     # The final model is written beside the one that it replaces.
     needed = weights * (copies * count + 2)
     there = sum(path.stat().st_size for path in Path(args.output_dir).glob("checkpoint-*/*") if path.is_file())
-    what = f"{count} checkpoints of {readable_size(weights * copies)} and the final model of {readable_size(weights)}"
-    check_free_space(args.output_dir, needed - there, f"{what}; save_total_limit=1 and save_only_model=True need less")
+    folder = Path(args.output_dir).absolute()
+    free = shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free
+    if free < needed - there:
+        raise OSError(
+            f"The run will write about {decimal(needed - there)} to output_dir={str(args.output_dir)!r}, but the disk "
+            f"has {decimal(free)} free: {count} checkpoints of {decimal(weights * copies)} and the final model of "
+            f"{decimal(weights)}. Free some space, choose another output_dir, or need less by save_total_limit=1 and "
+            "save_only_model=True."
+        )
 
 
 def _checkpoints(args: Any) -> int:

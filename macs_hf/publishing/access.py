@@ -3,15 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, constants, get_token
+from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
 from huggingface_hub.utils import httpx, validate_repo_id
 
 from ..hub import WRONG_TOKEN, HubUnreachableError, hub_api, reason_of, require_hub, status_of
-
-
-# Repositories that this process has found it can push to, by what was asked for.
-_granted: dict[tuple[str | bool | None, ...], str] = {}
 
 
 def check_push_access(
@@ -19,7 +15,7 @@ def check_push_access(
 ) -> str:
     """
     Make sure that a repository can be pushed to, before hours of training: reach the Hub, know who pushes, and make
-    the repository and the branch if they are not there. What was found is asked for once in a process.
+    the repository and the branch if they are not there.
 
     Args:
         repo_id (`str`): `user/name`, or `name` below the token's own user.
@@ -35,24 +31,6 @@ def check_push_access(
     except HFValidationError as error:
         raise ValueError(f"{repo_id!r} cannot be pushed to: {error} Name it user/name (hub_model_id).") from None
     refuse_offline(repo_id)
-    asked = (constants.ENDPOINT, private, revision, token or get_token())
-    if (repo_id, *asked) not in _granted:
-        full_id = _open(repo_id, private, revision, token)
-        _granted.update({(repo_id, *asked): full_id, (full_id, *asked): full_id})
-    return _granted[repo_id, *asked]
-
-
-def refuse_offline(repo_id: str) -> None:
-    if constants.HF_HUB_OFFLINE:
-        raise ConnectionError(f"{repo_id!r} cannot be pushed to while HF_HUB_OFFLINE=1. Unset it, or do not push.")
-
-
-def forget_access() -> None:
-    """Ask again before the next push: this one failed, and access may have been the reason."""
-    _granted.clear()
-
-
-def _open(repo_id: str, private: bool | None, revision: str | None, token: str | None) -> str:
     try:
         require_hub(f"Access to {repo_id!r}")
     except HubUnreachableError as error:
@@ -81,6 +59,11 @@ def _open(repo_id: str, private: bool | None, revision: str | None, token: str |
             "name another (hub_model_id)."
         )
     return repo_id
+
+
+def refuse_offline(repo_id: str) -> None:
+    if constants.HF_HUB_OFFLINE:
+        raise ConnectionError(f"{repo_id!r} cannot be pushed to while HF_HUB_OFFLINE=1. Unset it, or do not push.")
 
 
 def writing_user(api: HfApi, refused: str) -> str:

@@ -61,8 +61,6 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
         report ([`EvaluationReport`], *optional*): What was measured; without it the card says that nothing was.
         settings ([`CardSettings`]): Everything else.
     """
-    if unknown := [picture for picture in settings.pictures if picture not in PICTURES]:
-        raise ValueError(f"pictures: {unknown[0]!r} is not a picture of a run; there are {', '.join(PICTURES)}.")
     results = _results(report, settings.datasets) if report is not None else []
     timm_tags = ("timm", "transformers") if settings.timm else ()
     data = ModelCardData(

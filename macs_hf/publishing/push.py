@@ -40,7 +40,7 @@ from ..report.run_folder import (
     weight_files,
 )
 from ..report.sections import headline, measured, short_name
-from .access import check_push_access, forget_access, refuse_offline, writing_user
+from .access import check_push_access, refuse_offline, writing_user
 from .card import (
     CARD_FILE,
     CARD_FILES,
@@ -183,7 +183,6 @@ def push_folder(
             files = files_to_push(folder, with_report)
             return _commit(api, target, files, STALE_FILES, commit_message or "Push a model", revision=revision)
         except Exception as error:  # anything: what matters is that the user learns how to go on
-            forget_access()
             options = (" --private" if private else "") + (f" --revision {revision}" if revision else "")
             raise PushError(
                 f"Pushing to {repo_id!r} failed: {reason_of(error)}. Nothing is lost: all is in {str(folder)!r}. Once "

@@ -16,14 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 from PIL import Image
-from torch.utils.data import Dataset
-from torchvision.transforms.v2.functional import to_pil_image
 
 from ..data.images import ImageDataset
 from ..metrics.intervals import wilson
-from ..pixels import PixelStats
 from ..report.report import (
     ConfusionMatrix,
     CorruptionTable,
@@ -93,7 +90,7 @@ def tidy(axes: Axes, title: str = "", *, grid: str = "y", percent: str = "xy") -
     axes.set_axisbelow(True)
     axes.tick_params(colors=TICK, labelsize=SMALL, length=3)
     for name in percent:
-        {"x": axes.xaxis, "y": axes.yaxis}[name].set_major_formatter(FuncFormatter(_percent))
+        {"x": axes.xaxis, "y": axes.yaxis}[name].set_major_formatter(PercentFormatter(1, symbol=PERCENT))
     for part in (axes.xaxis.label, axes.yaxis.label):
         part.set(fontsize=LABEL, color=INK)
 
@@ -116,10 +113,6 @@ def _grid_of_numbers(
     return image
 
 
-def _percent(share: float, _: int) -> str:
-    return f"{round(100 * share, 6):g}{PERCENT}"  # 2.5 % and 5 %, not 5.0 %
-
-
 def short(name: str, longest: int) -> str:
     """A name with its middle left out if it is long: names often differ at the end."""
     if len(name) <= longest:
@@ -132,11 +125,11 @@ def short(name: str, longest: int) -> str:
 
 
 def plot_reliability(report: EvaluationReport) -> Picture:
-    """Accuracy against confidence, one column per measurement of the report (before, and after if there is one)."""
-    after = scaled(report)
-    measurements = {"As evaluated" if after is None else "Before temperature scaling": report.before}
-    if after is not None:
-        measurements[f"After (T = {report.temperature.value:.3g})"] = after
+    """Accuracy against confidence, without and with the temperature if there is one."""
+    measurements = {"As evaluated": report.before}
+    if report.has_temperature and report.after is not None:
+        after = f"After (T = {report.temperature.value:.3g})"
+        measurements = {"Before temperature scaling": report.before, after: report.after}
     return plot_measurements(measurements, heading(report))
 
 
@@ -173,11 +166,6 @@ def plot_measurements(measurements: Mapping[str, Measurement], title: str = "") 
     ]
     _legend(figure, 4 if len(measurements) > 1 else 2, handles=handles)
     return figure
-
-
-def scaled(report: EvaluationReport) -> Measurement | None:
-    """What a temperature made of it; `None` if none was fitted, which would only repeat the other column."""
-    return report.after if report.has_temperature else None
 
 
 def heading(report: EvaluationReport) -> str:
@@ -326,8 +314,10 @@ def plot_severity_curves(table: CorruptionTable, *, title: str = "") -> Picture:
     if scaled:
         found = table.by_severity("scaled_ece", names)
         curves[f"With temperature ({table.temperature:.3g})"] = (found, style | {"linestyle": DASHES})
-    if floors := _noise_floors(table, names, "scaled_noise_floor" if scaled else "noise_floor"):
-        curves["ECE by chance alone"] = (floors, {"color": ACCURACY, "linestyle": DOTS, "linewidth": 1.6})
+    floor = "scaled_noise_floor" if scaled else "noise_floor"  # which older tables do not hold
+    if all(getattr(cell, floor) is not None for name in names for cell in table.cells[name].values()):
+        look = {"color": ACCURACY, "linestyle": DOTS, "linewidth": 1.6}
+        curves["ECE by chance alone"] = (table.by_severity(floor, names), look)
     over = f"mean of {'the standard ' if names == STANDARD_15 else ''}{len(names)} corruptions"
     accuracy = {"_": (table.by_severity("accuracy", names), style)}
     for axes, what, parts, top in ((left, "Accuracy", accuracy, 1.03), (right, "ECE", curves, None)):
@@ -353,7 +343,8 @@ def plot_under_corruption(sides: Mapping[str, Sequence[CorruptionTable]]) -> Pic
     left, right = figure.subplots(1, 2)
     curves, severities = [], (0, *SEVERITIES)
     for (name, tables), colour, marker in zip(sides.items(), (COLOURS[1], COLOURS[0]), "so", strict=True):
-        accuracy = [100 * fmean(_accuracy_at(table, severity) for table in tables) for severity in severities]
+        found = [table.by_severity("accuracy", STANDARD_15) for table in tables]
+        accuracy = [100 * fmean(means[severity] for means in found) for severity in severities]
         gaps = ["clean", *(f"severity_{severity}" for severity in SEVERITIES)]
         gap = [100 * fmean(table.confidence_gap[name].value for table in tables) for name in gaps]
         confidence = np.add(accuracy, gap)
@@ -378,21 +369,6 @@ def plot_under_corruption(sides: Mapping[str, Sequence[CorruptionTable]]) -> Pic
     return figure
 
 
-def _accuracy_at(table: CorruptionTable, severity: int) -> float:
-    return fmean(table.cells[name][severity].accuracy for name in STANDARD_15) if severity else table.clean.accuracy
-
-
-def _noise_floors(table: CorruptionTable, names: tuple[str, ...], field: str) -> dict[int, float]:
-    """By severity, the mean over the cells; empty if a cell does not have it."""
-    cells = {severity: [table.cells[name][severity] for name in names] for severity in table.cells[names[0]]}
-    if table.clean is not None:
-        cells = {0: [table.clean]} | cells
-    floors = {severity: [getattr(cell, field) for cell in row] for severity, row in cells.items()}
-    if any(None in row for row in floors.values()):
-        return {}
-    return {severity: fmean(row) for severity, row in floors.items()}
-
-
 def _row_label(table: CorruptionTable, name: str) -> str:
     label = name.replace("_", " ")
     if name == "frost" and "approximate" in (table.frost or ""):
@@ -411,8 +387,7 @@ def _caption(table: CorruptionTable) -> str:
 # ---- Classes and groups ----
 
 
-MOST_GROUPS = 100
-IN_ONE_COLUMN = 50
+MOST_GROUPS = 50
 LONGEST_NAME = 28
 # Up to so many classes their shares are written into the confusion matrix, and up to so many it shows all of them.
 WRITTEN, MOST_CLASSES, MOST_CONFUSED = 20, 100, 40
@@ -423,35 +398,29 @@ def plot_groups(table: GroupTable, title: str = "") -> Picture:
     The accuracy of each group with its 95 % interval, worst first, and by how much its confidence exceeds it.
 
     Filled points differ from all other images (or, on the right, from perfect calibration) beyond chance, corrected
-    for the number of groups. Of more than 100 groups the worst 100 are shown.
+    for the number of groups. Of more than 50 groups the worst 50 are shown.
 
     Args:
         table ([`GroupTable`]): The groups.
         title (`str`, *optional*): Above the picture.
     """
     groups = table.groups[:MOST_GROUPS]
-    columns = 1 if len(groups) <= IN_ONE_COLUMN else 2
-    rows = -(-len(groups) // columns)
     shown = f"the worst {len(groups)} of {len(table.groups):,}" if len(groups) < len(table.groups) else "worst first"
     by = "Classes" if table.column == "label" else f"By {table.column}"
-    figure = picture(6.4 * columns, 1.9 + 0.19 * rows, f"{title}\n{by}, {shown}")
-    all_axes = figure.subplots(1, 2 * columns, squeeze=False, width_ratios=[3, 2] * columns)[0]
+    figure = picture(6.4, 1.9 + 0.19 * len(groups), f"{title}\n{by}, {shown}")
+    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
     overall = sum(group.n * group.accuracy.value for group in table.groups) / table.n
-    lowest = min(group.accuracy.low for group in groups)
+    names = [f"{short(group.name, LONGEST_NAME)}  ({group.n:,})" for group in groups]
+    colours = [OVERCONFIDENT_LINE if group.gap.value > 0 else UNDERCONFIDENT_LINE for group in groups]
+    filled = [group.significant for group in groups], [group.gap_significant for group in groups]
+    _points(left, [group.accuracy for group in groups], [ACCURACY] * len(groups), filled[0], names, overall)
+    _points(right, [group.gap for group in groups], colours, filled[1], [], 0)
+    left.set_xlim(max(0.0, min(group.accuracy.low for group in groups) - 0.03), 1.01)
     widest = 1.05 * max(max(abs(group.gap.low), abs(group.gap.high)) for group in groups)
-    for column in range(columns):
-        part = groups[column * rows : (column + 1) * rows]
-        left, right = all_axes[2 * column : 2 * column + 2]
-        names = [f"{short(group.name, LONGEST_NAME)}  ({group.n:,})" for group in part]
-        colours = [OVERCONFIDENT_LINE if group.gap.value > 0 else UNDERCONFIDENT_LINE for group in part]
-        filled = [group.significant for group in part], [group.gap_significant for group in part]
-        _points(left, [group.accuracy for group in part], [ACCURACY] * len(part), filled[0], names, overall)
-        _points(right, [group.gap for group in part], colours, filled[1], [], 0)
-        left.set_xlim(max(0.0, lowest - 0.03), 1.01)
-        right.set_xlim(-widest, widest)
-        for axes, title in ((left, "Accuracy (number of images)"), (right, "Confidence - accuracy")):
-            axes.title.set_text(title)
-            axes.set_ylim(rows - 0.5, -0.5)
+    right.set_xlim(-widest, widest)
+    for axes, what in ((left, "Accuracy (number of images)"), (right, "Confidence - accuracy")):
+        axes.title.set_text(what)
+        axes.set_ylim(len(groups) - 0.5, -0.5)
     point = {"color": INK, "linewidth": 1.1, "marker": "o", "markersize": 4}
     handles = [
         Line2D([], [], **point, label="Differs beyond chance"),
@@ -541,8 +510,6 @@ def plot_gallery(images: Sequence[Image.Image], captions: Sequence[str], title: 
         captions (sequence of `str`): What to write below each, in lines.
         title (`str`, *optional*): Above all.
     """
-    if not images:
-        raise ValueError("plot_gallery needs at least one image.")
     columns = min(len(images), IN_A_ROW)
     rows = -(-len(images) // columns)
     lines = 1 + max(caption.count("\n") for caption in captions)
@@ -570,12 +537,7 @@ def confident_mistakes(rows: SampleRows, count: int) -> np.ndarray:
 
 
 def write_gallery(
-    test: Dataset,
-    rows: SampleRows,
-    class_names: tuple[str, ...],
-    folder: str | Path,
-    count: int,
-    pixel_stats: PixelStats | None = None,
+    test: ImageDataset, rows: SampleRows, class_names: tuple[str, ...], folder: str | Path, count: int
 ) -> Path | None:
     """
     Write `mistakes.png`: the most confident wrong predictions with their true class.
@@ -583,12 +545,11 @@ def write_gallery(
     The picture shows test images: it is pushed to the Hub, and shown by the card, only on request.
 
     Args:
-        test (`Dataset`): The test images.
+        test ([`ImageDataset`]): The test images.
         rows ([`SampleRows`]): What the published model made of them.
         class_names (`tuple[str, ...]`): One for each class.
         folder (`str` or `Path`): The run's folder.
         count (`int`): At most this many images.
-        pixel_stats ([`PixelStats`], *optional*): How images were normalised, where `test` holds no original ones.
 
     Returns:
         `Path`, or `None` if no prediction was wrong.
@@ -598,22 +559,12 @@ def write_gallery(
     path.unlink(missing_ok=True)
     if not len(chosen):
         return None
-    images = [_image(test, int(place), pixel_stats) for place in chosen]
-    captions = [_caption_of_mistake(rows, int(place), class_names) for place in chosen]
+    images = [test.image(place) for place in chosen.tolist()]
+    captions = [_caption_of_mistake(rows, place, class_names) for place in chosen.tolist()]
     wrong = int((~rows.correct).sum())
     title = f"the {len(chosen)} most confident of {wrong:,} mistakes on {len(rows):,} test images"
     plot_gallery(images, captions, title).savefig(path)
     return path
-
-
-def _image(test: Dataset, place: int, pixel_stats: PixelStats | None) -> Image.Image:
-    if isinstance(test, ImageDataset):
-        return test.image(place)
-    values = test[place]["pixel_values"].float()
-    if pixel_stats is not None:
-        return to_pil_image(pixel_stats.to_pixels(values))
-    low, high = values.min(), values.max()
-    return to_pil_image((values - low) / (high - low).clamp(min=1e-12))
 
 
 def _caption_of_mistake(rows: SampleRows, place: int, class_names: tuple[str, ...]) -> str:

@@ -714,9 +714,7 @@ class Run:
     rows_before: SampleRows | None = None  # before its temperature, if it was given one
 
 
-def save_run(
-    report: EvaluationReport, rows: Sequence[SampleRows], folder: str | PathLike[str], *, compact: bool = False
-) -> list[Path]:
+def save_run(report: EvaluationReport, rows: Sequence[SampleRows], folder: str | PathLike[str]) -> list[Path]:
     """
     Write `evaluation.json` and `samples.parquet` into `folder`, in place of what was there; returns their paths.
 
@@ -725,7 +723,6 @@ def save_run(
         rows (sequence of [`SampleRows`]): As `evaluate_checkpoint` returns them: of the model and, if it was given a
             temperature, of the model with it.
         folder (`str` or `Path`): Where to; made if it is not there.
-        compact (`bool`, *optional*, defaults to `False`): Store scores in fewer bits; see `write_rows`.
     """
     *before, published = rows
     if len(before) > 1 or any(len(part) != report.n for part in rows):
@@ -733,7 +730,7 @@ def save_run(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     corrupted = None if report.corruptions is None else report.corruptions.rows
-    write_rows(folder / ROWS_FILE, published, before[0] if before else None, corrupted, compact=compact)
+    write_rows(folder / ROWS_FILE, published, before[0] if before else None, corrupted)
     report.save(folder / REPORT_FILE)
     add_checksums(folder)
     return [folder / REPORT_FILE, folder / ROWS_FILE]

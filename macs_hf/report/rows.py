@@ -22,7 +22,6 @@ from ..exceptions import check_labels
 
 
 if TYPE_CHECKING:
-    import datasets
     import pandas
     import pyarrow
     import torch
@@ -135,12 +134,6 @@ class SampleRows:
     def to_pandas(self) -> pandas.DataFrame:
         """The columns as a table of pandas, such as to sort and filter them."""
         return self.to_table().to_pandas()
-
-    def to_dataset(self) -> datasets.Dataset:
-        """The columns as a `datasets.Dataset`."""
-        from datasets import Dataset
-
-        return Dataset(self.to_table())
 
     def __len__(self) -> int:
         return len(self.label)
@@ -336,7 +329,6 @@ class CorruptionRows:
 
 
 BEFORE = "before_"
-N_BINS = 15  # of the reported ECE
 SCALED = ("confidence", "nll", "brier")  # columns that a temperature changes in another way than by a factor
 
 
@@ -345,8 +337,6 @@ def write_rows(
     rows: SampleRows,
     before: SampleRows | None = None,
     corrupted: CorruptionRows | None = None,
-    *,
-    compact: bool = False,
 ) -> None:
     """
     Write a Parquet file of rows.
@@ -356,8 +346,6 @@ def write_rows(
         rows ([`SampleRows`]): Of the model as it is published.
         before ([`SampleRows`], *optional*): Of the model before its temperature.
         corrupted ([`CorruptionRows`], *optional*): Of corrupted images.
-        compact (`bool`, *optional*, defaults to `False`): Store each score to about 3 %, in less than half of the
-            space: the rounding errors vanish in the mean over images.
     """
     import pyarrow.parquet  # slow to import, and not needed to measure
 
@@ -368,9 +356,6 @@ def write_rows(
         values = pyarrow.array(column, from_pandas=True)  # NaN becomes null
         table = table.append_column(name, values.cast(pyarrow.uint8()) if name.startswith("hits_") else values)
     scores = [column.name for column in table.schema if pyarrow.types.is_floating(column.type)]
-    for name in scores if compact else ():
-        halved = pyarrow.array(_halved(table[name].to_numpy(), name.endswith("confidence")), from_pandas=True)
-        table = table.set_column(table.column_names.index(name), name, halved)
     pyarrow.parquet.write_table(
         table,
         path,
@@ -379,25 +364,6 @@ def write_rows(
         use_byte_stream_split=scores,
         write_statistics=False,
     )
-
-
-def _halved(scores: np.ndarray, in_bins: bool) -> np.ndarray:
-    """
-    In 16 bits and rounded to 5 binary digits (7 of a confidence), since zeros take no space on disk; as they are where
-    they are too large for it. Each confidence stays in the bin where it was, or the calibration error would change.
-    """
-    if np.nanmax(np.abs(scores), initial=0) > np.finfo(np.float16).max:
-        return scores
-    digits = 2.0 ** (7 if in_bins else 5)
-    mantissa, exponent = np.frexp(scores)
-    rounded = np.ldexp(np.round(mantissa * digits) / digits, exponent).astype(np.float16)
-    if not in_bins:
-        return rounded
-    ends = np.arange(N_BINS + 1) / N_BINS
-    last = ends.astype(np.float16)  # the largest of each bin, and the smallest of the next
-    last = np.where(last > ends, np.nextafter(last, np.float16(0)), last)
-    upper = np.ceil(scores.astype(np.float64) * N_BINS).astype(int).clip(1)
-    return rounded.clip(np.nextafter(last, np.float16(2))[upper - 1], last[upper])
 
 
 def read_rows(
@@ -444,34 +410,32 @@ def _column(table: pyarrow.Table, name: str, kind: type, missing: float | None =
     return found
 
 
-# The columns that the reported metrics come from, and by what share of its mean each may be rounded in `_halved`.
-SCORES = {"ece": ("confidence", 2.0**-7)} | {name: (name, 2.0**-5) for name in ("nll", "brier")}
-SCORES |= {"logit_margin": ("margin", 2.0**-5)}
+# The columns that the reported metrics come from.
+SCORES = {"ece": "confidence", "nll": "nll", "brier": "brier", "logit_margin": "margin"}
 
 
 def check_belongs(rows: SampleRows, before: SampleRows | None, corrupted: CorruptionRows | None, report: Any) -> None:
     """
     Refuse rows that do not give the numbers of their [`EvaluationReport`]: they are of another run, or one of the two
-    was edited. Scores are rounded where they are stored, so that the means may differ by as much.
+    was edited.
     """
     if len(rows) != report.n:
         raise ValueError(f"it has {len(rows)} rows, but the report is about n = {report.n} samples")
     for title, part in {"before": before or rows, "after": rows}.items():
         if (measured := getattr(report, title)) is None:
             continue
-        stated = {name: interval.value for name, interval in measured.metrics.items()}
-        _check_mean("accuracy", title, rows.correct.mean(), stated["accuracy"], 0.5 / len(rows))
-        for metric in stated.keys() & SCORES.keys():
-            name, rounding = SCORES[metric]
-            stored, values = getattr(rows, name), getattr(part, name).astype(np.float64)
-            found = _ece(values, rows.correct, measured.bins.upper) if metric == "ece" else values.mean()
-            with np.errstate(over="ignore"):
-                rounding = rounding if (stored == stored.astype(np.float16)).all() else ROUNDING
-            _check_mean(metric, title, found, stated[metric], rounding * np.abs(values).mean() + 1e-6)
+        found = {"accuracy": (part.correct.mean(), 0.5 / len(rows))}
+        for metric in measured.metrics.keys() & SCORES.keys():
+            values = getattr(part, SCORES[metric]).astype(np.float64)
+            value = _ece(values, part.correct, measured.bins.upper) if metric == "ece" else values.mean()
+            found[metric] = value, ROUNDING * np.abs(values).mean() + 1e-6
+        for metric, (value, slack) in found.items():
+            if abs(value - (stated := measured.metrics[metric].value)) > slack:
+                raise ValueError(f"its {metric} is {value:.6f}, that of the report ({title}) {stated:.6f}")
     if report.confusion is not None:
-        pairs = np.unique(np.stack([rows.label, rows.prediction]), axis=1, return_counts=True)
+        pairs, counts = np.unique(np.stack([rows.label, rows.prediction]), axis=1, return_counts=True)
         stated = (report.confusion.label, report.confusion.prediction, report.confusion.count)
-        if sorted(zip(*stated, strict=True)) != list(zip(*pairs[0].tolist(), pairs[1].tolist(), strict=True)):
+        if sorted(zip(*stated, strict=True)) != list(zip(*pairs.tolist(), counts.tolist(), strict=True)):
             raise ValueError("its labels and predictions are not those that the report counts in confusion")
     if report.corruptions is None or corrupted is None:
         return
@@ -486,8 +450,3 @@ def _ece(confidence: np.ndarray, correct: np.ndarray, edges: Sequence[float]) ->
     """The calibration error, with the upper ends of its bins."""
     index = np.minimum(np.searchsorted(np.asarray(edges), confidence), len(edges) - 1)
     return np.abs(np.bincount(index, weights=confidence - correct)).sum() / len(confidence)
-
-
-def _check_mean(name: str, title: str, found: float, stated: float, slack: float) -> None:
-    if abs(found - stated) > slack:
-        raise ValueError(f"its {name} is {found:.6f}, that of the report ({title}) {stated:.6f}")

@@ -155,31 +155,30 @@ def _read(record: Path) -> dict[str, Any] | None:
 # They are written beside those they replace, then moved into place.
 
 
-# Where files are written, and what says that all of them are.
-DRAFT = "_writing"
-COMPLETE = "complete.json"
+DRAFT = "_writing"  # the folder of what is being written, in `FILES`
+FILES = "files"
+COMPLETE = "complete.json"  # that all is written, and which files it replaces
+LAST = "config.json"
 
 
 @contextmanager
-def atomic_folder(folder: str | Path, *, replaces: Sequence[str] = (), last: str = "config.json") -> Iterator[Path]:
+def atomic_folder(folder: str | Path, *, replaces: Sequence[str] = ()) -> Iterator[Path]:
     """
     A new folder to write files into, which at the end of the block take the places of the files of `folder`. If the
     block fails, for example because the disk is full, nothing of `folder` has changed.
 
-    If the process is killed while the files are moved, [`finish_writing`] moves the rest. Until then there is no file
-    `last`, so that nobody takes a mixture of old and new files for a model.
+    If the process is killed while the files are moved, [`finish_writing`] moves the rest. Until then there is no
+    `config.json`, so that nobody takes a mixture of old and new files for a model.
 
     Args:
         folder (`str` or `Path`): The folder to change, made if it is not there.
         replaces (`Sequence[str]`, *optional*): Patterns of files of `folder` that are removed if the block writes none
             of their name.
-        last (`str`, *optional*, defaults to `"config.json"`): The file that is moved last.
     """
     folder = Path(folder)
     place = folder / DRAFT
+    draft = place / FILES
     shutil.rmtree(place, ignore_errors=True)
-    # Named as the folder: pictures show the name of a run.
-    draft = place / folder.absolute().name
     try:
         draft.mkdir(parents=True)
         yield draft
@@ -187,9 +186,8 @@ def atomic_folder(folder: str | Path, *, replaces: Sequence[str] = (), last: str
             _sync(path)
         removed = {path.name for pattern in replaces for path in folder.glob(pattern) if path.is_file()}
         removed -= {path.name for path in draft.iterdir()}
-        plan = {"draft": draft.name, "removed": sorted(removed), "last": last}
         unfinished = place / f"{COMPLETE}.tmp"
-        unfinished.write_text(json.dumps(plan))
+        unfinished.write_text(json.dumps({"removed": sorted(removed)}))
         _sync(unfinished)
         for path in draft.iterdir():
             with suppress(PermissionError):  # some network disks have no modes
@@ -207,21 +205,30 @@ def finish_writing(folder: str | Path) -> None:
     place = folder / DRAFT
     if place.is_symlink() or not place.is_dir():
         return
-    if (plan := _plan(place)) is not None:
-        draft, last = place / plan["draft"], plan["last"]
-        if blocked := sorted(path.name for path in draft.iterdir() if _is_folder(folder / path.name)):
-            raise FileExistsError(
-                f"{str(folder / blocked[0])!r} is a folder, where an interrupted command has a file to put. Move it "
-                f"away, or delete {str(place)!r} to do without what that command had written."
-            )
-        if (draft / last).exists():
-            (folder / last).unlink(missing_ok=True)
-        for name in plan["removed"]:
-            if not _is_folder(folder / name):  # that is somebody else's
-                (folder / name).unlink(missing_ok=True)
-        for path in sorted(draft.iterdir(), key=lambda path: (path.name == last, path.name)):
+    if (removed := _removed(place)) is not None:
+        new = sorted(place.joinpath(FILES).iterdir(), key=lambda path: (path.name == LAST, path.name))
+        if new and new[-1].name == LAST:
+            (folder / LAST).unlink(missing_ok=True)
+        for name in removed:
+            (folder / name).unlink(missing_ok=True)
+        for path in new:
             path.replace(folder / path.name)
     shutil.rmtree(place, ignore_errors=True)
+
+
+def _removed(place: Path) -> list[str] | None:
+    """Which files only go; `None` if the draft is not whole, or the plan would touch anything outside."""
+    names, draft = (_read(place / COMPLETE) or {}).get("removed"), place / FILES
+    if not isinstance(names, list) or not all(Path(str(name)).name == name != os.pardir for name in names):
+        return None
+    whole = draft.is_dir() and not draft.is_symlink()
+    return names if whole and all(path.is_file() and not path.is_symlink() for path in draft.iterdir()) else None
+
+
+def _sync(path: Path) -> None:
+    """Have the operating system write a file to the disk, where errors of writing may show only now."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def write_text_atomically(path: str | Path, text: str) -> None:
@@ -263,30 +270,6 @@ def sha256(path: str | Path) -> str:
     """Of a file, as the Hub and `sha256sum` write it."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _plan(place: Path) -> dict[str, Any] | None:
-    """What is to be done with a draft; `None` if it is not complete, or if it would touch anything outside."""
-    plan = _read(place / COMPLETE)
-    try:
-        names = [plan["draft"], plan["last"], *plan["removed"]]
-        inside = all(Path(name).name == name != os.pardir for name in names)
-    except (KeyError, TypeError):
-        return None
-    draft = place / str(names[0])
-    if not inside or not draft.is_dir() or draft.is_symlink():
-        return None
-    return plan if all(path.is_file() and not path.is_symlink() for path in draft.iterdir()) else None
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
-
-
-def _sync(path: Path) -> None:
-    """Have the operating system write a file to the disk, where errors of writing may show only now."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 # ---- Secrets ----
@@ -389,37 +372,3 @@ def path_fingerprint(name: str, seen_from: str | os.PathLike) -> str | None:
         return None
     relative = os.path.relpath(os.path.realpath(path), os.path.realpath(seen_from))
     return hashlib.blake2b(relative.encode(), digest_size=8).hexdigest()
-
-
-# ---- Free space ----
-# Whether what a run will write fits on the disk, found out before it trains.
-
-
-def check_free_space(folder: str | Path, needed: int, what: str) -> None:
-    """
-    Args:
-        folder (`str` or `Path`): Where it will be written; it need not be there yet.
-        needed (`int`): Bytes.
-        what (`str`): What takes them, and how to need fewer.
-
-    Raises:
-        `OSError`: If the disk has less free space.
-    """
-    path = Path(folder).absolute()
-    while not path.exists():
-        path = path.parent
-    free = shutil.disk_usage(path).free
-    if free < needed:
-        raise OSError(
-            f"The run will write about {readable_size(needed)} to output_dir={str(folder)!r}, but the disk has "
-            f"{readable_size(free)} free: {what}. Free some space, or choose another output_dir."
-        )
-
-
-def readable_size(size: float) -> str:
-    """A number of bytes in the largest unit that leaves a number of at least 1."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"

@@ -12,7 +12,6 @@ from attacks.changes import edit
 from attacks.conftest import QUICK, Attack
 from datasets import ClassLabel, DatasetDict
 from huggingface_hub import ModelCard
-from loopback_hub.server import HubServer
 
 from macs_hf.cli.main import main
 from macs_hf.publishing.push import files_to_push
@@ -71,19 +70,6 @@ def test_two_local_models_of_one_name_do_not_share_a_folder(home: Path, capsys: 
     assert "model_place" in capsys.readouterr().err
     assert main(shlex.split(f"evaluate {home / 'model'} {words}")) == 0  # the same again replaces its own results
     assert Path("runs", "model-data-evaluate", "evaluation.json").read_bytes() == before
-
-
-def test_access_is_checked_once(home: Path, hub: HubServer) -> None:
-    words = f"train --dataset {home / 'data'} --output_dir out {QUICK} --push_to_hub --hub_model_id once"
-    words += " --hub_strategy end"
-    assert main(shlex.split(words)) == 0
-    assert "evaluation.json" in hub.files("alice/once")
-    asked = hub.counts()
-    assert {route: asked[route] for route in ("whoami", "create", "auth_check", "info", "commit")} == {
-        **{"whoami": 1, "create": 1, "auth_check": 1, "info": 1},
-        "commit": 1,
-    }
-    assert [commit.title for commit in hub.repo("alice/once").history()] == ["End of training", "initial commit"]
 
 
 # ---- Text ----

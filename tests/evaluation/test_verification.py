@@ -163,7 +163,7 @@ def test_models_on_the_hub(hub: HubServer, calibrated: Path, tmp_path: Path, cap
     with pytest.raises(ValueError, match=r"'bob/foreign' has no evaluation\.json"):
         verify_model("bob/foreign")
     broken = store.add_bytes(foreign, b'{"accuracy": 0.9}')
-    store.commit(foreign, "main", title="scores", author="bob", add={"evaluation.json": broken})
+    store.commit(foreign, "main", title="scores", add={"evaluation.json": broken})
     with pytest.raises(ValueError, match=r"evaluation\.json"):
         verify_model("bob/foreign")
     with pytest.raises(FileNotFoundError, match="'bob/nothing'"):

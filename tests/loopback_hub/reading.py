@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 
 from loopback_hub.card import read_metadata
 from loopback_hub.connection import Connection, HubError
-from loopback_hub.store import Commit, Repo, StoredFile, git_oid
+from loopback_hub.store import Commit, Repo
 
 
 class Reading(Connection):
@@ -68,41 +68,18 @@ class Reading(Connection):
 
     def _info(self, repo: Repo, commit: Commit) -> dict[str, Any]:
         card = read_metadata((repo.read("README.md", commit.id) or b"").decode())
-        tags = list(card.get("tags") or ())
-        for key, prefix in {"license": "license", "datasets": "dataset", "base_model": "base_model"}.items():
-            values = card.get(key) or ()
-            tags += [f"{prefix}:{value}" for value in ([values] if isinstance(values, str) else values)]
-        tags += [card[key] for key in ("library_name", "pipeline_tag") if key in card]
         info = {
-            "_id": repo.id,
             "id": repo.id,
-            "modelId": repo.id,
             "author": repo.owner,
             "sha": commit.id,
-            "createdAt": repo.created,
-            "lastModified": commit.date,
             "private": repo.private,
             "gated": repo.gated,
-            "disabled": False,
-            "downloads": 0,
-            "likes": 0,
-            "tags": list(dict.fromkeys(tags)),
+            "tags": list(card.get("tags") or ()),
             "cardData": {key: value for key, value in card.items() if key != "model-index"},
-            "siblings": [self._sibling(path, stored) for path, stored in sorted(commit.files.items())],
+            "siblings": [{"rfilename": path} for path in sorted(commit.files)],
             "sdk": repo.sdk,
         }
-        for key in ("pipeline_tag", "library_name", "model-index"):
-            if key in card:
-                info[key] = card[key]
-        return info
-
-    def _sibling(self, path: str, stored: StoredFile) -> dict[str, Any]:
-        sibling: dict[str, Any] = {"rfilename": path}
-        if "blobs" in self.query:
-            sibling |= {"size": stored.size, "blobId": stored.oid}
-            if stored.lfs:
-                sibling["lfs"] = {"sha256": stored.sha256, "size": stored.size, "pointerSize": stored.pointer_size}
-        return sibling
+        return info | {key: card[key] for key in ("pipeline_tag", "library_name", "model-index") if key in card}
 
     def on_tree(self) -> None:
         repo = self.repo()
@@ -123,13 +100,6 @@ class Reading(Connection):
         else:
             paths = parse_qs(self.body.decode()).get("paths", [])
         self.send_json([entries[path] for path in paths if path in entries])
-
-    def on_commits(self) -> None:
-        repo = self.repo()
-        commits = repo.history(self.commit_of(repo).id)
-        self.send_json(
-            [{"id": c.id, "title": c.title, "message": c.message, "date": c.date, "authors": []} for c in commits]
-        )
 
     def on_resolve(self) -> None:
         repo = self.repo(contents=True)
@@ -172,9 +142,8 @@ def _entries(commit: Commit) -> dict[str, dict[str, Any]]:
     for path, stored in sorted(commit.files.items()):
         for folder in reversed(Path(path).parents[:-1]):
             name = folder.as_posix()
-            entries.setdefault(name, {"type": "directory", "path": name, "oid": git_oid(name.encode()), "size": 0})
+            entries.setdefault(name, {"type": "directory", "path": name, "oid": name, "size": 0})
         entries[path] = {"type": "file", "path": path, "oid": stored.oid, "size": stored.size}
         if stored.lfs:
-            pointer = {"oid": stored.sha256, "size": stored.size, "pointerSize": stored.pointer_size}
-            entries[path]["lfs"] = pointer
+            entries[path]["lfs"] = {"oid": stored.sha256, "size": stored.size, "pointerSize": 0}
     return entries

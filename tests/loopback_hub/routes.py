@@ -21,7 +21,6 @@ ROUTES = tuple(
         ("paths_info", "POST", _API + _ID + f"/paths-info{_REV}"),
         ("preupload", "POST", _API + _ID + f"/preupload{_REV}"),
         ("commit", "POST", _API + _ID + f"/commit{_REV}"),
-        ("commits", "GET", _API + _ID + f"/commits{_REV}"),
         ("branch", "POST", _API + _ID + f"/branch{_REV}"),
         ("settings", "PUT", _API + _ID + "/settings"),
         ("auth_check", "GET", _API + _ID + "/auth-check(?P<write>/write)?"),

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from loopback_hub.connection import Account, Fault, Request
-from loopback_hub.routes import ROUTES
 from loopback_hub.store import Repo, Store
 from loopback_hub.writing import Api
 
@@ -40,17 +39,16 @@ class HubServer(ThreadingHTTPServer):
 
     Args:
         root (`Path`): where files are kept.
-        accounts (`dict[str, Account]`, *optional*): users by token.
     """
 
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, root: Path | str, accounts: dict[str, Account] | None = None) -> None:
+    def __init__(self, root: Path | str) -> None:
         super().__init__(("127.0.0.1", 0), Api)
         self.root = Path(root)
         self.store = Store(self.root)
-        self.accounts = accounts or ACCOUNTS
+        self.accounts = ACCOUNTS
         self.requests: list[Request] = []
         self.key = secrets.token_hex(8)  # stands for the signature of the storage's links, which carry no token
         self.stopped = threading.Event()
@@ -121,18 +119,8 @@ class HubServer(ThreadingHTTPServer):
             ending (`str`, *optional*): only requests whose path ends so, such as those of one file.
             retry_after (`int`, *optional*): seconds that the answer asks the client to wait.
         """
-        if route not in {name for name, _, _ in ROUTES}:
-            raise ValueError(f"unknown route {route!r}: see ROUTES")
-        if (status is None) == (cut is None) or cut not in (None, "body", "answer", "file", "hang"):
-            raise ValueError(
-                f"give either a status or cut='body', 'answer', 'file' or 'hang', not {status=} and {cut=}"
-            )
         with self._lock:
             self._faults.append(Fault(route, status, cut, times, skip, ending, retry_after))
-
-    def clear_faults(self) -> None:
-        with self._lock:
-            self._faults.clear()
 
     def take_fault(self, route: str | None, path: str) -> Fault | None:
         with self._lock:
@@ -154,17 +142,13 @@ class HubServer(ThreadingHTTPServer):
     def repo(self, repo_id: str, kind: str = "model") -> Repo:
         """A repository, whoever may see it."""
         repo = self.store.get(kind, repo_id)
-        if repo is None:
-            raise ValueError(f"no {kind} {repo_id!r} here: {sorted(self.store.repos)}")
+        assert repo is not None, f"no {kind} {repo_id!r} here: {sorted(self.store.repos)}"
         return repo
 
     def files(self, repo_id: str, kind: str = "model", revision: str = "main") -> dict[str, bytes]:
         """The files of one revision."""
         repo = self.repo(repo_id, kind)
-        commit = repo.find(revision)
-        if commit is None:
-            raise ValueError(f"no revision {revision!r} in {repo_id!r}: {sorted(repo.branches)}")
-        return {path: repo.object_path(stored.sha256).read_bytes() for path, stored in commit.files.items()}
+        return {path: repo.object_path(file.sha256).read_bytes() for path, file in repo.find(revision).files.items()}
 
     def stored_bytes(self, repo_id: str, kind: str = "model") -> Iterator[tuple[str, bytes]]:
         """Every byte kept for a repository, as (name, contents): all revisions and messages, uncommitted uploads.

@@ -4,13 +4,12 @@ Objects are never deleted, as on the Hub: a file which was pushed and removed ag
 """
 
 import hashlib
-import json
 import os
+import secrets
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 
@@ -21,16 +20,12 @@ GIT_ATTRIBUTES = "".join(f"*{suffix} filter=lfs diff=lfs merge=lfs -text\n" for 
 
 @dataclass(frozen=True)
 class StoredFile:
-    """One file of a commit. `oid` is git's blob name: of the contents, or of the pointer if the file is in LFS."""
+    """One file of a commit. `oid` tells clients whether it changed: git's blob name, or the sha256 if it is in LFS."""
 
     oid: str
     sha256: str
     size: int
-    pointer_size: int | None
-
-    @property
-    def lfs(self) -> bool:
-        return self.pointer_size is not None
+    lfs: bool
 
 
 @dataclass(frozen=True)
@@ -38,8 +33,6 @@ class Commit:
     id: str
     title: str
     message: str
-    author: str
-    date: str
     parent: str | None
     files: dict[str, StoredFile]
 
@@ -54,7 +47,6 @@ class Repo:
     private: bool = False
     gated: str | bool = False
     sdk: str | None = None
-    created: str = ""
     branches: dict[str, str] = field(default_factory=dict)
     commits: dict[str, Commit] = field(default_factory=dict)
     pull_requests: list[dict[str, str]] = field(default_factory=list)  # the first is number 1, on `refs/pr/1`
@@ -108,18 +100,19 @@ class Store:
 
     def create(self, kind: str, repo_id: str, *, private: bool = False, sdk: str | None = None) -> Repo:
         """A new repository; as on the Hub, its first commit holds `.gitattributes`."""
-        repo = Repo(self.root / f"{kind}s" / repo_id, kind, repo_id, private=private, sdk=sdk, created=_now())
+        repo = Repo(self.root / f"{kind}s" / repo_id, kind, repo_id, private=private, sdk=sdk)
         (repo.folder / "objects").mkdir(parents=True)
         with self.lock:
             self.repos[kind, repo_id] = repo
             files = {".gitattributes": self.add_bytes(repo, GIT_ATTRIBUTES)}
-            self.commit(repo, "main", title="initial commit", author=repo.owner, add=files)
+            self.commit(repo, "main", title="initial commit", add=files)
         return repo
 
     def add_bytes(self, repo: Repo, content: bytes) -> StoredFile:
         """Store a file which is committed as it is."""
         sha256 = self.add_object(repo, [content])
-        return StoredFile(git_oid(content), sha256, len(content), pointer_size=None)
+        oid = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+        return StoredFile(oid, sha256, len(content), lfs=False)
 
     def add_object(self, repo: Repo, chunks: Iterable[bytes], expected: str | None = None) -> str:
         """Store bytes under their sha256. Nothing is kept if `chunks` raises or the name is not the `expected` one."""
@@ -140,11 +133,7 @@ class Store:
     def lfs_file(self, repo: Repo, sha256: str) -> StoredFile | None:
         """The entry of an object which was uploaded before, or None if it never arrived."""
         path = repo.object_path(sha256)
-        if not path.is_file():
-            return None
-        size = path.stat().st_size
-        pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
-        return StoredFile(git_oid(pointer), sha256, size, pointer_size=len(pointer))
+        return StoredFile(sha256, sha256, path.stat().st_size, lfs=True) if path.is_file() else None
 
     def commit(
         self,
@@ -152,7 +141,6 @@ class Store:
         branch: str,
         *,
         title: str,
-        author: str,
         message: str = "",
         add: dict[str, StoredFile] | None = None,
         delete: Iterable[str] = (),
@@ -165,21 +153,7 @@ class Store:
                 for gone in [p for p in files if p == path or (path.endswith("/") and p.startswith(path))]:
                     del files[gone]
             files |= add or {}
-            date = _now()
-            text = json.dumps(
-                [title, message, author, date, parent and parent.id, {p: f.oid for p, f in files.items()}]
-            )
-            commit_id = hashlib.sha1(text.encode()).hexdigest()
-            commit = Commit(commit_id, title, message, author, date, parent and parent.id, files)
-            repo.commits[commit_id] = commit
-            repo.branches[branch] = commit_id
+            commit = Commit(secrets.token_hex(20), title, message, parent and parent.id, files)
+            repo.commits[commit.id] = commit
+            repo.branches[branch] = commit.id
         return commit
-
-
-def git_oid(content: bytes) -> str:
-    """Git's name of a blob."""
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

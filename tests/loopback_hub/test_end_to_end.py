@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from loopback_hub.client import run_client
-from loopback_hub.connection import Account
 from loopback_hub.server import ALICE, ALICE_READS, HubServer
 from loopback_hub.shapes import push_data_and_models, use_pushed_models
 
@@ -22,7 +21,6 @@ from macs_hf.report.rows import STANDARD_15
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-OWNERS = ("lab",)
 SHORT = "--max_steps 3 --per_device_train_batch_size 16 --learning_rate 0.01 --corruptions none --disable_tqdm true "
 SHORT += "--use_cpu --logging_steps 1 --eval_strategy no --save_strategy no --report_to none"
 LAUNCH = ["-m", "accelerate.commands.launch", "--num_processes", "2", "--main_process_port", "0", "--config_file"]
@@ -48,8 +46,7 @@ def train(hub: HubServer, options: str, **how: Any) -> subprocess.CompletedProce
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
     """With the data and models, one model trained and pushed by one process, another by two, and one in shards."""
-    accounts = {ALICE: Account("alice", orgs=OWNERS), ALICE_READS: Account("alice", "read", OWNERS)}
-    with HubServer(tmp_path_factory.mktemp("hub"), accounts=accounts) as server:
+    with HubServer(tmp_path_factory.mktemp("hub")) as server:
         run_client(server, push_data_and_models, args=[str(ROOT / "macs_hf" / "metrics" / "modules" / "ece")])
         train(server, "--dataset alice/shapes --model alice/timm-base --output_dir runs/by-timm --push_to_hub")
         branch = (

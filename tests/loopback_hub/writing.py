@@ -66,8 +66,7 @@ class Api(Reading):
             path, sample = file["path"], base64.b64decode(file.get("sample") or "")
             lfs = file["size"] > 0 and (path.endswith(LFS_SUFFIXES) or file["size"] > 10 << 20 or b"\0" in sample)
             stored = current.get(path)
-            oid = None if stored is None else stored.sha256 if lfs else stored.oid
-            mode = "lfs" if lfs else "regular"
+            oid, mode = stored and stored.oid, "lfs" if lfs else "regular"
             files.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
         self.send_json({"files": files})
 
@@ -130,10 +129,10 @@ class Api(Reading):
             if expected not in (None, repo.branches[branch]):
                 raise HubError(412, f"A commit has happened since {expected}. Please refresh and try again.")
             title, message = header.get("summary", ""), header.get("description", "")
-            author = self.account.user
             if proposed:
+                author = self.account.user
                 branch = repo.open_pull_request(branch, title=title, description=message, author=author)
-            commit = store.commit(repo, branch, title=title, message=message, author=author, add=add, delete=delete)
+            commit = store.commit(repo, branch, title=title, message=message, add=add, delete=delete)
         page = f"{self.server.endpoint}/{repo.url_path}"
         answer = {"success": True, "commitOid": commit.id, "commitUrl": f"{page}/commit/{commit.id}", "hookOutput": ""}
         if proposed:

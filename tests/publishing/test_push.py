@@ -340,7 +340,7 @@ def overconfident(hub: HubServer, tmp_path: Path) -> Path:
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     files |= {"README.md": b"Bob's model.\n", "model-00001-of-00002.safetensors": b"old", "pytorch_model.bin": b"old"}
     added = {name: hub.store.add_bytes(repo, content) for name, content in files.items()}
-    hub.store.commit(repo, "main", title="a model", author=repo.owner, add=added)
+    hub.store.commit(repo, "main", title="a model", add=added)
     return folder
 
 

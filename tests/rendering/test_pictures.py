@@ -87,8 +87,6 @@ def test_axes_and_headings_say_no_more_than_is_known() -> None:
     report = replace(ranked(), model="/home/someone/runs/best", dataset="/home/someone/pictures")
     for plot in (plot_reliability, plot_risk_coverage):
         assert plot(report).get_suptitle() == "best\npictures, test (n = 100)"
-    shown = plot_risk_coverage(report).axes[0].yaxis.get_major_formatter()
-    assert [shown(share) for share in (0, 0.025, 0.05, 1)] == [f"{x}\u202f%" for x in ("0", "2.5", "5", "100")]
 
 
 def test_without_temperature_there_is_one_column() -> None:
@@ -214,21 +212,21 @@ def tick_labels(figure: Figure) -> list[str]:
     return [label.get_text() for axes in figure.axes for label in axes.get_yticklabels()]
 
 
-@pytest.mark.parametrize(("classes", "shown", "panels"), [(2, 2, 2), (10, 10, 2), (130, 100, 4)])
-def test_groups_worst_first(classes: int, shown: int, panels: int) -> None:
+@pytest.mark.parametrize(("classes", "shown"), [(2, 2), (130, 50)])
+def test_groups_worst_first(classes: int, shown: int) -> None:
     table = group_measures(rows_of(classes, 20 * classes), names=names(classes))
     figure = plot_groups(table, "title")
-    assert len(figure.axes) == panels
     ticks = [label for label in tick_labels(figure) if label]
     assert len(ticks) == shown and all(len(label) <= 28 + len("  (20)") for label in ticks)
     assert ticks[0].startswith(table.groups[0].name[:9])
-    points = np.concatenate([axes.collections[1].get_offsets().data for axes in figure.axes[::2]])
-    assert points[:, 0] == pytest.approx([group.accuracy.value for group in table.groups[:shown]])
-    filled = np.concatenate([axes.collections[1].get_facecolors() for axes in figure.axes[::2]])
-    assert [not np.allclose(colour, 1) for colour in filled] == [group.significant for group in table.groups[:shown]]
-    gaps = np.concatenate([axes.collections[1].get_offsets().data for axes in figure.axes[1::2]])
-    assert gaps[:, 0] == pytest.approx([group.gap.value for group in table.groups[:shown]])
-    assert f"Classes, {'worst first' if shown == classes else 'the worst 100 of 130'}" in figure._suptitle.get_text()
+    accuracy, gap = (axes.collections[1] for axes in figure.axes)
+    assert list(accuracy.get_offsets().data[:, 0]) == pytest.approx(
+        [group.accuracy.value for group in table.groups[:shown]]
+    )
+    filled = [not np.allclose(colour, 1) for colour in accuracy.get_facecolors()]
+    assert filled == [group.significant for group in table.groups[:shown]]
+    assert list(gap.get_offsets().data[:, 0]) == pytest.approx([group.gap.value for group in table.groups[:shown]])
+    assert f"Classes, {'worst first' if shown == classes else 'the worst 50 of 130'}" in figure._suptitle.get_text()
 
 
 @pytest.mark.parametrize(("classes", "written"), [(2, True), (10, True), (100, False)])
@@ -262,8 +260,6 @@ def test_gallery() -> None:
     assert len(shown) == 8 and len(figure.axes) == 12  # rows of six
     assert shown[0].images[0].get_array().shape[:2] == (85, 256)  # large ones are made smaller
     assert [axes.get_xlabel().split("\n")[0] for axes in shown] == [f"image {place}" for place in range(8)]
-    with pytest.raises(ValueError, match="image"):
-        plot_gallery([], [])
 
 
 def test_captions_of_mistakes_are_not_clipped() -> None:

@@ -32,7 +32,6 @@ def folder(tmp_path: Path) -> Path:
 
 def test_all_of_them(folder: Path) -> None:
     with atomic_folder(folder, replaces=("model*.safetensors",)) as draft:
-        assert draft.name == "run"
         write(draft, NEW)
         assert files(folder) == OLD
     assert files(folder) == AFTER and not (folder / "_writing").exists()
@@ -92,18 +91,16 @@ def test_a_process_that_dies_between_two_changes(folder: Path, at: int, monkeypa
     "plan",
     [
         None,  # cut off
-        {"draft": "run", "last": "config.json", "removed": ["../mine"]},
-        {"draft": "run", "last": "../mine", "removed": []},
-        {"draft": "..", "last": "config.json", "removed": []},
-        {"draft": "run", "last": "config.json", "removed": [3]},
-        {"draft": "run", "removed": []},
+        {"removed": ["../mine"]},
+        {"removed": [3]},
+        {},
         [],
     ],
 )
 def test_a_plan_that_is_not_whole_or_from_elsewhere_touches_nothing(folder: Path, plan: object) -> None:
     (folder.parent / "mine").write_text("mine")
-    (folder / "_writing" / "run").mkdir(parents=True)
-    write(folder / "_writing" / "run", {"config.json": "half"})
+    (folder / "_writing" / "files").mkdir(parents=True)
+    write(folder / "_writing" / "files", {"config.json": "half"})
     if plan is not None:
         (folder / "_writing" / "complete.json").write_text(json.dumps(plan))
     finish_writing(folder)
@@ -111,44 +108,19 @@ def test_a_plan_that_is_not_whole_or_from_elsewhere_touches_nothing(folder: Path
     assert not (folder / "_writing").exists()
 
 
-def interrupted(folder: Path, removed: list[str]) -> Path:
-    """The draft of a command that was killed when all of it was written."""
-    draft = folder / "_writing" / "run"
-    draft.mkdir(parents=True)
-    write(draft, NEW)
-    plan = {"draft": "run", "last": "config.json", "removed": removed}
-    (folder / "_writing" / "complete.json").write_text(json.dumps(plan))
-    return draft
-
-
-def test_a_plan_does_not_remove_folders(folder: Path) -> None:
-    interrupted(folder, ["mine", "model-1.safetensors"])
-    (folder / "mine").mkdir()
-    finish_writing(folder)
-    assert files(folder) == AFTER and (folder / "mine").is_dir()
-
-
-def test_a_folder_in_place_of_a_file_is_named(folder: Path) -> None:
-    interrupted(folder, [])
-    (folder / "evaluation.json").mkdir()
-    with pytest.raises(FileExistsError, match=r"evaluation.json"):
-        finish_writing(folder)
-    assert files(folder) == OLD
-    (folder / "evaluation.json").rmdir()
-    finish_writing(folder)
-    assert files(folder) == AFTER | {"model-1.safetensors": "old"}
-
-
 def test_a_draft_with_folders_is_none_of_ours(folder: Path) -> None:
-    (interrupted(folder, []) / "checkpoint-1").mkdir()
+    draft = folder / "_writing" / "files"
+    (draft / "checkpoint-1").mkdir(parents=True)
+    write(draft, NEW)
+    (folder / "_writing" / "complete.json").write_text('{"removed": []}')
     finish_writing(folder)
     assert files(folder) == OLD and not (folder / "_writing").exists()
 
 
 def test_a_link_in_place_of_a_draft_is_not_followed(folder: Path) -> None:
     elsewhere = folder.parent / "elsewhere"
-    (elsewhere / "run").mkdir(parents=True)
-    (elsewhere / "complete.json").write_text(json.dumps({"draft": "run", "last": "x", "removed": []}))
+    (elsewhere / "files").mkdir(parents=True)
+    (elsewhere / "complete.json").write_text('{"removed": []}')
     (folder / "_writing").symlink_to(elsewhere)
     finish_writing(folder)
     assert (elsewhere / "complete.json").exists() and files(folder) == OLD

@@ -16,13 +16,11 @@ from macs_hf.report.run_folder import (
     REPORT_FILE,
     RESULTS,
     ROWS_FILE,
-    check_free_space,
     claim_folder,
     locked_folder,
     path_fingerprint,
     public_name,
     public_words,
-    readable_size,
     redact,
     refuse_secrets,
 )
@@ -170,11 +168,3 @@ def test_commands_keep_no_machine_paths() -> None:
     assert public_words(words) == ["settings.yaml", "--dataset", "photos", "--output_dir=out", "--model", "m"]
     kept = ["--model", "runs/first", "user/model", "--split", "test", "", "--flag=", "a=b"]
     assert public_words(kept) == kept
-
-
-def test_room(tmp_path: Path) -> None:
-    check_free_space(tmp_path / "not" / "there", 1000, "a model")
-    with pytest.raises(OSError, match=r"1e\+03 TB .*new.*a model"):
-        check_free_space(tmp_path / "new", 10**15, "a model")
-    shown = [readable_size(size) for size in (0, 999, 1500, 2_500_000, 4.2e9)]
-    assert shown == ["0 bytes", "999 bytes", "1.5 kB", "2.5 MB", "4.2 GB"]

@@ -12,7 +12,17 @@ import torch
 from reproduction import claims as claims_module
 from reproduction.claims import verdicts
 from reproduction.grid import Grid, Setting, Table, cells_of, load_grid
-from reproduction.results import Run, by_setting, collect, difference, estimated, load_runs, of_table, runs_of_grid
+from reproduction.results import (
+    Run,
+    by_setting,
+    collect,
+    difference,
+    estimated,
+    halved,
+    load_runs,
+    of_table,
+    runs_of_grid,
+)
 from reproduction.tables import Paper, main_table, render, stored_claims
 from scipy import stats
 
@@ -28,7 +38,7 @@ from macs_hf.report.report import (
     Temperature,
     save_run,
 )
-from macs_hf.report.rows import STANDARD_15, CorruptionRows
+from macs_hf.report.rows import STANDARD_15, CorruptionRows, rows_of_table
 
 from .test_grid import grid_file
 
@@ -189,6 +199,16 @@ def test_tables_show_means_the_papers_numbers_and_claims(tmp_path: Path) -> None
     (record,) = stored_claims(tmp_path)
     assert (record["outcome"], record["difference"], record["n"]) == ("confirmed", pytest.approx(3), 2)
     assert "+3.00 [+3.00, +3.00] better" in (tmp_path / "tables.md").read_text()
+
+
+def test_rows_of_few_bits_give_the_same_metrics() -> None:
+    labels, generator = torch.arange(20_000) % 10, torch.Generator().manual_seed(1)
+    rows = SampleRows.from_logits(2 * torch.randn(20_000, 10, generator=generator), labels)
+    few, _, _ = rows_of_table(halved(rows.to_table()))
+    assert summarize(few) == pytest.approx(summarize(rows), rel=5e-4)
+    np.testing.assert_array_equal(np.ceil(few.confidence * 15), np.ceil(rows.confidence * 15))
+    large = halved(replace(rows, nll=np.full(20_000, 1e5, np.float32)).to_table())  # more than 16 bits can hold
+    assert (large["nll"].to_numpy() == 1e5).all()
 
 
 def test_collecting_appends_and_leaves_what_is_there(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from scipy.special import ndtri, stdtrit
 
 from ..report.rows import SampleRows
 from ..report.sections import METRICS
-from ..report.text import SPACE, in_notebook, table, words
+from ..report.text import SPACE, table, words
 from .ece import bin_index, bin_sums, bin_terms, calibration_error, folded_mean
 from .scores import check_settings
 from .selective import RISKS, aurc_without_each, resampled_coverages
@@ -453,7 +453,7 @@ class ComparisonTable(dict[str, Comparison]):
         ]
         covers = next(iter(self.values())).covers if self else "images"
         hint = f"<p>Small: 95{SPACE}% intervals of the difference, over test {covers}.</p>"
-        return in_notebook(hint + table(["", "a", "b", "a - b", ""], rows))
+        return hint + table(["", "a", "b", "a - b", ""], rows)
 
 
 def title_of(metric: str) -> str:

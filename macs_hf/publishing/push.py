@@ -400,13 +400,8 @@ it may be, and what breaks it. {mark}
 def push_space(repo_id: str, *, private: bool | None = None, token: str | None = None, folder: str | Path) -> str:
     """
     Make a Space of the same name as a model that is on the Hub, or bring it up to date, in one commit; returns its
-    address. One of this name that was not made here is left alone, with a `ValueError`.
-
-    Args:
-        repo_id (`str`): Of the model, with its owner.
-        private (`bool`, *optional*): Whether only its owner may see the Space; by default as the model.
-        token (`str`, *optional*): In place of the one of HF_TOKEN or `hf auth login`.
-        folder (`str` or `Path`): The run's folder, whose card says under which licence it is.
+    address. One of this name that was not made here is left alone, with a `ValueError`. By default it is as private as
+    the model; the card in `folder` says under which licence it is.
     """
     api = hub_api(token)
     try:

@@ -43,14 +43,7 @@ def write_report(report: EvaluationReport, rows: Sequence[SampleRows], folder: s
 
 
 def write_report_page(report: EvaluationReport, images: Mapping[str, bytes], folder: str | Path) -> Path:
-    """
-    Write `report.html`, which holds everything it shows: it can be mailed, and opened anywhere.
-
-    Args:
-        report ([`EvaluationReport`]): What was measured.
-        images (`Mapping[str, bytes]`): Its pictures, as PNG, by the names of their files.
-        folder (`str` or `Path`): The run's folder.
-    """
+    """Write `report.html`, which holds everything it shows, pictures too: it can be mailed, and opened anywhere."""
     name = text(short_name(report.model))
     head = (
         f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
@@ -70,13 +63,8 @@ def report_article(
     report: EvaluationReport, images: Mapping[str, bytes], *, notes: Sequence[str] = (), mistakes: str = ""
 ) -> str:
     """
-    Everything that a report has; what it lacks is left out.
-
-    Args:
-        report ([`EvaluationReport`]): What was measured.
-        images (`Mapping[str, bytes]`): Those of its pictures that are shown, as PNG, by the names of their files.
-        notes (`Sequence[str]`, *optional*): What a reader should know about how it was measured.
-        mistakes (`str`, *optional*): A section about wrong answers, as HTML.
+    Everything that a report has, with those of its pictures that are given as PNG by their names; notes on how it was
+    measured come first, and a section of HTML about wrong answers last.
     """
     parts = sections(report)
     said = {part.lead for part in parts}  # a note may be the warning of the same

@@ -41,7 +41,8 @@ from .rows import (
     CorruptionRows,
     SampleRows,
     check_belongs,
-    read_rows,
+    read_table,
+    rows_of_table,
     write_rows,
 )
 from .run_folder import REPORT_FILE, ROWS_FILE, redact, sha256, weight_files, write_text_atomically
@@ -193,9 +194,9 @@ class CorruptionTable(Part):
             scaled = all(None not in (cell.scaled_nll, cell.scaled_ece) for cell in row.values())
             yield scaled or self.temperature is None, f"cells.{name} must have scores with the temperature"
 
-    def by_corruption(self) -> dict[str, float]:
-        """The mean accuracy over severities, for each corruption."""
-        return {name: fmean(cell.accuracy for cell in row.values()) for name, row in self.cells.items()}
+    def by_corruption(self, score: Score = "accuracy") -> dict[str, float]:
+        """The mean over severities, for each corruption."""
+        return {name: fmean(getattr(cell, score) for cell in row.values()) for name, row in self.cells.items()}
 
     def by_severity(self, score: Score = "accuracy", names: Sequence[str] | None = None) -> dict[int, float]:
         """The mean over corruptions (`names`, or all there are), for each severity; 0 is the clean images."""
@@ -203,11 +204,11 @@ class CorruptionTable(Part):
         means = {severity: fmean(getattr(row[severity], score) for row in rows) for severity in rows[0]}
         return means if self.clean is None else {0: getattr(self.clean, score)} | means
 
-    def mean(self, names: Sequence[str]) -> float | None:
-        """The mean accuracy; `None` unless all the corruptions of `names` are there, at all five severities."""
+    def mean(self, names: Sequence[str], score: Score = "accuracy") -> float | None:
+        """The mean over corruptions and severities; `None` unless all of `names` are there, at all five severities."""
         if any(tuple(self.cells.get(name, ())) != SEVERITIES for name in names):
             return None
-        rows = self.by_corruption()
+        rows = self.by_corruption(score)
         return fmean(rows[name] for name in names)
 
     def interval(self, mean: str = "mean15") -> Interval | None:
@@ -765,7 +766,7 @@ def load_run(folder: str | PathLike[str]) -> Run:
         raise FileNotFoundError(f"{folder / ROWS_FILE} is missing: it holds one row per sample of {REPORT_FILE}.")
     try:
         temperature = None if report.after is None else report.temperature.value
-        rows, before, corrupted = read_rows(folder / ROWS_FILE, temperature)
+        rows, before, corrupted = rows_of_table(read_table(folder / ROWS_FILE), temperature)
         check_belongs(rows, before, corrupted, report)
         if changed := changed_files(report, folder, [ROWS_FILE]):
             raise ValueError(f"{changed[0]} was changed after {REPORT_FILE} was written")

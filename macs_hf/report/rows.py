@@ -338,15 +338,7 @@ def write_rows(
     before: SampleRows | None = None,
     corrupted: CorruptionRows | None = None,
 ) -> None:
-    """
-    Write a Parquet file of rows.
-
-    Args:
-        path (`str` or `Path`): The file.
-        rows ([`SampleRows`]): Of the model as it is published.
-        before ([`SampleRows`], *optional*): Of the model before its temperature.
-        corrupted ([`CorruptionRows`], *optional*): Of corrupted images.
-    """
+    """Write a Parquet file of rows: of the published model, before its temperature, and of corrupted images."""
     import pyarrow.parquet  # slow to import, and not needed to measure
 
     table = rows.to_table()
@@ -366,23 +358,20 @@ def write_rows(
     )
 
 
-def read_rows(
-    path: str | PathLike[str], temperature: float | None = None
-) -> tuple[SampleRows, SampleRows | None, CorruptionRows | None]:
-    """The rows that [`write_rows`] wrote, checked; those before the temperature if it is given."""
+def read_table(path: str | PathLike[str]) -> pyarrow.Table:
+    """What [`write_rows`] wrote."""
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.read_table(path)
+        return pyarrow.parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"it is damaged, or not a Parquet file: {error}") from error
-    return rows_of_table(table, temperature)
 
 
 def rows_of_table(
     table: pyarrow.Table, temperature: float | None = None
 ) -> tuple[SampleRows, SampleRows | None, CorruptionRows | None]:
-    """As [`read_rows`], from what the file holds."""
+    """The rows of a file, checked; those before the temperature if it is given."""
     origin = {name: table[name].to_numpy() for name in ORIGIN if name in table.column_names}
     rows, before = SampleRows(**{name: _column(table, name, COLUMNS[name].kind) for name in COLUMNS}, **origin), None
     if temperature is not None:

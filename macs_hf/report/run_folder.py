@@ -56,15 +56,8 @@ RESULTS = (
 def locked_folder(folder: str | Path, hold: bool = True) -> Iterator[None]:
     """
     Inside the block no other command writes into `folder`, which is made if it is not there, and removed again if
-    nothing was written. The operating system frees the lock of a process that dies.
-
-    Args:
-        folder (`str` or `Path`): The run's folder.
-        hold (`bool`, *optional*, defaults to `True`): `False` for all processes of a run but the main one.
-
-    Raises:
-        `FileExistsError`: If another command is writing there.
-        `OSError`: If nothing can be written there.
+    nothing was written. The operating system frees the lock of a process that dies. Of a run's processes only the main
+    one holds it.
     """
     if not hold:
         yield
@@ -107,18 +100,9 @@ def claim_folder(
     advice: str = "",
 ) -> None:
     """
-    Make `folder` that of the run which `identity` describes, on record in `run.json`.
-
-    Args:
-        folder (`str` or `Path`): The run's folder.
-        identity (`Mapping[str, Any]`): What makes a run the same run when it is started again.
-        continues (`str`, *optional*): The checkpoint that the user named to continue from. If it is one of this
-            folder, the run may go on with other values of `changeable`, and without a record of its own.
-        changeable (`Sequence[str]`, *optional*): Parts of `identity`.
-        advice (`str`, *optional*): What else the user can do if the folder is another run's.
-
-    Raises:
-        `FileExistsError`: If it holds results of another run, or of an unknown one.
+    Make `folder` that of the run which `identity` describes, on record in `run.json`; a `FileExistsError` if it holds
+    results of another run, or of an unknown one. A run that `continues` from a checkpoint of this folder may have
+    other values of the `changeable` parts of its identity, and no record of its own.
     """
     folder = Path(folder)
     # What was asked for: an argument that was left out, or that an earlier version did not have, says nothing.
@@ -168,12 +152,8 @@ def atomic_folder(folder: str | Path, *, replaces: Sequence[str] = ()) -> Iterat
     block fails, for example because the disk is full, nothing of `folder` has changed.
 
     If the process is killed while the files are moved, [`finish_writing`] moves the rest. Until then there is no
-    `config.json`, so that nobody takes a mixture of old and new files for a model.
-
-    Args:
-        folder (`str` or `Path`): The folder to change, made if it is not there.
-        replaces (`Sequence[str]`, *optional*): Patterns of files of `folder` that are removed if the block writes none
-            of their name.
+    `config.json`, so that nobody takes a mixture of old and new files for a model. Files of the patterns `replaces`
+    are removed if the block writes none of their name.
     """
     folder = Path(folder)
     place = folder / DRAFT
@@ -244,12 +224,7 @@ def write_text_atomically(path: str | Path, text: str) -> None:
 
 
 def weight_files(folder: str | Path) -> list[str]:
-    """
-    The files that hold a saved model's weights, by their names: one, or the shards that an index lists.
-
-    Raises:
-        `ValueError`: If the index cannot be read, or a shard that it lists is not there.
-    """
+    """The names of the files that hold a saved model's weights: one, or the shards that an index lists."""
     folder = Path(folder)
     for name in (WEIGHTS_FILE, ADAPTER_FILE):
         if (folder / name).is_file():
@@ -294,15 +269,7 @@ def redact(text: str) -> str:
 
 
 def refuse_secrets(arguments: Mapping[str, Any]) -> None:
-    """
-    Refuse arguments that hold a secret, before they are written into reports, cards and checkpoints.
-
-    Args:
-        arguments (`Mapping[str, Any]`): Values by name; lists and dictionaries are searched too.
-
-    Raises:
-        `ValueError`: With the argument's name, and not with the secret.
-    """
+    """Refuse arguments that hold a secret, before they are written into reports, cards and checkpoints."""
     secrets = _secret_values()
     for name, value in arguments.items():
         for text in _texts(value):
@@ -311,7 +278,8 @@ def refuse_secrets(arguments: Mapping[str, Any]) -> None:
                 found = f"a token ({token[0][:4]}...)"
             if found is not None:
                 message = f"holds {found}, which would be written into files that may be published. Leave it out; for "
-                raise ArgumentError(name, f"{message}the Hub, run `hf auth login` or set HF_TOKEN.", "...")
+                message += "the Hub, run `hf auth login` or set HF_TOKEN."
+                raise ArgumentError(name, message, "...")  # and not the secret
 
 
 def _secret_values() -> dict[str, str]:

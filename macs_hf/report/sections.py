@@ -61,8 +61,8 @@ def interval_text(found: Interval, scale: float = 1, unit: str = "", digits: int
     return f"{value}{unit} [{low}, {high}]"
 
 
-def _share(found: Interval) -> str:
-    return interval_text(found, 100, " %", 1)
+def _share(found: Interval | None) -> str:
+    return "" if found is None else interval_text(found, 100, " %", 1)
 
 
 def short_name(name: str) -> str:
@@ -124,14 +124,9 @@ NOT_FOUND = ("trusted", "unknown")  # no calibration error beyond chance
 
 
 class Headline(NamedTuple):
-    """
-    Args:
-        trust (`str`): Whether the confidence of the model can be trusted, with its temperature if it has one.
-        title (`str`): A few words.
-        ability, confidence (`str`): A sentence each.
-    """
+    """A title of a few words, and a sentence each on what the model can do and on its confidence."""
 
-    trust: Trust
+    trust: Trust  # whether its confidence can be trusted, with its temperature if it has one
     title: str
     ability: str
     confidence: str
@@ -267,22 +262,14 @@ class Table(NamedTuple):
 
 
 class Section(NamedTuple):
-    """
-    Args:
-        title (`str`): Its heading.
-        finding (`str`): What a reader with one line should know; empty if the headline says it.
-        lead (`str`): Sentences before the table.
-        table ([`Table`], *optional*): Numbers with their 95 % intervals in brackets.
-        notes (`tuple[str, ...]`): Sentences after the table.
-        pictures (`Mapping[str, str]`): Files that belong here, where they were drawn, and what they show in words.
-    """
+    """A part of a report: sentences, a table, sentences about it, and pictures, where they were drawn."""
 
     title: str
-    finding: str
+    finding: str  # what a reader with one line should know
     lead: str
-    table: Table | None = None
+    table: Table | None = None  # numbers, with their 95 % intervals in brackets
     notes: Sequence[str] = ()
-    pictures: Mapping[str, str] = MappingProxyType({})
+    pictures: Mapping[str, str] = MappingProxyType({})  # files, and what they show in words
 
 
 def sections(report: EvaluationReport) -> list[Section]:
@@ -386,8 +373,7 @@ def corrupted(table: CorruptionTable) -> Section:
     for mean, names in (MEANS | FAMILIES).items():
         accuracy, interval = table.mean(names), table.interval(mean) if mean in MEANS else None
         if accuracy is not None and mean != "extra":
-            shown = percent(accuracy) if interval is None else _share(interval)
-            rows.append((MEAN_NAMES.get(mean, f"{mean}, of the 15"), shown))
+            rows.append((MEAN_NAMES.get(mean, f"{mean}, of the 15"), _share(interval) or percent(accuracy)))
     main = next((f"{shown}, {name}" for name, shown in rows if name in MEAN_NAMES.values()), None)
     each = ", each image under one of them" if table.design == "spread" else ""
     notes = _confidence_under_corruption(table)
@@ -450,9 +436,8 @@ def _prediction_sets(found: Guarantees, shown: PredictionSetGuarantee, origin: s
     header = ["guaranteed", "method", "sets with the right class", "mean size"]
     rows = []
     for sets in found.prediction_sets:
-        tested = "" if sets.test_coverage is None else _share(sets.test_coverage)
         size = "" if sets.mean_size is None else f"{sets.mean_size:.2f}"
-        rows.append([level(sets.coverage), sets.method.upper(), tested, size])
+        rows.append([level(sets.coverage), sets.method.upper(), _share(sets.test_coverage), size])
     tested = "" if shown.test_coverage is None else f": {percent(shown.test_coverage.value)} contain the right class"
     size = "" if shown.mean_size is None else f", {shown.mean_size:.2f} classes each"
     usual = 196 * math.sqrt(shown.coverage * (1 - shown.coverage) / (found.num_guarantee + 2))
@@ -480,8 +465,8 @@ def _abstentions(found: Guarantees, origin: str) -> Section:
         [
             level(part.accuracy),
             f"{part.threshold:.6g}",
-            "" if part.test_answered is None else _share(part.test_answered),
-            "no image is answered" if part.test_accuracy is None else _share(part.test_accuracy),
+            _share(part.test_answered),
+            _share(part.test_accuracy) or "no image is answered",
         ]
         for part in kept
     ]
@@ -609,9 +594,8 @@ def leakage_line(leakage: Leakage) -> str:
         f"{pair.count:,} of {leakage.compared[pair.split]:,} {pair.split} images are also in {pair.other}"
         for pair in leakage.found
     ]
-    names = list(leakage.compared)
-    between = f"{', '.join(names[:-1])} and {names[-1]}"
-    line = f"exact copies between {between}: {'; '.join(found) or 'none'}"
+    *names, last = leakage.compared
+    line = f"exact copies between {', '.join(names)} and {last}: {'; '.join(found) or 'none'}"
     parts = [
         f"{count:,} of {leakage.total[name]:,} {name} images"
         for name, count in leakage.compared.items()

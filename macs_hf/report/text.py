@@ -1,4 +1,4 @@
-"""A report as text: the lines of a terminal, which `print(report)` gives too, and the HTML of a notebook."""
+"""A report as text: the lines of a terminal, which `print(report)` gives too, and the HTML of pages and notebooks."""
 
 from __future__ import annotations
 
@@ -36,12 +36,7 @@ def printable(text: str) -> str:
 
 
 def refuse_nul(arguments: Mapping[str, Any]) -> None:
-    """
-    Refuse text with NUL characters, which no path can have and many functions stumble over without naming it.
-
-    Args:
-        arguments (`Mapping[str, Any]`): Values by name.
-    """
+    """Refuse text with NUL characters, which no path can have and many functions stumble over without naming it."""
     for name, value in arguments.items():
         for text in value if isinstance(value, list | tuple) else [value]:
             if isinstance(text, str) and "\0" in text:
@@ -142,24 +137,6 @@ def table_html(found: Table) -> str:
     return table([words(cell) for cell in found.header], [[words(cell) for cell in row] for row in found.rows])
 
 
-# ---- Notebook ----
-# What a notebook shows of a report, or of a comparison, that is the last line of a cell.
-
-
-# For notebooks that keep styles; without it the tables are plain.
-STYLE = (
-    "<style>.macs-shown h2{margin:0 0 4px}.macs-shown h3{margin:14px 0 2px}"
-    ".macs-shown p{margin:0 0 6px;max-width:75ch}.macs-shown small"
-    "{display:block;opacity:.7}.macs-shown .scroll{overflow-x:auto}.macs-shown th[scope=row]"
-    "{text-align:left;font-weight:normal}"
-    ".macs-shown td,.macs-shown th{vertical-align:top;padding:3px 16px 3px 0}</style>"
-)
-
-
-def in_notebook(body: str) -> str:
-    """HTML for the output of a cell."""
-    return f'<div class="macs-shown">{STYLE}{body}</div>'
-
-
 def report_in_notebook(report: EvaluationReport) -> str:
-    return in_notebook(headline_html(report) + "".join(map(section_html, sections(report))))
+    """What a notebook shows of a report that is the last line of a cell."""
+    return headline_html(report) + "".join(map(section_html, sections(report)))

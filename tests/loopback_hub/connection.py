@@ -46,7 +46,6 @@ class Request(NamedTuple):
     route: str | None
     user: str | None
     status: int
-    agent: str = ""  # what the client says it is
 
 
 class HubError(Exception):
@@ -184,8 +183,7 @@ class Connection(BaseHTTPRequestHandler):
 
     def _log(self, status: int) -> None:
         user = self.account.user if self.account else None
-        agent = self.headers.get("User-Agent", "")
-        self.server.requests.append(Request(self.command, self.path, self.route, user, status, agent))
+        self.server.requests.append(Request(self.command, self.path, self.route, user, status))
 
     def log_message(self, *args: Any) -> None:
         """Quiet: `HubServer.requests` is the log."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from loopback_hub.client import run_client
-from loopback_hub.server import ALICE, ALICE_READS, HubServer
+from loopback_hub.server import ALICE, HubServer
 from loopback_hub.shapes import push_data_and_models, use_pushed_models
 
 from macs_hf.report import EvaluationReport
@@ -96,24 +96,6 @@ def test_cards_say_where_models_come_from(used: dict[str, dict[str, Any]]) -> No
     assert used["lab/two"]["card"] == expected | {"library_name": "transformers"}
 
 
-@pytest.mark.parametrize(
-    ("repo", "branch", "run"), [("alice/by-timm", "main", "by-timm"), ("lab/two", "trial", "two")]
-)
-def test_one_push_without_secrets_or_pickles(hub: HubServer, repo: str, branch: str, run: str) -> None:
-    commits = [commit for commit in hub.repo(repo).commits.values() if commit.title != "initial commit"]
-    assert [commit.title for commit in commits] == ["End of training"]
-    files = hub.files(repo, revision=branch)
-    processor = {"preprocessor_config.json"} if repo == "lab/two" else set()  # timm's is in config.json
-    assert set(files) == processor | {
-        *(".gitattributes", "README.md", "config.json", "model.safetensors"),
-        *("card.json", "evaluation.json", "samples.parquet", "reliability.png", "risk_coverage.png"),
-        *("classes.png", "confusion.png", "report.html"),
-    }
-    assert (hub.root / "runs" / run / "training_args.bin").exists()
-    assert not [path for path, content in hub.stored_bytes(repo) if ALICE.encode() in content]
-    assert hub.repo(repo).private == (repo == "lab/two")
-
-
 def test_training_in_shards_ends_in_one_whole_calibrated_model(
     hub: HubServer, used: dict[str, dict[str, Any]]
 ) -> None:
@@ -138,21 +120,6 @@ def test_selective_prediction_of_a_downloaded_model(hub: HubServer) -> None:
     # It was trained on too few images to promise anything.
     assert "No promise: the model has no threshold for 10 % right answers." in done.stdout
     assert re.search(r"grey.png: (circle|square|triangle) \(0\.\d+\)", done.stdout)
-
-
-@pytest.mark.parametrize(
-    ("options", "token", "message"),
-    [
-        ("--dataset alice/shapes --push_to_hub", ALICE_READS, "may only read"),
-        ("--dataset alice/shapes --push_to_hub --hub_token " + ALICE, ALICE, "hub_token would be written"),
-        ("--dataset alice/nothing", ALICE, "Dataset 'alice/nothing' is not at"),
-    ],
-)
-def test_the_script_says_what_is_wrong_before_training(hub: HubServer, options: str, token: str, message: str) -> None:
-    done = run_script(hub, "train.py", *options.split(), *SHORT.split(), "--output_dir", "runs/never", token=token)
-    assert done.returncode != 0 and message in done.stderr
-    assert "loss" not in done.stdout
-    assert not (hub.root / "runs" / "never" / "model.safetensors").exists()
 
 
 def test_two_processes_train_from_a_stream(hub: HubServer) -> None:

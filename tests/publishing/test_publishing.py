@@ -125,9 +125,7 @@ def test_a_page_that_is_too_large_stays_local(run: Path) -> None:
     [
         (BOB, "alice/missing", None, FileNotFoundError),
         (BOB, "alice/hidden", None, FileNotFoundError),
-        (None, "alice/hidden", None, FileNotFoundError),
         (BOB, "alice/gated", None, PermissionError),
-        (None, "alice/gated", None, PermissionError),
         ("hf_unknownToken", "alice/open", None, PermissionError),
         (BOB, "alice/open", "v9", ValueError),
         (BOB, "runs/x/checkpoint-4", None, FileNotFoundError),

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from loopback_hub.client import run_client
+from loopback_hub.clients import push_data_and_models, run_client
 from loopback_hub.server import ALICE, HubServer
-from loopback_hub.shapes import push_data_and_models
 from packaging.requirements import Requirement
 
 import macs_hf

@@ -5,7 +5,7 @@
         hub.files("alice/resnet")["README.md"]
 
 Uploads go through LFS (`env` sets `HF_HUB_DISABLE_XET=1`). Not here: xet, discussions, git itself, rate limits, and
-most of the Hub's checks of cards. `hub.routes` names the clients' requests; `inject` makes any of them fail.
+most of the Hub's checks of cards. `connection.ROUTES` names the clients' requests; `inject` makes any of them fail.
 """
 
 import json
@@ -18,9 +18,9 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
+from loopback_hub.api import Api
 from loopback_hub.connection import Account, Fault, Request
 from loopback_hub.store import Repo, Store
-from loopback_hub.writing import Api
 
 
 # Long enough to be looked for in the bytes of a pushed repository.

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback_hub.client import run_client
+from loopback_hub.clients import push_data_and_models, run_client, use_pushed_models
 from loopback_hub.server import ALICE, HubServer
-from loopback_hub.shapes import push_data_and_models, use_pushed_models
 
 from macs_hf.report import EvaluationReport
 from macs_hf.report.rows import STANDARD_15

@@ -69,23 +69,15 @@ def save_in_timm_layout(
     state_dict: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
     """
-    Save a wrapped timm model in a folder which timm and transformers both load.
+    Save a wrapped timm model as `model.safetensors` and `config.json`, which timm and transformers both load; neither
+    it nor its config changes.
 
     Args:
-        model ([`~transformers.TimmWrapperForImageClassification`]): The wrapped model; neither it nor its config
-            changes.
-        save_directory (`str` or `os.PathLike`): The folder, created if need be: `model.safetensors` and `config.json`.
+        model ([`~transformers.TimmWrapperForImageClassification`]): The wrapped model.
+        save_directory (`str` or `os.PathLike`): The folder.
         data_config (`Mapping[str, Any]`, *optional*): See [`timm_pretrained_cfg`].
         state_dict (`Mapping[str, torch.Tensor]`, *optional*): Weights gathered elsewhere, with or without the prefix
             of transformers. Defaults to those of `model`.
-
-    Example:
-
-    ```python
-    >>> save_in_timm_layout(model, "my-resnet")
-    >>> timm.create_model("local-dir:my-resnet", pretrained=True)  # random weights without `pretrained=True`
-    >>> AutoModelForImageClassification.from_pretrained("my-resnet")
-    ```
     """
     state_dict = model.state_dict() if state_dict is None else state_dict
     own_names = {key.removeprefix("timm_model."): tensor for key, tensor in state_dict.items()}

@@ -84,15 +84,15 @@ def verify_main(argv: list[str]) -> int:
                 label_column=options.label_column,
             )
         print(printable(f"\n{options.model} on {found.dataset}, {found.report.split} (n = {found.report.n})\n"))
-        width = max(len(check.name) for check in found.checks)
+        width = max(len(number.name) for number in found.numbers)
         print(f"{'':<{width}}  {'published':>{PUBLISHED}}  {'now':>7}")
-        for check in found.checks:
-            stated = interval_text(check.published)
-            outcome = ("same" if check.same else "within") if check.holds else "OUTSIDE"
-            print(f"{check.name:<{width}}  {stated:>{PUBLISHED}}  {check.measured.value:>7.4f}  {outcome}")
-        right = sum(check.holds for check in found.checks)
-        same = sum(check.holds and check.same for check in found.checks)
-        print(f"\n{right} of {len(found.checks)} numbers come out within their intervals, {same} as published")
+        for number in found.numbers:
+            stated = interval_text(number.published)
+            outcome = ("same" if number.same else "within") if number.holds else "OUTSIDE"
+            print(f"{number.name:<{width}}  {stated:>{PUBLISHED}}  {number.now:>7.4f}  {outcome}")
+        right = sum(number.holds for number in found.numbers)
+        same = sum(number.holds and number.same for number in found.numbers)
+        print(f"\n{right} of {len(found.numbers)} numbers come out within their intervals, {same} as published")
     return 0 if found.holds else 1
 
 

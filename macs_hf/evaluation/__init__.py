@@ -8,7 +8,6 @@ from ..lazy_imports import lazy_getattr
 # Loaded when used: finished runs are compared without torch. What writes a report is part of `rendering`.
 _MODULES = {
     "ByteImages": ".corruption_benchmark",
-    "CorruptionBenchmark": ".corruption_benchmark",
     "compare_corruptions": ".run_comparison",
     "compare_runs": ".run_comparison",
     "default_design": ".corruption_benchmark",
@@ -23,13 +22,12 @@ _MODULES = {
 if TYPE_CHECKING:
     from ..rendering.html import write_report
     from ..rendering.pictures import write_gallery
-    from .corruption_benchmark import ByteImages, CorruptionBenchmark, default_design, evaluate_corruptions, forward_of
+    from .corruption_benchmark import ByteImages, default_design, evaluate_corruptions, forward_of
     from .evaluate import MeasuredModel, evaluate_checkpoint
     from .run_comparison import compare_corruptions, compare_runs
 
 __all__ = [
     "ByteImages",
-    "CorruptionBenchmark",
     "MeasuredModel",
     "compare_corruptions",
     "compare_runs",

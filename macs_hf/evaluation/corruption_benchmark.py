@@ -1,13 +1,12 @@
 """A classifier under all corruptions, in one pass: each batch is read once, corrupted, classified and forgotten."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import datasets
 import numpy as np
@@ -45,15 +44,12 @@ from ..report.rows import (
 # The images of a dataset as the corruptions take them: uint8, red, green and blue, at the network's size.
 
 
-Batch = tuple[Tensor, list[Tensor], Tensor]
-
-
 class ByteImages:
     """
     Reads a dataset in batches of uint8 images.
 
     Args:
-        dataset (sequence or iterable): Of `(image, label)` or of dictionaries with `columns`. An image is what PIL or
+        dataset (sequence): Of `(image, label)` or of dictionaries with `columns`. An image is what PIL or
             `datasets` give, a uint8 tensor `(3, H, W)`, or a float one, normalised with `stats` or in [0, 1].
         columns (`tuple`, *optional*, defaults to `("image", "label")`): Names in a dictionary.
         stats (`PixelStats`, *optional*): How float images were normalised. Undoing it gives the very bytes that the
@@ -63,7 +59,7 @@ class ByteImages:
 
     def __init__(
         self,
-        dataset: Sequence[Any] | Iterable[Any],
+        dataset: Sequence[Any],
         columns: tuple[str, str] = ("image", "label"),
         stats: PixelStats | None = None,
         resize: Callable[[Tensor], Tensor] | None = None,
@@ -73,34 +69,16 @@ class ByteImages:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    @property
-    def is_stream(self) -> bool:
-        """Whether images have no number: they can only be read once, in order."""
-        return not isinstance(self.dataset, Sized)
-
     def labels(self) -> np.ndarray:
         """Of all images. Only a `datasets.Dataset` gives them without reading its images."""
         if isinstance(self.dataset, datasets.Dataset) and self.columns[1] in self.dataset.column_names:
             return np.array(self.dataset[self.columns[1]])
         return np.array([int(self._pair(self.dataset[position])[1]) for position in range(len(self))])
 
-    def read(self, positions: Sequence[int]) -> Batch:
-        """The positions, the images as they are stored, and their labels."""
+    def read(self, positions: Sequence[int]) -> tuple[list[Tensor], Tensor]:
+        """The images as they are stored, and their labels."""
         # torch's Subset asks a dataset for all of a batch at once if it can answer that.
         examples = Subset(self.dataset, positions).__getitems__(list(range(len(positions))))
-        return self._batch(positions, examples)
-
-    def stream(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Batches of every `world`-th image from `rank` on."""
-        numbered = islice(enumerate(self.dataset), rank, None, world)
-        while batch := list(islice(numbered, batch_size)):
-            yield self._batch(*zip(*batch, strict=True))
-
-    def sized(self, images: Sequence[Tensor]) -> Tensor:
-        """A batch at the network's size."""
-        return _stacked([self.resize(image) for image in images] if self.resize is not None else images)
-
-    def _batch(self, positions: Sequence[int], examples: Sequence[Any]) -> Batch:
         images, labels = zip(*(self._pair(example) for example in examples), strict=True)
         if all(isinstance(image, Tensor) and image.is_floating_point() for image in images):
             pixels = _stacked(images)
@@ -110,7 +88,11 @@ class ByteImages:
                 _levels(image[None])[0] if isinstance(image, Tensor) else pil_to_tensor(decode(image))
                 for image in images
             ]
-        return torch.tensor(positions), images, torch.tensor([int(label) for label in labels])
+        return images, torch.tensor([int(label) for label in labels])
+
+    def sized(self, images: Sequence[Tensor]) -> Tensor:
+        """A batch at the network's size."""
+        return _stacked([self.resize(image) for image in images] if self.resize is not None else images)
 
     def _pair(self, example: Any) -> tuple[Any, Any]:
         if not isinstance(example, Mapping):
@@ -133,8 +115,8 @@ def _stacked(images: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(images))
 
 
-# ---- Counts ----
-# What a model did with every image of the corruption benchmark: collected batch by batch, added up at the end.
+# ---- Results ----
+# What a model did with every image of the benchmark: put down batch by batch, added up at the end.
 
 
 Key = tuple[str, int]
@@ -144,88 +126,11 @@ PLANES = ("seen", "right", "confidence", "nll", "scaled_confidence", "scaled_nll
 Planes = dict[str, np.ndarray]
 
 
-class CorruptionCounts:
-    """
-    Collects logits cell by cell, in any order, and keeps at most 32 bytes of each image in each cell; a temperature
-    divides the logits for the scaled scores.
-    """
-
-    def __init__(self, keys: Sequence[Key], temperature: float | None = None) -> None:
-        if temperature is not None and not temperature > 0:
-            raise ValueError(f"temperature={temperature!r} must be positive.")
-        self.keys, self.temperature = {key: number for number, key in enumerate(keys)}, temperature
-        self.parts: list[tuple[Key, Tensor, Tensor]] = []
-
-    def update(self, key: Key, positions: Tensor, logits: Tensor, labels: Tensor) -> None:
-        """Adds a batch: `positions` `(n,)` are those of its images in the dataset."""
-        scaled = [] if self.temperature is None else [sample_rows(logits.float() / self.temperature, labels)]
-        self.add_rows(key, positions, sample_rows(logits, labels), *scaled)
-
-    def add_rows(self, key: Key, positions: Tensor, plain: Tensor, *scaled: Tensor) -> None:
-        """The same from the rows of a batch, as [`sample_rows`] makes them, without and with the temperature."""
-        planes = [torch.ones_like(plain[:, 0]), plain[:, 0] == plain[:, 1]]
-        planes += [rows[:, column] for rows in (plain, *scaled) for column in (2, 3)]
-        values = torch.stack([plane.float() for plane in planes]).cpu()
-        bad = ~values.isfinite().all(0)
-        if bad.any():
-            raise ValueError(f"The logits of image {int(positions[bad][0])} under {key} hold NaN or infinity.")
-        self.parts.append((key, positions.cpu(), values))
-
-    def totals(self, index: np.ndarray | None = None, accelerator: Accelerator | None = None) -> dict[str, Any]:
-        """
-        The results of all processes together: fields of a [`CorruptionTable`]. `index` has the positions of all the
-        images that were measured, on any process, in ascending order; by default 0, 1, ... without a gap.
-        """
-        if index is None:
-            last = max((int(positions.max()) for _, positions, _ in self.parts), default=-1)
-            index = np.arange(largest(last, accelerator) + 1)
-        if not len(index):
-            raise ValueError("The dataset is empty: there is nothing to evaluate.")
-        sums = torch.zeros(4 if self.temperature is None else 6, len(self.keys), len(index))
-        for key, positions, values in self.parts:
-            sums[:, self.keys[key], np.searchsorted(index, positions.numpy())] = values
-        sums = _summed(sums, accelerator).numpy()
-        planes = dict(zip(PLANES, sums, strict=False))  # each of `(cells, images)`
-        cells = {key: _cell(sums[:, number]) for key, number in self.keys.items()}
-        # Of a confidence with the temperature, if there is one; above 0 where the model is overconfident.
-        gap = planes.get("scaled_confidence", planes["confidence"]).astype(np.float64) - planes["right"]
-        right, gap = (np.where(planes["seen"] > 0, values, np.nan) for values in (planes["right"], gap))
-        errors = {mean: error for mean, (_, error) in self._means(right).items() if mean != "clean"}
-        return {
-            "n": len(index),
-            "clean": cells.pop(CLEAN, None),
-            "cells": {name: {key[1]: cell for key, cell in cells.items() if key[0] == name} for name, _ in cells},
-            "rows": self._rows(planes, index),
-            "standard_error": errors,
-            "confidence_gap": {
-                mean: Interval(value, value - 1.96 * error, value + 1.96 * error)
-                for mean, (value, error) in self._means(gap).items()
-            },
-        }
-
-    def _rows(self, planes: Planes, index: np.ndarray) -> CorruptionRows:
-        names = tuple(name for name in CORRUPTIONS if any(key[0] == name for key in self.keys))
-        cells = [[number for key, number in self.keys.items() if key[0] == name] for name in names]
-        sums = {name: np.stack([plane[own].sum(0) for own in cells], axis=-1) for name, plane in planes.items()}
-        with np.errstate(invalid="ignore"):
-            hits = np.where(sums["seen"] > 0, sums["right"], NOT_MEASURED).astype(np.uint8)
-            nll = {name: sums[name] / sums["seen"] for name in ("nll", "scaled_nll") if name in sums}
-        return CorruptionRows(index, names, hits, **nll)
-
-    def _means(self, values: np.ndarray) -> dict[str, tuple[float, float]]:
-        """Means of what each image has in each cell, NaN where it was not seen, with their standard errors; of the
-        means that have all of their cells."""
-        means = {"clean": (CLEAN[:1], CLEAN[1:])}
-        means |= {mean: (names, SEVERITIES) for mean, names in (MEANS | FAMILIES).items()}
-        means |= {f"severity_{severity}": (STANDARD_15, (severity,)) for severity in SEVERITIES}
-        found = {}
-        for mean, (names, severities) in means.items():
-            if self.keys.keys() >= set(product(names, severities)):
-                cells = ([self.keys[name, severity] for severity in severities] for name in names)
-                images = np.stack([values[own].mean(0) for own in cells], axis=1)
-                error = standard_error(images)
-                found |= {} if error is None else {mean: (float(np.nanmean(images, axis=0).mean()), error)}
-        return found
+def _planes(plain: Tensor, *scaled: Tensor) -> Tensor:
+    """`PLANES` of a batch, `(planes, n)`, from its rows without and, if there is one, with the temperature."""
+    planes = [torch.ones_like(plain[:, 0]), plain[:, 0] == plain[:, 1]]
+    planes += [rows[:, column] for rows in (plain, *scaled) for column in (2, 3)]
+    return torch.stack([plane.float() for plane in planes]).cpu()
 
 
 def _summed(values: Tensor, accelerator: Accelerator | None) -> Tensor:
@@ -235,13 +140,29 @@ def _summed(values: Tensor, accelerator: Accelerator | None) -> Tensor:
     return accelerator.reduce(values.to(accelerator.device), "sum").cpu()
 
 
-def largest(value: int, accelerator: Accelerator | None) -> int:
-    """Over all processes."""
-    if accelerator is None:
-        return value
-    mine = torch.zeros(accelerator.num_processes, dtype=torch.int64)
-    mine[accelerator.process_index] = value
-    return int(_summed(mine, accelerator).max())
+def _results(sums: Tensor, keys: Sequence[Key], index: np.ndarray) -> dict[str, Any]:
+    """Fields of a [`CorruptionTable`] from planes `(planes, cells, images)`; `index` has the images' positions."""
+    bad = (~sums.isfinite().all(0)).nonzero()
+    if len(bad):
+        cell, image = bad[0].tolist()
+        raise ValueError(f"The logits of image {index[image]} under {keys[cell]} hold NaN or infinity.")
+    planes = dict(zip(PLANES, sums.numpy(), strict=False))
+    cells = {key: _cell(sums[:, number].numpy()) for number, key in enumerate(keys)}
+    # Of a confidence with the temperature, if there is one; above 0 where the model is overconfident.
+    gap = planes.get("scaled_confidence", planes["confidence"]).astype(np.float64) - planes["right"]
+    right, gap = (np.where(planes["seen"] > 0, values, np.nan) for values in (planes["right"], gap))
+    errors = {mean: error for mean, (_, error) in _means(right, keys).items() if mean != "clean"}
+    return {
+        "n": len(index),
+        "clean": cells.pop(CLEAN, None),
+        "cells": {name: {key[1]: cell for key, cell in cells.items() if key[0] == name} for name, _ in cells},
+        "rows": _rows(planes, keys, index),
+        "standard_error": errors,
+        "confidence_gap": {
+            mean: Interval(value, value - 1.96 * error, value + 1.96 * error)
+            for mean, (value, error) in _means(gap, keys).items()
+        },
+    }
 
 
 def _cell(sums: np.ndarray) -> Cell:
@@ -254,6 +175,33 @@ def _cell(sums: np.ndarray) -> Cell:
         scores |= {"scaled_nll": float(scaled_nll.mean()), "scaled_ece": calibration_error(confidence, right > 0)}
         scores |= {"scaled_noise_floor": float(noise_scores(confidence).mean())}
     return Cell(int((seen > 0).sum()), float(right.mean()), float(nll.mean()), **scores)
+
+
+def _rows(planes: Planes, keys: Sequence[Key], index: np.ndarray) -> CorruptionRows:
+    """Each image's results, summed over the severities."""
+    names = tuple(name for name in CORRUPTIONS if any(key[0] == name for key in keys))
+    cells = [[number for number, key in enumerate(keys) if key[0] == name] for name in names]
+    sums = {name: np.stack([plane[own].sum(0) for own in cells], axis=-1) for name, plane in planes.items()}
+    with np.errstate(invalid="ignore"):
+        hits = np.where(sums["seen"] > 0, sums["right"], NOT_MEASURED).astype(np.uint8)
+        nll = {name: sums[name] / sums["seen"] for name in ("nll", "scaled_nll") if name in sums}
+    return CorruptionRows(index, names, hits, **nll)
+
+
+def _means(values: np.ndarray, keys: Sequence[Key]) -> dict[str, tuple[float, float]]:
+    """Means of what each image has in each cell, NaN where it was not seen, with their standard errors; of the means
+    that have all of their cells."""
+    means = {"clean": (CLEAN[:1], CLEAN[1:])}
+    means |= {mean: (names, SEVERITIES) for mean, names in (MEANS | FAMILIES).items()}
+    means |= {f"severity_{severity}": (STANDARD_15, (severity,)) for severity in SEVERITIES}
+    found, number = {}, {key: number for number, key in enumerate(keys)}
+    for mean, (names, severities) in means.items():
+        if number.keys() >= set(product(names, severities)):
+            cells = ([number[name, severity] for severity in severities] for name in names)
+            images = np.stack([values[own].mean(0) for own in cells], axis=1)
+            error = standard_error(images)
+            found |= {} if error is None else {mean: (float(np.nanmean(images, axis=0).mean()), error)}
+    return found
 
 
 def standard_error(results: np.ndarray) -> float | None:
@@ -333,78 +281,7 @@ class GuaranteeCounts:
 
 
 Design = Literal["crossed", "spread"]
-DESIGNS: tuple[Design, ...] = ("crossed", "spread")
 SPREAD_FROM = 1900  # images: 100 for each of the 19 corruptions
-
-
-@dataclass(frozen=True)
-class CorruptionBenchmark:
-    """
-    Which corruptions of which images are measured.
-
-    Args:
-        params (`str`, *optional*, defaults to `"auto"`): Parameter set, see `corrupt`; `"auto"` goes by the size that
-            the network sees, and the table names the set that was taken.
-        seed (`int`, *optional*, defaults to 0): Seed of the corruptions, of the subset and of the spread design.
-        corruptions, severities (sequences, *optional*): What to measure, by default all 19 x 5.
-        samples (`int`, *optional*): At most this many images, a fixed random subset; all, if not given.
-        design (`str`, *optional*, defaults to `"auto"`):
-            - `"crossed"`: every image under every corruption, 96 forward passes per image.
-            - `"spread"`: every image under one corruption, drawn at random and balanced over the classes, 6 forward
-              passes per image. For the same passes it sees 16 times as many images, and its means are far more
-              certain, as images differ more than corruptions of one image do.
-            - `"auto"`: spread from 1,900 images on, crossed below, see [`default_design`].
-        when (`str`, *optional*, defaults to `"after_resize"`): Corrupt images as the network receives them, so that
-            severities mean the same for every dataset, and CIFAR-10-C is this at 32 pixels. With `"before_resize"`
-            the original image is corrupted and then resized, which weakens noise and fine blur where it is shrunk.
-        frost_textures (`str` or `Path`, *optional*): See `frost_source`.
-    """
-
-    params: Literal["auto", "cifar", "imagenet"] = "auto"
-    seed: int = 0
-    corruptions: Sequence[str] = CORRUPTIONS
-    severities: Sequence[int] = SEVERITIES
-    samples: int | None = None
-    design: Literal["auto", "crossed", "spread"] = "auto"
-    when: Literal["after_resize", "before_resize"] = "after_resize"
-    frost_textures: str | Path | None = None
-
-    def __post_init__(self) -> None:
-        for name, severity in product(self.corruptions, self.severities):
-            check_cell(name, severity, self.params)
-        for field, known in (("design", ("auto", *DESIGNS)), ("when", ("after_resize", "before_resize"))):
-            if getattr(self, field) not in known:
-                raise ValueError(f"{field}={getattr(self, field)!r} is none of {', '.join(map(repr, known))}.")
-
-
-class Plan(NamedTuple):
-    """Which images are seen in which cells: their positions, and groups of these with their cells; `None` for all."""
-
-    design: Design
-    index: np.ndarray | None
-    groups: list[tuple[np.ndarray | None, list[Key]]]
-
-
-def planned(benchmark: CorruptionBenchmark, images: ByteImages, clean_rows: Sequence[SampleRows] | None) -> Plan:
-    clean = [CLEAN] if clean_rows is None else []
-    cells = [[(name, severity) for severity in benchmark.severities] for name in benchmark.corruptions]
-    keys = [*clean, *product(benchmark.corruptions, benchmark.severities)]
-    if images.is_stream:
-        if benchmark.samples is not None or benchmark.design == "spread":
-            asked = "design='spread'" if benchmark.samples is None else f"samples={benchmark.samples}"
-            raise ValueError(f"{asked} needs a dataset with a length: images of a stream cannot be drawn at random.")
-        return Plan("crossed", None, [(None, keys)])
-    index = np.array(subset(len(images), benchmark.samples, benchmark.seed), np.int64)
-    if (benchmark.design if benchmark.design != "auto" else default_design(len(index))) == "crossed":
-        return Plan("crossed", index, [(index, keys)])
-    if len(index) < 2 * len(cells):
-        raise ValueError(
-            f"design='spread' needs at least two images for each of the {len(cells)} corruptions, but there are "
-            f"{len(index)} in all: use design='crossed'."
-        )
-    labels = images.labels() if clean_rows is None else clean_rows[0].label
-    assigned = spread_assignment(labels[index], len(cells), benchmark.seed)
-    return Plan("spread", index, [(index[assigned == number], clean + keys) for number, keys in enumerate(cells)])
 
 
 def default_design(n: int) -> Design:
@@ -448,24 +325,45 @@ Forward = Callable[[Tensor], Tensor]
 
 def evaluate_corruptions(
     forward: Forward,
-    dataset: Sequence[Any] | Iterable[Any] | ByteImages,
+    dataset: Sequence[Any] | ByteImages,
     *,
+    params: Literal["auto", "cifar", "imagenet"] = "auto",
+    seed: int = 0,
+    corruptions: Sequence[str] = CORRUPTIONS,
+    severities: Sequence[int] = SEVERITIES,
+    samples: int | None = None,
+    design: Literal["auto", "crossed", "spread"] = "auto",
+    when: Literal["after_resize", "before_resize"] = "after_resize",
+    frost_textures: str | Path | None = None,
     temperature: float | None = None,
     clean_rows: Sequence[SampleRows] | None = None,
     guarantee_counts: GuaranteeCounts | None = None,
     batch_size: int = 128,
     accelerator: Accelerator | None = None,
     progress: bool | Callable[..., Any] = True,
-    **benchmark: Any,
 ) -> CorruptionTable:
     """
     Accuracy, NLL and ECE under every corruption and severity, and on the clean images.
 
     Args:
         forward (`Callable`): Maps uint8 images `(B, 3, H, W)` to logits `(B, classes)`; see `forward_of`.
-        dataset (sequence, iterable or [`ByteImages`]): Of `(image, label)`, or of dictionaries with `image` and
-            `label`; images that are not yet at the network's size, are normalised or have other names come as
-            [`ByteImages`].
+        dataset (sequence or [`ByteImages`]): Of `(image, label)`, or of dictionaries with `image` and `label`; images
+            that are not yet at the network's size, are normalised or have other names come as [`ByteImages`].
+        params (`str`, *optional*, defaults to `"auto"`): Parameter set, see `corrupt`; `"auto"` goes by the size that
+            the network sees, and the table names the set that was taken.
+        seed (`int`, *optional*, defaults to 0): Seed of the corruptions, of the subset and of the spread design.
+        corruptions, severities (sequences, *optional*): What to measure, by default all 19 x 5.
+        samples (`int`, *optional*): At most this many images, a fixed random subset; all, if not given.
+        design (`str`, *optional*, defaults to `"auto"`):
+            - `"crossed"`: every image under every corruption, 96 forward passes per image.
+            - `"spread"`: every image under one corruption, drawn at random and balanced over the classes, 6 forward
+              passes per image. For the same passes it sees 16 times as many images, and its means are far more
+              certain, as images differ more than corruptions of one image do.
+            - `"auto"`: spread from 1,900 images on, crossed below, see [`default_design`].
+        when (`str`, *optional*, defaults to `"after_resize"`): Corrupt images as the network receives them, so that
+            severities mean the same for every dataset, and CIFAR-10-C is this at 32 pixels. With `"before_resize"`
+            the original image is corrupted and then resized, which weakens noise and fine blur where it is shrunk.
+        frost_textures (`str` or `Path`, *optional*): See `frost_source`.
         temperature (`float`, *optional*): Fitted on clean data; adds the scores of the scaled logits.
         clean_rows (sequence of `SampleRows`, *optional*): What the model does with all of the clean images, without
             and, if there is one, with the temperature. Saves the forward pass on them, and looking up their labels.
@@ -475,7 +373,6 @@ def evaluate_corruptions(
             images are corrupted on its device.
         progress (`bool` or `Callable`, *optional*, defaults to `True`): Whether to show a progress bar, on the main
             process; or what makes one, with the arguments of tqdm.
-        benchmark: The fields of [`CorruptionBenchmark`], such as `params`, `samples`, `design` and `seed`.
 
     Returns:
         `CorruptionTable`: The same on every process.
@@ -491,54 +388,87 @@ def evaluate_corruptions(
 
     ```
     """
-    benchmark = CorruptionBenchmark(**benchmark)
+    for name, severity in product(corruptions, severities):
+        check_cell(name, severity, params)
+    choices = {"design": ("auto", "crossed", "spread"), "when": ("after_resize", "before_resize")}
+    for field, value in (("design", design), ("when", when)):
+        if value not in (known := choices[field]):
+            raise ValueError(f"{field}={value!r} is none of {', '.join(map(repr, known))}.")
     images = dataset if isinstance(dataset, ByteImages) else ByteImages(dataset)
-    if benchmark.when == "before_resize" and images.resize is None:
+    if when == "before_resize" and images.resize is None:
         raise ValueError(
             "when='before_resize' needs ByteImages with resize, which brings a corrupted image to the network's size."
         )
-    plan = planned(benchmark, images, clean_rows)
-    keys = [CLEAN, *product(benchmark.corruptions, benchmark.severities)]
-    counts = CorruptionCounts(keys, temperature)
+    index = np.array(subset(len(images), samples, seed), np.int64)
+    if not len(index):
+        raise ValueError("The dataset is empty: there is nothing to evaluate.")
+    design = default_design(len(index)) if design == "auto" else design
+    keys = [CLEAN, *product(corruptions, severities)]
+    groups = [(index, keys)]  # of images, with the cells that they are seen in
+    if design == "spread":
+        if len(index) < 2 * len(corruptions):
+            raise ValueError(
+                f"design='spread' needs at least two images for each of the {len(corruptions)} corruptions, but there "
+                f"are {len(index)} in all: use design='crossed'."
+            )
+        labels = images.labels() if clean_rows is None else clean_rows[0].label
+        assigned = spread_assignment(labels[index], len(corruptions), seed)
+        cells = [[CLEAN, *product([name], severities)] for name in corruptions]
+        groups = [(index[assigned == number], own) for number, own in enumerate(cells)]
+    sums = torch.zeros(4 if temperature is None else 6, len(keys), len(index))
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator is not None else (0, 1)
-    if clean_rows is not None and rank == 0:  # all processes have all of them
-        index = np.arange(len(clean_rows[0])) if plan.index is None else plan.index
-        columns = [
-            np.stack([r.label, r.prediction, r.confidence, r.nll], axis=1)[index]
-            for r in clean_rows[: 1 if temperature is None else 2]
-        ]
-        counts.add_rows(CLEAN, torch.from_numpy(index), *map(torch.from_numpy, columns))
-    total, size = None, (0, 0)
-    if plan.index is not None:
-        total = sum(-(-len(positions[rank::world]) // batch_size) * len(keys) for positions, keys in plan.groups)
+    if clean_rows is not None:
+        groups = [(positions, own[1:]) for positions, own in groups]
+        if rank == 0:  # all processes have all of them
+            used = clean_rows[: 1 if temperature is None else 2]
+            columns = ([rows.label, rows.prediction, rows.confidence, rows.nll] for rows in used)
+            sums[:, 0] = _planes(*(torch.from_numpy(np.stack(part, axis=1)[index]) for part in columns))
+
+    def corrupted(originals: list[Tensor], sized: Tensor, positions: Tensor, key: Key) -> Tensor:
+        """A batch in one cell, as the network gets it, uint8."""
+        options = {"seed": seed, "frost_textures": frost_textures, "params": parameter_set(params, *sized.shape[2:])}
+        if when == "after_resize":
+            return corrupt(sized, *key, indices=positions, **options)
+        if len({image.shape for image in originals}) == 1:
+            return images.sized(list(corrupt(torch.stack(originals), *key, indices=positions, **options)))
+        singles = zip(originals, positions.tolist(), strict=True)
+        return images.sized([corrupt(image[None], *key, indices=[place], **options)[0] for image, place in singles])
+
+    size = torch.zeros(2, dtype=torch.int64)
+    batches = [(part, own) for positions, own in groups for part in _split(positions[rank::world], batch_size)]
     make_bar = partial(tqdm, disable=not progress or rank > 0) if isinstance(progress, bool) else progress
-    with make_bar(total=total, unit="cell", desc="corruptions") as bar:
-        for (positions, originals, labels), keys in _batches(plan, images, batch_size, rank, world):
+    with make_bar(total=sum(len(own) for _, own in batches), unit="cell", desc="corruptions") as bar:
+        for part, own in batches:
+            originals, labels = images.read(part.tolist())
             if accelerator is not None:
                 originals = [image.to(accelerator.device) for image in originals]
-            sized = images.sized(originals)
-            size = tuple(sized.shape[2:])
-            for key in keys:
+            sized, positions, places = images.sized(originals), torch.from_numpy(part), np.searchsorted(index, part)
+            size = torch.tensor(sized.shape[2:])
+            for key in own:
                 bar.set_postfix_str(" ".join(map(str, key)), refresh=False)
-                inputs = sized if key == CLEAN else _corrupted(benchmark, images, originals, sized, positions, key)
-                logits = forward(inputs)
-                counts.update(key, positions, logits, labels)
+                logits = forward(sized if key == CLEAN else corrupted(originals, sized, positions, key))
+                scaled = [] if temperature is None else [sample_rows(logits.float() / temperature, labels)]
+                sums[:, keys.index(key), places] = _planes(sample_rows(logits, labels), *scaled)
                 if guarantee_counts is not None:
                     guarantee_counts.update(key, logits, labels)
                 bar.update()
-    # A process may have had no images, and the table is the same on all of them.
-    size = tuple(largest(side, accelerator) for side in size)
+    # The first process has images in any case, and the table is the same on all of them.
+    size = tuple(_summed(size if rank == 0 else torch.zeros_like(size), accelerator).tolist())
     return CorruptionTable(
-        params=parameter_set(benchmark.params, *size),
+        params=parameter_set(params, *size),
         source="generated",
-        when=benchmark.when,
-        seed=int(benchmark.seed),
-        design=plan.design,
-        frost=frost_source(benchmark.frost_textures) if "frost" in benchmark.corruptions else None,
+        when=when,
+        seed=int(seed),
+        design=design,
+        frost=frost_source(frost_textures) if "frost" in corruptions else None,
         temperature=temperature,
         size=size,
-        **counts.totals(plan.index, accelerator),
+        **_results(_summed(sums, accelerator), keys, index),
     )
+
+
+def _split(positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    yield from (positions[start : start + size] for start in range(0, len(positions), size))
 
 
 def forward_of(model: nn.Module, stats: PixelStats, device: torch.device | str | None = None) -> Forward:
@@ -561,35 +491,3 @@ def forward_of(model: nn.Module, stats: PixelStats, device: torch.device | str |
         return getattr(output, "logits", output)
 
     return forward
-
-
-def _batches(
-    plan: Plan, images: ByteImages, batch_size: int, rank: int, world: int
-) -> Iterator[tuple[Batch, list[Key]]]:
-    """Batches of this process's images, each with the cells that it is seen in."""
-    for positions, keys in plan.groups:
-        if positions is None:
-            yield from ((batch, keys) for batch in images.stream(batch_size, rank, world))
-            return
-        mine = positions[rank::world].tolist()
-        for start in range(0, len(mine), batch_size):
-            yield images.read(mine[start : start + batch_size]), keys
-
-
-def _corrupted(
-    benchmark: CorruptionBenchmark,
-    images: ByteImages,
-    originals: list[Tensor],
-    sized: Tensor,
-    positions: Tensor,
-    key: Key,
-) -> Tensor:
-    """A batch in one cell, as the network gets it, uint8."""
-    options = {"seed": benchmark.seed, "frost_textures": benchmark.frost_textures}
-    options["params"] = parameter_set(benchmark.params, *sized.shape[2:])
-    if benchmark.when == "after_resize":
-        return corrupt(sized, *key, indices=positions, **options)
-    if len({image.shape for image in originals}) == 1:
-        return images.sized(list(corrupt(torch.stack(originals), *key, indices=positions, **options)))
-    singles = zip(originals, positions.tolist(), strict=True)
-    return images.sized([corrupt(image[None], *key, indices=[place], **options)[0] for image, place in singles])

@@ -277,7 +277,7 @@ def evaluate_checkpoint(
             from 400 samples on, half of them fit it, and the others make guarantees.
         corruptions (`str`, *optional*): Parameter set of the corruption benchmark, `auto`, `cifar` or `imagenet`.
         corruption_samples (`int`, *optional*): A fixed subset of `test` for it; all, if not given.
-        corruption_design (`str`, *optional*, defaults to `"auto"`): See [`CorruptionBenchmark`].
+        corruption_design (`str`, *optional*, defaults to `"auto"`): See [`evaluate_corruptions`].
         margin_samples (`int`, *optional*, defaults to 256): A fixed subset of `test` for margins and sensitivity.
         ood ([`OodImages`], *optional*): Images of none of the model's classes, to see how it reacts to them.
         force_temperature (`bool`, *optional*, defaults to `False`): Use the temperature that fits best even where it

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from ..objective.losses import logit_margin
-from ..pixels import PixelStats
 from ..randomness import mix_seed
 from ..report.report import MarginAnalysis
 
@@ -27,6 +26,7 @@ from ..report.report import MarginAnalysis
 # What is measured of each image: from its logits, then what `_local_sensitivity` gives.
 MEANS = ("logit_norm", "max_logit", "margin", "logit_sensitivity", "logit_sensitivity_l2", "probability_sensitivity")
 MEANS += ("consistency", "radius_estimate", "radius_estimate_lipschitz")
+MARGIN_THRESHOLD = 1.0
 
 
 @torch.no_grad()
@@ -36,54 +36,43 @@ def analyze_margins(
     *,
     sigma: float = 0.1,
     num_draws: int = 10,
-    margin_threshold: float = 1.0,
-    pixel_stats: PixelStats | None = None,
-    seed: int = 0,
 ) -> MarginAnalysis:
     """
     Logit statistics, margins and local sensitivity over a stream of batches, in `1 + num_draws` forwards of each.
 
-    The noise of an image depends on the seed, its position in the stream and the draw, so the size of the batches does
-    not matter. Only sums are kept.
+    The noise of an image depends on its position in the stream and the draw, so the size of the batches does not
+    matter. Only sums are kept.
 
     Args:
         forward (`Callable[[Tensor], Tensor]`): Normalised images to logits of shape `(batch, classes)`, in evaluation
             mode.
         batches (`Iterable[tuple[Tensor, Tensor]]`): Normalised images `(batch, channels, height, width)`, and labels
             `(batch,)`, always in the same order.
-        sigma (`float`, *optional*, defaults to 0.1): Standard deviation of the noise.
+        sigma (`float`, *optional*, defaults to 0.1): Standard deviation of the noise, in the units the network sees.
         num_draws (`int`, *optional*, defaults to 10): Noise samples per image.
-        margin_threshold (`float`, *optional*, defaults to 1.0): See [`MarginAnalysis`].
-        pixel_stats (`PixelStats`, *optional*): If given, noise and lengths are in pixels of [0, 1] and perturbed
-            pixels are clamped to that range; otherwise both are in the units the network sees.
-        seed (`int`, *optional*, defaults to 0): Of the noise.
     """
-    if not (sigma > 0 and math.isfinite(sigma)) or num_draws < 1:
-        raise ValueError(f"sigma must be positive and num_draws at least 1, got {sigma} and {num_draws}.")
     count, above, totals = 0, 0, torch.zeros(len(MEANS), dtype=torch.float64)
     for images, labels in batches:
         labels = labels.cpu()
-        clean = _checked_logits(forward(images), labels, count)
+        clean = forward(images).cpu().double()
         margins = logit_margin(clean, labels)
-        perturbed = (_perturbed(images, count, sigma, pixel_stats, seed, draw) for draw in range(num_draws))
-        moved = ((_checked_logits(forward(inputs), labels, count), distance) for inputs, distance in perturbed)
+        perturbed = (_perturbed(images, count, sigma, draw) for draw in range(num_draws))
+        moved = ((forward(inputs).cpu().double(), distance) for inputs, distance in perturbed)
         rows = [clean.norm(dim=1), clean.amax(1), margins, *_local_sensitivity(clean, labels, margins, moved)]
         totals += torch.stack(rows).sum(1)
-        above += int((margins > margin_threshold).sum())
+        above += int((margins > MARGIN_THRESHOLD).sum())
         count += len(labels)
-    if count == 0:
-        raise ValueError("there are no images to analyze: `batches` is empty.")
     means = dict(zip(MEANS, (totals / count).tolist(), strict=True))
     sensitivity = means["logit_sensitivity"]
     return MarginAnalysis(
         **means,
         num_samples=count,
-        margin_threshold=margin_threshold,
+        margin_threshold=MARGIN_THRESHOLD,
         margin_share=above / count,
         margin_to_sensitivity=means["margin"] / sensitivity if sensitivity > 0 else None,
         sigma=sigma,
         num_draws=num_draws,
-        space="normalized" if pixel_stats is None else "pixel",
+        space="normalized",
     )
 
 
@@ -137,34 +126,10 @@ def _local_sensitivity(
     return *(sum(means) / len(means)), *radii
 
 
-def _perturbed(
-    images: Tensor, first_index: int, sigma: float, pixel_stats: PixelStats | None, seed: int, draw: int
-) -> tuple[Tensor, Tensor]:
+def _perturbed(images: Tensor, first_index: int, sigma: float, draw: int) -> tuple[Tensor, Tensor]:
     """The images with their noise, and how far each one moved."""
     # Drawn on the CPU, one generator per image: the same noise on any device and in any batch.
-    keys = (mix_seed(seed, first_index + place, draw) for place in range(len(images)))
+    keys = (mix_seed(0, first_index + place, draw) for place in range(len(images)))
     draws = [torch.randn(images.shape[1:], generator=torch.Generator().manual_seed(key)) for key in keys]
-    noise = torch.stack(draws).to(images)
-    if pixel_stats is None:
-        start, end = images, images + sigma * noise
-        perturbed = end
-    else:
-        start = pixel_stats.to_pixels(images)
-        end = (start + sigma * noise).clamp(0, 1)
-        perturbed = pixel_stats.normalize(end)
-    moved = (end - start).to(torch.promote_types(images.dtype, torch.float32)).flatten(1)
-    # An image whose pixels were all clamped back has not moved, and neither have its logits: 0 / tiny.
-    return perturbed, moved.norm(dim=1).cpu().double().clamp_min(torch.finfo(torch.float64).tiny)
-
-
-def _checked_logits(logits: Tensor, labels: Tensor, first_index: int) -> Tensor:
-    if logits.ndim != 2 or len(logits) != len(labels):
-        raise ValueError(f"forward must return ({len(labels)}, classes) logits, got shape {tuple(logits.shape)}.")
-    logits = logits.detach().cpu().double()
-    bad = (~logits.isfinite().all(1) | (labels < 0) | (labels >= logits.shape[1])).nonzero().flatten().tolist()
-    if bad:
-        raise ValueError(
-            f"image {first_index + bad[0]} has logits that are not finite, or a label ({labels[bad[0]].item()}) "
-            f"that is none of the {logits.shape[1]} classes."
-        )
-    return logits
+    perturbed = images + sigma * torch.stack(draws).to(images)
+    return perturbed, (perturbed - images).flatten(1).norm(dim=1).cpu().double()

@@ -1,15 +1,14 @@
 """A published model against its own report: measured again on the data that the report names, image by image."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from huggingface_hub import snapshot_download
 from torch import Tensor
 from transformers.utils import logging
 
@@ -21,10 +20,10 @@ from ..data.sources import DATASETS, DatasetSource
 from ..data.transforms import input_size
 from ..exceptions import ArgumentError
 from ..hub import check_place, hub_needed, is_local
-from ..metrics import measure, wilson
+from ..metrics import measure
 from ..models.loading import load_pretrained
 from ..pixels import PixelStats
-from ..report.report import EvaluationReport, Guarantees, Interval, changed_files, load_run
+from ..report.report import CorruptionTable, EvaluationReport, Guarantees, Interval, changed_files, load_run
 from ..report.rows import MEANS, SampleRows
 from ..report.run_folder import REPORT_FILE, ROWS_FILE
 from .evaluate import MeasuredModel, Progress, measure_corruptions
@@ -36,66 +35,36 @@ logger = logging.get_logger(__name__)
 SAME_CONFIDENCE, SAME_ANSWERS = 0.02, 0.99
 
 
-@dataclass(frozen=True)
-class Check:
+class Number(NamedTuple):
     """
     One number of a report.
 
     Args:
         name (`str`): Which one.
         published ([`Interval`]): As the report has it.
-        measured ([`Interval`]): As it came out now.
-        at_least (`float`, *optional*): What it has to reach, in place of lying in the interval.
+        now (`float`): As it came out now.
+        holds (`bool`): Whether it lies within the published interval, and that interval is no more than twice as wide
+            as the one that was measured now: a report with wide intervals would always hold.
+        same (`bool`): Whether it came out as published, up to 0.1 points or 1 %.
     """
 
     name: str
     published: Interval
-    measured: Interval
-    at_least: float | None = None
-
-    @property
-    def same(self) -> bool:
-        """Whether it came out as published, up to 0.1 points or 1 %: another machine rounds otherwise."""
-        return abs(self.measured.value - self.published.value) <= max(1e-3, 1e-2 * abs(self.published.value))
-
-    @property
-    def holds(self) -> bool:
-        """
-        Whether it lies within the published interval, and that interval is no more than twice as wide as the one that
-        was measured now: a report with wide intervals would always hold.
-        """
-        stated, now = self.published, self.measured
-        if self.at_least is not None:
-            return now.value >= self.at_least
-        slack = 1e-4 * max(abs(stated.value), 1e-2)
-        is_honest = stated.high - stated.low <= 2 * (now.high - now.low) + slack
-        return is_honest and stated.low - slack <= now.value <= stated.high + slack
+    now: float
+    holds: bool
+    same: bool
 
 
 class Verification(NamedTuple):
-    """What was checked of a model."""
+    """What was found of a model."""
 
     report: EvaluationReport
     dataset: str
-    checks: list[Check]
+    numbers: list[Number]
 
     @property
     def holds(self) -> bool:
-        return all(check.holds for check in self.checks)
-
-
-def _file(model: str, name: str, revision: str | None) -> Path | None:
-    """A file of a model, downloaded if it is on the Hub; `None` if there is none."""
-    if is_local(model):
-        return Path(model, name) if Path(model, name).is_file() else None
-    check_place("model", model)
-    with hub_needed(f"Model {model!r}", model, "model", revision):
-        try:
-            return Path(hf_hub_download(model, name, revision=revision))
-        except LocalEntryNotFoundError:
-            raise  # the Hub cannot be reached
-        except EntryNotFoundError:
-            return None
+        return all(number.holds for number in self.numbers)
 
 
 def verify_model(
@@ -117,30 +86,25 @@ def verify_model(
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
         dataset (`str`, *optional*): Where the same data are, if not where the report says.
         corruptions (`bool`, *optional*, defaults to `True`): Measure under corruption too, if the report has it.
-        batch_size (`int`, *optional*, defaults to 64): Images in a forward pass.
-        use_cpu (`bool`, *optional*, defaults to `False`): Do not use accelerators.
-        progress (`Callable`, *optional*): Shows how far it is, see [`MeasuredModel`].
+        batch_size, use_cpu, progress: See [`load_model_and_data`].
         source_changes: Fields of `DatasetSource` that the report does not say, such as `image_column`.
 
     Raises:
         `ValueError`: If the model has no report, its rows do not give the report's numbers, or the data are not those
             of the report.
     """
-    path, rows = (_file(model, name, revision) for name in (REPORT_FILE, ROWS_FILE))
-    if path is None:
+    folder = _folder(model, revision, [REPORT_FILE, ROWS_FILE])
+    if not (folder / REPORT_FILE).is_file():
         raise ValueError(
             f"{model!r} has no {REPORT_FILE}, so there is nothing to verify: only models that macs_hf measured come "
             f"with one. `macs-hf evaluate {model} --dataset DATASET` measures any model."
         )
-    report = EvaluationReport.load(path)
-    run = None if rows is None else load_run(rows.parent)  # which computes the report's metrics from them
-    source = _source(report, dataset, source_changes)
-    arguments = report.training_arguments | report.data_arguments
-    most, flags = arguments.get("max_eval_samples"), ("streaming", "skip_bad_images")
-    if most is not None and (not isinstance(most, int) or most < 1):
-        raise ValueError(f"The report of {model!r} has max_eval_samples: {most!r}, which is no number of images.")
-    options = {name: bool(arguments.get(name, False)) for name in flags}
-    splits = load_data(source, ("test",), **options, max_eval_samples=most)
+    report = EvaluationReport.load(folder / REPORT_FILE)
+    # Reading the rows computes the report's metrics from them.
+    rows = load_run(folder).rows if (folder / ROWS_FILE).is_file() else None
+    source, arguments = _source(report, dataset, source_changes), report.training_arguments | report.data_arguments
+    options = {name: bool(arguments.get(name, False)) for name in ("streaming", "skip_bad_images")}
+    splits = load_data(source, ("test",), **options, max_eval_samples=arguments.get("max_eval_samples"))
     if len(splits.test) != report.n:
         raise ArgumentError(
             "split",
@@ -154,22 +118,24 @@ def verify_model(
     test = aligned_images(splits, ("test",), classifier.config, processor)["test"]
     stats, accelerator = PixelStats.from_processor(processor), Accelerator(cpu=use_cpu)
     measured = MeasuredModel(classifier, processor, stats, accelerator, batch_size, progress=progress)
-    checks = [*_unchanged(model, revision, report), *_clean(measured, test, report, None if run is None else run.rows)]
-    checks += _corrupted(measured, test, report) if corruptions else ()
-    return Verification(report, source.path, checks)
+    numbers = []
+    if report.checksums:
+        folder = _folder(model, revision, list(report.checksums))
+        kept = [(folder / name).is_file() and not changed_files(report, folder, [name]) for name in report.checksums]
+        numbers.append(_share("weights and rows unchanged", kept, 1.0))
+    numbers += _clean(measured, test, report, rows)
+    if corruptions and stats is not None and report.corruptions is not None:
+        numbers += _corrupted(measured, test, report.corruptions)
+    return Verification(report, source.path, numbers)
 
 
-def _unchanged(model: str, revision: str | None, report: EvaluationReport) -> Iterator[Check]:
-    """Whether weights and rows are those that the report was written with, if it says so."""
-    files = {name: _file(model, name, revision) for name in report.checksums}
-    kept = [path is not None and not changed_files(report, path.parent, [name]) for name, path in files.items()]
-    if kept:
-        yield _counted("weights and rows unchanged", kept, 1.0)
-
-
-def _counted(name: str, holds: Sequence[bool], at_least: float) -> Check:
-    number, n = sum(holds), len(holds)
-    return Check(name, Interval(1.0, 1.0, 1.0), Interval(number / n, *wilson(number, n)), at_least)
+def _folder(model: str, revision: str | None, names: list[str]) -> Path:
+    """Where those of the files are that there are, downloaded if the model is on the Hub."""
+    if is_local(model):
+        return Path(model)
+    check_place("model", model)
+    with hub_needed(f"Model {model!r}", model, "model", revision):
+        return Path(snapshot_download(model, revision=revision, allow_patterns=names))
 
 
 def _source(report: EvaluationReport, dataset: str | None, changes: dict[str, str | None]) -> DatasetSource:
@@ -188,28 +154,38 @@ def _source(report: EvaluationReport, dataset: str | None, changes: dict[str, st
     return replace(source, **{name: value for name, value in (stated | given).items() if value is not None})
 
 
+def _compared(name: str, stated: Interval, now: Interval) -> Number:
+    slack = 1e-4 * max(abs(stated.value), 1e-2)  # another machine rounds otherwise
+    is_honest = stated.high - stated.low <= 2 * (now.high - now.low) + slack
+    holds = is_honest and stated.low - slack <= now.value <= stated.high + slack
+    same = abs(now.value - stated.value) <= max(1e-3, 1e-2 * abs(stated.value))
+    return Number(name, stated, now.value, holds, same)
+
+
+def _share(name: str, holds: Sequence[bool], at_least: float) -> Number:
+    share = sum(holds) / len(holds)
+    return Number(name, Interval(1.0, 1.0, 1.0), share, share >= at_least, share >= 0.99)
+
+
 def _clean(
     measured: MeasuredModel, test: ImageDataset, report: EvaluationReport, rows: SampleRows | None
-) -> Iterator[Check]:
-    found = measured.logits(test, f"testing on {len(test):,} images")
-    logits, labels = (torch.from_numpy(part) for part in found)
+) -> Iterator[Number]:
+    """The metrics of the published model, its answers image by image, and what came true of its promises."""
+    logits, labels = measured.logits(test, f"testing on {len(test):,} images")
+    logits, labels = torch.from_numpy(logits), torch.from_numpy(labels)
+    now = SampleRows.from_logits(logits, labels)
     if rows is not None:
-        now = SampleRows.from_logits(logits, labels)
         same = (now.label == rows.label) & (now.prediction == rows.prediction)
         same &= np.abs(now.confidence - rows.confidence) <= SAME_CONFIDENCE
-        yield _counted("images with the same answer", same.tolist(), SAME_ANSWERS)
-    parts = [("", report.published, logits)]
-    if report.has_temperature and report.temperature.value != 1.0:  # the model carries it in its head
-        parts.append(("before calibration: ", report.before, logits * report.temperature.value))
-    for title, stated, part in parts:
-        now = measure(SampleRows.from_logits(part, labels)).metrics
-        yield from (Check(title + name, stated.metrics[name], now[name]) for name in stated.metrics if name in now)
+        yield _share("images with the same answer", same.tolist(), SAME_ANSWERS)
+    metrics, stated = measure(now).metrics, report.published.metrics
+    yield from (_compared(name, stated[name], metrics[name]) for name in stated if name in metrics)
     if report.guarantees is not None:
         yield from _promised(logits, labels, report.guarantees)
 
 
-def _promised(logits: Tensor, labels: Tensor, stated: Guarantees) -> list[Check]:
-    """What came true of the promises: coverage of sets, and how many answers were given and right."""
+def _promised(logits: Tensor, labels: Tensor, stated: Guarantees) -> Iterator[Number]:
+    """Coverage of sets, and how many answers were given and right."""
     # The model carries the temperature in its head.
     found = measure_guarantees(replace(stated, temperature=1.0), logits, labels)
     pairs: list[tuple[str, Interval | None, Interval | None]] = []
@@ -220,13 +196,10 @@ def _promised(logits: Tensor, labels: Tensor, stated: Guarantees) -> list[Check]
         title = f"answers at {100 * promise.accuracy:g} %"
         pairs.append((f"{title}: given", promise.test_answered, now.test_answered))
         pairs.append((f"{title}: right", promise.test_accuracy, now.test_accuracy))
-    return [Check(*pair) for pair in pairs if None not in pair]
+    yield from (_compared(*pair) for pair in pairs if None not in pair)
 
 
-def _corrupted(measured: MeasuredModel, test: ImageDataset, report: EvaluationReport) -> Iterator[Check]:
-    stated = report.corruptions
-    if stated is None or stated.source != "generated" or measured.pixel_stats is None:
-        return
+def _corrupted(measured: MeasuredModel, test: ImageDataset, stated: CorruptionTable) -> Iterator[Number]:
     frost = "procedural" if stated.frost == PROCEDURAL else None
     if stated.when != "after_resize" or (stated.frost is not None and frost_source(frost) != stated.frost):
         logger.warning(
@@ -237,4 +210,6 @@ def _corrupted(measured: MeasuredModel, test: ImageDataset, report: EvaluationRe
     options = {"params": stated.params, "samples": stated.n, "design": stated.design, "seed": stated.seed or 0}
     table = measure_corruptions(measured, test, **options, frost_textures=frost)
     intervals = ((name, stated.interval(name), table.interval(name)) for name in MEANS)
-    yield from (Check(f"accuracy under corruption, {name}", *pair) for name, *pair in intervals if None not in pair)
+    yield from (
+        _compared(f"accuracy under corruption, {name}", *pair) for name, *pair in intervals if None not in pair
+    )

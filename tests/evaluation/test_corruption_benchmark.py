@@ -52,14 +52,6 @@ def test_the_parameter_set_is_that_of_the_network_size(size: int, params: str) -
         assert evaluate_corruptions(forward, halved, when=when, **options).params == "cifar"
 
 
-def test_a_stream_gives_the_same_as_a_list() -> None:
-    streamed, listed = (evaluate_corruptions(forward, data, **FEW) for data in (iter(labelled()), labelled()))
-    assert streamed == listed
-    assert_same_rows(streamed, listed)
-    with pytest.raises(ValueError, match="samples=3 needs a dataset with a length"):
-        evaluate_corruptions(forward, iter(labelled()), samples=3, **FEW)
-
-
 def test_a_subset_is_fixed_and_keeps_the_images_noise() -> None:
     seen: list[Tensor] = []
 

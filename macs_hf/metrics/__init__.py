@@ -11,10 +11,8 @@ True
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..lazy_imports import lazy_getattr
-from ..report.rows import SampleRows
+from ..report.rows import SampleRows, sample_rows
 from .comparison import Comparison, ComparisonTable, compare, difference_of_runs, paired_difference
 from .corruption_accuracy import corruption_scores
 from .ece import (
@@ -31,19 +29,11 @@ from .scores import brier_score, negative_log_likelihood
 from .selective import risk_coverage
 
 
-# These need torch, which saved rows are compared without: loaded when used.
-_NEED_TORCH = {"CalibrationStream": ".stream", "sample_rows": "..report.rows"}
-
-if TYPE_CHECKING:
-    from ..report.rows import sample_rows
-    from .stream import CalibrationStream
-
 NAMES = ("brier", "corruption_accuracy", "ece", "nll")
 
 __all__ = [
     "NAMES",
     "CalibrationEstimate",
-    "CalibrationStream",
     "Comparison",
     "ComparisonTable",
     "ReliabilityBins",
@@ -76,6 +66,3 @@ def path(name: str) -> str:
     if name not in NAMES:
         raise ValueError(f"no metric {name!r}; there are {', '.join(NAMES)}")
     return str(Path(__file__).parent / "modules" / name)
-
-
-__getattr__ = lazy_getattr(__name__, _NEED_TORCH)

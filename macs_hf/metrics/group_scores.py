@@ -12,11 +12,11 @@ from ..report.report import ConfusionMatrix, GroupMeasures, GroupTable, Interval
 from ..report.rows import SampleRows
 from .ece import calibration_error
 from .intervals import noise_scores, wilson
-from .scores import check_settings
 
 
 MAX_GROUPS = 1000
 FEW = 30
+ALPHA = 1 - 0.95  # 0.05, as it is rounded
 
 
 def group_measures(
@@ -27,16 +27,13 @@ def group_measures(
     names: Sequence[str] | None = None,
     covered: np.ndarray | None = None,
     promised_coverage: float | None = None,
-    n_bins: int = 15,
-    level: float = 0.95,
-    seed: int = 0,
 ) -> GroupTable:
     """
     Accuracy, calibration and coverage of each group, worst first, corrected for looking at many.
 
     Whether a group's accuracy or coverage differs from that of all other images is tested exactly (hypergeometric),
-    and so is its gap against perfect calibration (Poisson binomial); each with Holm's correction over all groups, at
-    `1 - level`.
+    and so is its gap against perfect calibration (Poisson binomial); each at 5 % with Holm's correction over all
+    groups.
 
     By default images are grouped by their label. Read the calibration of such groups with care: the label is not known
     when a model answers, so even a perfectly calibrated one is overconfident on the images of rare or hard classes.
@@ -51,9 +48,6 @@ def group_measures(
         covered (`np.ndarray` of shape `(n,)` and type `bool`, *optional*): Whether the prediction set of each sample
             holds its class.
         promised_coverage (`float`, *optional*): The share of them that was promised; only kept in the table.
-        n_bins (`int`, *optional*, defaults to `15`): Number of equal-width bins of the calibration error.
-        level (`float`, *optional*, defaults to `0.95`): Probability that the intervals are meant to cover.
-        seed (`int`, *optional*, defaults to `0`): Seed of the noise floor.
 
     Example:
 
@@ -66,17 +60,16 @@ def group_measures(
 
     ```
     """
-    check_settings(n_bins=n_bins, level=level)
     values, index = _groups(rows, rows.label if groups is None else groups, column)
     if names is not None:
         if values.dtype.kind not in "iu" or values.min() < 0 or values.max() >= len(names):
             raise ValueError(f"names has {len(names)} entries, but {column} holds {values.min()} to {values.max()}")
         values = [names[value] for value in values]
     confidence, n = rows.confidence.astype(np.float64), np.bincount(index)
-    right, shares, significant = _shares(rows.correct, index, level)
-    gap_significant = holm(_calibration_p_values(confidence, index, right), 1 - level)
+    right, shares, significant = _shares(rows.correct, index)
+    gap_significant = holm(_calibration_p_values(confidence, index, right))
     if covered is not None:
-        _, coverage, coverage_significant = _shares(covered, index, level)
+        _, coverage, coverage_significant = _shares(covered, index)
     claimed = np.bincount(index, weights=confidence) / n
     measures = []
     for i, (name, accuracy) in enumerate(zip(values, shares, strict=True)):
@@ -86,8 +79,8 @@ def group_measures(
             n=int(n[i]),
             few=bool(n[i] < FEW),
             accuracy=accuracy,
-            ece=calibration_error(confidence[members], rows.correct[members], n_bins=n_bins),
-            noise_floor=float(noise_scores(confidence[members], n_bins, seed=seed).mean()),
+            ece=calibration_error(confidence[members], rows.correct[members]),
+            noise_floor=float(noise_scores(confidence[members]).mean()),
             gap=Interval(*(float(claimed[i] - x) for x in (accuracy.value, accuracy.high, accuracy.low))),
             significant=bool(significant[i]),
             gap_significant=bool(gap_significant[i]),
@@ -121,16 +114,16 @@ def confusion_matrix(rows: SampleRows, n_classes: int | None = None, names: Sequ
     return ConfusionMatrix(n_classes, *columns, tuple(names))
 
 
-def holm(p_values: np.ndarray, alpha: float = 0.05) -> np.ndarray:
-    """Which hypotheses Holm's step-down procedure rejects, with a chance of at most `alpha` to reject a true one."""
+def holm(p_values: np.ndarray) -> np.ndarray:
+    """Which hypotheses Holm's step-down procedure rejects, with a chance of at most 5 % to reject a true one."""
     order = np.argsort(p_values)
-    passed = p_values[order] <= alpha / np.arange(len(p_values), 0, -1)
+    passed = p_values[order] <= ALPHA / np.arange(len(p_values), 0, -1)
     rejected = np.zeros(len(p_values), dtype=bool)
     rejected[order] = np.logical_and.accumulate(passed)
     return rejected
 
 
-def _shares(hits: np.ndarray, index: np.ndarray, level: float) -> tuple[np.ndarray, list[Interval], np.ndarray]:
+def _shares(hits: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, list[Interval], np.ndarray]:
     """
     Of each group how many hits it has, their share, and whether that differs from what it is in all other images
     beyond chance: two-sided, exact, as many of the hits as if the group were drawn at random from all images.
@@ -138,8 +131,8 @@ def _shares(hits: np.ndarray, index: np.ndarray, level: float) -> tuple[np.ndarr
     n, right = np.bincount(index), np.bincount(index, weights=hits).astype(np.int64)
     law = hypergeom(n.sum(), right.sum(), n)
     p_values = np.minimum(1.0, 2 * np.minimum(law.cdf(right), law.sf(right - 1)))
-    shares = [Interval(k / m, *wilson(k, m, level)) for k, m in zip(right.tolist(), n.tolist(), strict=True)]
-    return right, shares, holm(p_values, 1 - level)
+    shares = [Interval(k / m, *wilson(k, m)) for k, m in zip(right.tolist(), n.tolist(), strict=True)]
+    return right, shares, holm(p_values)
 
 
 def _calibration_p_values(confidence: np.ndarray, index: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -39,13 +39,6 @@ def test_means_over_all_nineteen() -> None:
     assert "mce" not in scores
 
 
-def test_cells_weigh_the_same_whatever_their_size() -> None:
-    small, large = table({"fog": 10}, (1,), n=10), table({"snow": 0}, (1,), n=90)
-    scores = corruption_scores(**{name: small[name] + large[name] for name in small})
-    assert scores["corruption_accuracy"] == 0.5
-    assert scores["mean15"] is None and scores["mean19"] is None and scores["per_family"] == {}
-
-
 def test_mean_corruption_error() -> None:
     scores = corruption_scores(
         **table(dict.fromkeys(STANDARD_15, 2)), reference_errors=dict.fromkeys(STANDARD_15, 0.4) | {"fog": 0.1}
@@ -61,10 +54,8 @@ def test_mean_corruption_error() -> None:
     [
         ({"corruption": ["rain"] * 50}, "'rain'"),
         ({"severity": [0] * 50}, r"severity .*\[0\]"),
-        ({"severity": [1] * 49}, "severity"),
         ({"severity": [1] * 40 + [2] * 10, "corruption": ["fog"] * 40 + ["snow"] * 10}, "snow at severity 1"),
         ({"reference_errors": {"fog": 0.1}}, "reference_errors"),
-        (table(dict.fromkeys(STANDARD_15, 2)) | {"reference_errors": dict.fromkeys(STANDARD_15, 0.0)}, "got 0.0"),
         (table(dict.fromkeys(STANDARD_15, 2)) | {"reference_errors": dict.fromkeys(STANDARD_15, 88.6)}, "got 88.6"),
     ],
 )

@@ -152,18 +152,11 @@ def test_one_sample_one_class_and_empty_bins() -> None:
         ([[0.1, 0.2], [float("nan"), 0.0]], [0, 1], {}, r"predictions\[1\].*nan"),
         (np.pad([[np.nan]], ((2345, 654), (6, 993))), np.zeros(3000, int), {}, r"predictions\[2345\]"),  # many chunks
         ([[0.5, 0.6]], [0], {"probabilities": True}, r"predictions\[0\].*probabilities"),
-        ([[1.5, -0.5]], [0], {"probabilities": True}, r"predictions\[0\].*probabilities"),
         ([[0.1, 0.2]], [2], {}, "Label 2 of row 0 in references"),
-        ([[0.1, 0.2]], [-100], {}, "Label -100 of row 0 in references"),
         ([[0.1, 0.2]], [0.5], {}, "references"),
-        ([[0.1, 0.2]], [0, 1], {}, "references"),
         ([0.1, 0.2], [0, 1], {}, "predictions"),
-        (np.zeros((0, 3)), [], {}, "predictions"),
-        ([[0.1, 0.2]], [0], {"n_bins": 0}, "n_bins"),
-        ([[0.1, 0.2]], [0], {"n_bins": True}, "n_bins"),
         ([[0.1, 0.2]], [0], {"n_bins": 10**8}, "n_bins"),  # before it fills the memory
         ([[0.1, 0.2]], [0], {"variant": "adaptive"}, "variant"),
-        ([[0.1, 0.2]], [0], {"norm": "l3"}, "norm"),
         ([[0.1, 0.2]], [0], {"norm": "max", "debiased": True}, "debiased"),
         ([[0.1, 0.2]], [0], {"variant": "smooth", "norm": "l2"}, "smooth"),
     ],

@@ -1,6 +1,5 @@
 """The `evaluate` modules: loading, adding, cards, doctests, and copies of their folders."""
 
-import ast
 import doctest
 import importlib
 import shutil
@@ -56,14 +55,6 @@ def test_compute_add_batch_and_add_agree_with_the_function(name: str, keep_in_me
     assert len(metric) == 0
     metric.add_batch(predictions=logits[:10], references=labels[:10])  # and the module can be used again
     assert metric.compute()[name] == pytest.approx(plain(name, logits[:10], labels[:10]), abs=1e-9)
-
-
-def test_ece_comes_with_its_interval_and_noise_floor() -> None:
-    logits, labels = random_logits()
-    result = evaluate.load(metrics.path("ece")).compute(predictions=logits, references=labels, n_resamples=100)
-    assert list(result) == ["ece", "ece_low", "ece_high", "ece_noise_floor"]
-    assert all(type(value) is float for value in result.values())
-    assert result["ece_low"] <= result["ece"] <= result["ece_high"]
 
 
 @pytest.mark.parametrize("name", ["ece", "nll", "brier"])
@@ -145,26 +136,12 @@ def test_a_copy_of_the_folder_loads_by_file_name(tmp_path: Path, monkeypatch: py
         assert metric.compute(**columns)[name] >= 0
 
 
-def test_without_the_package_the_script_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(Path(metrics.path("nll")) / "nll.py", tmp_path)
-    monkeypatch.setitem(sys.modules, "macs_hf", None)
-    with pytest.raises(ImportError, match="macs_hf"):
-        evaluate.load(str(tmp_path / "nll.py"))
-
-
 @pytest.mark.parametrize("name", metrics.NAMES)
 def test_files_of_a_module(name: str) -> None:
     folder = Path(metrics.path(name))
-    assert {path.name for path in folder.iterdir() if path.is_file()} == {
-        f"{name}.py",
-        "README.md",
-        "requirements.txt",
-    }
     front, card = (folder / "README.md").read_text().split("---\n")[1:3]
     front = yaml.safe_load(front)
     assert front["sdk"] == "static" and front["tags"] == ["evaluate", "metric"]
-    for heading in ("Description", "How to use", "Inputs", "Output values", "Limits", "Citation"):
-        assert f"## {heading}\n" in card
     assert "better" in card
     needed = [line.split(">")[0] for line in (folder / "requirements.txt").read_text().splitlines() if line[0] != "#"]
     assert needed == ["macs-hf", "evaluate"]
@@ -178,16 +155,3 @@ def test_examples_of_module_and_card(name: str) -> None:
         test = parser.get_doctest(text, {}, name, None, 0)
         assert test.examples
         assert runner.run(test).failed == 0
-
-
-def test_functions_do_not_import_evaluate() -> None:
-    folder = Path(metrics.__file__).parent
-    for file in folder.rglob("*.py"):
-        imported = set()
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                imported.add(node.module.split(".")[0])
-        allowed = {folder / "module.py", folder / "modules/corruption_accuracy/corruption_accuracy.py"}
-        assert ("evaluate" in imported) == (file in allowed), file

@@ -1,16 +1,10 @@
-"""Per-sample rows and the streaming accumulator."""
+"""Per-sample rows."""
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from macs_hf.metrics import (
-    CalibrationStream,
-    expected_calibration_error,
-    negative_log_likelihood,
-)
+from macs_hf.metrics import expected_calibration_error
 from macs_hf.report.rows import SampleRows, sample_rows
 
 
@@ -52,9 +46,6 @@ def test_any_precision_and_untouched_inputs(dtype: torch.dtype) -> None:
 
 def test_the_first_of_equal_logits_is_predicted() -> None:
     assert sample_rows(torch.zeros(1, 3), torch.tensor([2]))[0, 1] == 0
-    stream = CalibrationStream()
-    stream.update(torch.zeros(1, 3), torch.tensor([2]))
-    assert stream.summary()["accuracy"] == 0
 
 
 def test_a_confident_right_prediction() -> None:
@@ -69,16 +60,6 @@ def test_nan_names_the_row() -> None:
     logits[7, 2] = torch.nan
     with pytest.raises(ValueError, match=r"confidence of row 7 must be a finite number"):
         SampleRows.from_logits(logits, labels)
-    stream = CalibrationStream()
-    with pytest.raises(ValueError, match="row 7 of the batch"):
-        stream.update(logits, labels)
-    assert stream.state.sum() == 0
-
-
-@pytest.mark.parametrize(("logits", "labels"), [((3, 1), 3), ((3, 2), 2), ((3,), 3)])
-def test_shapes_are_checked(logits: tuple[int, ...], labels: int) -> None:
-    with pytest.raises(ValueError, match="at least two classes"):
-        sample_rows(torch.zeros(logits), torch.zeros(labels, dtype=torch.int64))
 
 
 @pytest.mark.parametrize(
@@ -91,15 +72,9 @@ def test_shapes_are_checked(logits: tuple[int, ...], labels: int) -> None:
 )
 def test_labels_are_checked(labels: list, message: str) -> None:
     logits, labels = torch.zeros(3, 2), torch.tensor(labels)
-    for function in (SampleRows.from_logits, sample_rows, CalibrationStream().update):
+    for function in (SampleRows.from_logits, sample_rows):
         with pytest.raises(ValueError, match=message):
             function(logits, labels)
-
-
-def test_probabilities_as_logits_get_a_warning() -> None:
-    logits, labels = random_batch(0)
-    with pytest.warns(UserWarning, match=r"probabilities.log\(\)"):
-        SampleRows.from_logits(logits.softmax(dim=1), labels)
 
 
 def test_columns_are_checked() -> None:
@@ -107,28 +82,3 @@ def test_columns_are_checked() -> None:
         SampleRows.from_array(np.zeros((3, 5)))
     with pytest.raises(ValueError, match="n > 0"):
         SampleRows.from_array(np.zeros((0, 6)))
-
-
-@settings(deadline=None, max_examples=25)
-@given(seed=st.integers(0, 2**31), cuts=st.lists(st.integers(1, 63), max_size=3, unique=True))
-def test_stream_of_shards_is_the_stream_of_all(seed: int, cuts: list[int]) -> None:
-    logits, labels = random_batch(seed)
-    merged, sequential = CalibrationStream(), CalibrationStream()
-    for z, y in zip(logits.tensor_split(sorted(cuts)), labels.tensor_split(sorted(cuts)), strict=True):
-        shard = CalibrationStream()
-        shard.update(z, y)
-        sequential.update(z, y)
-        merged = merged + shard
-    torch.testing.assert_close(merged.state, sequential.state)
-    assert merged.summary()["ece"] == pytest.approx(expected_calibration_error(logits, labels), abs=1e-6)
-    assert merged.summary()["nll"] == pytest.approx(negative_log_likelihood(logits, labels), abs=1e-6)
-    assert merged.ece("max") == pytest.approx(expected_calibration_error(logits, labels, norm="max"), abs=1e-5)
-
-
-def test_stream_errors() -> None:
-    with pytest.raises(ValueError, match="empty"):
-        CalibrationStream().summary()
-    with pytest.raises(ValueError, match="15 and 10 bins"):
-        CalibrationStream() + CalibrationStream(10)
-    with pytest.raises(ValueError, match="expected"):
-        CalibrationStream().update(torch.zeros(3, 2), torch.zeros(2, dtype=torch.int64))

@@ -17,14 +17,6 @@ def test_uniform_guess() -> None:
     assert brier_score(logits, labels) == pytest.approx(1 - 1 / 4)
 
 
-def test_certain_predictions() -> None:
-    probabilities = [[1.0, 0.0], [0.0, 1.0]]
-    assert negative_log_likelihood(probabilities, [0, 1], probabilities=True) == 0
-    assert brier_score(probabilities, [0, 1], probabilities=True) == 0
-    assert negative_log_likelihood(probabilities, [1, 1], probabilities=True) == math.inf
-    assert brier_score(probabilities, [1, 0], probabilities=True) == 2
-
-
 def test_extreme_logits_do_not_overflow() -> None:
     assert negative_log_likelihood([[1000.0, -1000.0]], [1]) == 2000
     assert brier_score([[1000.0, -1000.0]], [1]) == 2

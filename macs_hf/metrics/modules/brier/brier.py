@@ -41,9 +41,7 @@ Examples:
 class Brier(module.LogitsMetric):
     """Brier score as an `evaluate` module."""
 
-    description = _DESCRIPTION
-    citation = _CITATION
-    inputs_description = _KWARGS_DESCRIPTION
+    description, citation, inputs_description = _DESCRIPTION, _CITATION, _KWARGS_DESCRIPTION
     reference_urls = ("https://en.wikipedia.org/wiki/Brier_score",)
 
     def _compute(self, predictions: Any, references: Any, probabilities: bool = False) -> dict[str, float]:

@@ -54,9 +54,7 @@ Examples:
 class ECE(module.LogitsMetric):
     """Expected calibration error as an `evaluate` module."""
 
-    description = _DESCRIPTION
-    citation = _CITATION
-    inputs_description = _KWARGS_DESCRIPTION
+    description, citation, inputs_description = _DESCRIPTION, _CITATION, _KWARGS_DESCRIPTION
     reference_urls = (
         "https://huggingface.co/papers/1706.04599",
         "https://huggingface.co/papers/2309.12236",

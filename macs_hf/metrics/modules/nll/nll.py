@@ -42,9 +42,7 @@ Examples:
 class NLL(module.LogitsMetric):
     """Negative log-likelihood as an `evaluate` module."""
 
-    description = _DESCRIPTION
-    citation = _CITATION
-    inputs_description = _KWARGS_DESCRIPTION
+    description, citation, inputs_description = _DESCRIPTION, _CITATION, _KWARGS_DESCRIPTION
     reference_urls = ("https://en.wikipedia.org/wiki/Scoring_rule#Logarithmic_score",)
 
     def _compute(self, predictions: Any, references: Any, probabilities: bool = False) -> dict[str, float]:

@@ -374,9 +374,11 @@ def _check_run(
 def _gaps(checkpoint: Path, args: TrainingArguments) -> list[str]:
     """What of a checkpoint itself keeps a run from going on exactly."""
     gaps = []
+    names = {path.name for path in checkpoint.iterdir()}
     # FSDP and DeepSpeed save the optimiser under names of their own.
-    if not any(path for pattern in ("optimizer*", "global_step*") for path in checkpoint.glob(pattern)):
-        gaps.append("it has no optimizer.pt and scheduler.pt, as of save_only_model=True, so that both start anew")
+    has_optimizer = any(name.startswith(("optimizer", "global_step")) for name in names)
+    if not has_optimizer or ("optimizer.pt" in names and "scheduler.pt" not in names):
+        gaps.append("it does not have both optimizer.pt and scheduler.pt, so optimiser and schedule start anew")
     if args.ignore_data_skip:
         gaps.append("ignore_data_skip=True, so the first images of the epoch are seen again")
     best = _read_json(checkpoint / STATE_FILE).get("best_model_checkpoint")

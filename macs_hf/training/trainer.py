@@ -35,7 +35,7 @@ from transformers.trainer_utils import (
 from transformers.utils import SAFE_WEIGHTS_NAME, logging
 from transformers.utils.hub import PushInProgress
 
-from ..calibration import calibrate_logits, fit_temperature_report, fold_temperature, store_guarantees
+from ..calibration import calibrate_logits, fold_temperature, store_guarantees
 from ..calibration.folding import calibration_record
 from ..data.sources import check_numbered
 from ..evaluation.evaluate import MeasuredModel, default_corruptions, evaluate_checkpoint, takes_pixel_values, tqdm_bar
@@ -160,9 +160,6 @@ class MaCSTrainer(Trainer):
     def _check_run(self) -> None:
         """Refuse what can be known to be wrong from what a trainer is given."""
         refuse_hub_token(self.args)
-        if isinstance(self.train_dataset, datasets.DatasetDict):
-            splits = sorted(self.train_dataset)
-            raise ValueError(f"train_dataset is a DatasetDict of the splits {splits}: pass one, as data['train'].")
         if self.train_dataset is not None and self.args.n_gpu > 1:
             raise ValueError(
                 f"{self.args.n_gpu} GPUs are visible to one process, which would split each batch over them, views "
@@ -575,10 +572,6 @@ class MaCSTrainer(Trainer):
         return report
 
     # ---- Calibration ----
-
-    def fit_temperature(self, dataset: Any) -> Temperature:
-        """Fit a temperature on labelled samples that neither train the model nor test it; the model stays as it is."""
-        return fit_temperature_report(*self.predict_logits(dataset))
 
     def predict_logits(self, dataset: Any) -> tuple[np.ndarray, np.ndarray]:
         """Logits and labels of samples that neither train the model nor test it."""

@@ -72,7 +72,8 @@ def test_a_log_of_training(here: Path, capfd: pytest.CaptureFixture) -> None:
     ]
     epochs = [line for line in lines if line.startswith("epoch ")]
     assert len(epochs) == 2
-    assert all(re.fullmatch(r"epoch \d/2   loss [\d.]+   accuracy .+%   ECE .+%   saved   \d:\d\d:\d\d", e) for e in epochs)
+    form = r"epoch \d/2   loss [\d.]+   accuracy .+%   ECE .+%   saved   \d:\d\d:\d\d"
+    assert all(re.fullmatch(form, line) for line in epochs)
     phases = ["fitting the temperature on 135 images", "testing on 450 images", "computing intervals"]
     start = lines.index(phases[0])
     assert lines[start : start + 3] == phases

@@ -122,6 +122,22 @@ def test_label_smoothing_is_its_closed_form() -> None:
     torch.testing.assert_close(parts.loss, expected)
 
 
+def test_class_weights_by_hand() -> None:
+    weights, labels = (0.5, 2.0, 1.0), torch.tensor([0, 1, 2, 1, 0, 0])
+    logits = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    settings = {"lambda_consistency": 0, "class_weights": weights}
+    w, log_p = torch.tensor(weights)[labels], logits.log_softmax(1)
+    p = log_p.exp()[range(6), labels]
+    loss = macs_loss(logits, labels, **settings)
+    torch.testing.assert_close(loss.cross_entropy_loss, -(w * p.log()).mean())
+    torch.testing.assert_close(loss.margin_loss, (w * (1 - logit_margin(logits, labels)).clamp(min=0) ** 2).mean())
+    focal = macs_loss(logits, labels, lambda_margin=0, focal_gamma=2.0, **settings)
+    torch.testing.assert_close(focal.loss, -(w * (1 - p) ** 2 * p.log()).mean())
+    soft = torch.full((6, 3), 0.1).scatter(1, labels[:, None], 0.8)
+    mixed = macs_loss(logits, soft, lambda_margin=0, **settings)
+    torch.testing.assert_close(mixed.loss, -((soft @ torch.tensor(weights)) * (soft * log_p).sum(1)).mean())
+
+
 def test_mixed_labels_interpolate_the_loss() -> None:
     logits, labels = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 3, 0, 1])
     soft = 0.3 * F.one_hot(labels, 4) + 0.7 * F.one_hot(labels.roll(1), 4)

@@ -129,21 +129,16 @@ def test_rotation_and_translation_are_torchvisions_inside_the_frame(height: int,
         torch.testing.assert_close(mine[:, 5:-5, 5:-5], theirs[:, 5:-5, 5:-5], atol=1e-5, rtol=1e-5)
 
 
-def test_nothing_moves_nothing_and_a_whole_pixel_right_and_down() -> None:
-    images = torch.randn(1, 3, 8, 10, generator=seeded(), dtype=torch.float64)
-    assert torch.equal(gaussian_noise(images, 0.0, seeded()), images)
-    torch.testing.assert_close(rotate_translate(images, torch.zeros(1), torch.zeros(1, 2)), images, atol=1e-5, rtol=0)
-    moved = rotate_translate(images, torch.zeros(1), torch.tensor([[2.0, 1.0]]))
+def test_shifts_to_the_right_and_down() -> None:
+    images, none = torch.randn(1, 3, 8, 10, generator=seeded(), dtype=torch.float64), torch.zeros(1)
+    torch.testing.assert_close(rotate_translate(images, none, torch.zeros(1, 2)), images, atol=1e-5, rtol=0)
+    moved = rotate_translate(images, none, torch.tensor([[2.0, 1.0]]))
     torch.testing.assert_close(moved[..., 1:, 2:], images[..., :-1, :-2])
-    # What comes in is the mirror image.
-    torch.testing.assert_close(moved[..., 0, 2:], images[..., 0, :-2])
+    torch.testing.assert_close(moved[..., 0, 2:], images[..., 0, :-2])  # what comes in is the mirror image
     torch.testing.assert_close(moved[..., 1:, :2], images[..., :-1, :2].flip(-1))
-
-
-def test_fractional_shift_interpolates() -> None:
     ramp = torch.arange(12.0, dtype=torch.float64).expand(1, 1, 12, 12)
-    moved = rotate_translate(ramp, torch.zeros(1), torch.tensor([[1.25, 0.0]], dtype=torch.float64))
-    torch.testing.assert_close(moved[..., 2:-2], ramp[..., 2:-2] - 1.25)
+    between = rotate_translate(ramp, none, torch.tensor([[1.25, 0.0]], dtype=torch.float64))
+    torch.testing.assert_close(between[..., 2:-2], ramp[..., 2:-2] - 1.25)
 
 
 # ---- Any perturbation ----
@@ -172,9 +167,7 @@ def test_views_of_half_precision_images_stay_so_and_carry_no_gradient(perturbati
     assert view.dtype == torch.bfloat16 and view.isfinite().all() and not view.requires_grad
 
 
-@pytest.mark.parametrize(
-    ("perturbation", "space"), [("jpeg", "normalized"), ("noise", "pixel"), ("blur", "pixel"), ("noise+blur", "pixel")]
-)
+@pytest.mark.parametrize(("perturbation", "space"), [("jpeg", "normalized"), ("noise+blur", "pixel")])
 def test_pixels_without_statistics_are_refused(perturbation: str, space: str) -> None:
     objective = Objective(perturbation=perturbation, perturbation_space=space)
     with pytest.raises(ValueError, match=re.escape(f"perturbation={perturbation!r} ")):

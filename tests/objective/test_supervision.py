@@ -190,6 +190,8 @@ def test_a_fraction_costs_its_share_of_the_second_view(fraction: float, rows: in
     model = Recorder()
     run(model, Objective(consistency_fraction=fraction))
     assert len(model.batches[0]) == 8 + rows
+    run(model, Objective(**METHODS["perturb_augment"] | {"augment_fraction": fraction}))  # in place
+    assert (model.batches[1] != batch()[0]).flatten(1).any(1).sum() == rows
 
 
 # ---- Inputs ----

@@ -1,4 +1,4 @@
-"""Run by test_invariance.py: trains and evaluates tiny models in 1, 2 and 4 processes, whole (DDP) and in shards
+"""Run by test_processes.py: trains and evaluates tiny models in 1, 2 and 4 processes, whole (DDP) and in shards
 (FSDP2), and writes what was logged and measured as JSON.
 
 All libraries are imported once, and the processes are forked from there: start-up would take longer than the runs.

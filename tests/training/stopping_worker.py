@@ -1,4 +1,4 @@
-"""Run by test_stopped_processes.py, in one process or under `accelerate launch`: trains, continues from what it finds,
+"""Run by test_stopping.py, in one process or under `accelerate launch`: trains, continues from what it finds,
 and is stopped or killed on the way."""
 
 import hashlib

@@ -64,103 +64,6 @@ def test_what_cannot_be_trained_on_is_named(data: Any, settings: dict[str, Any],
     assert run.state.global_step == 0 or isinstance(data, Relabelled)  # the only one that is not seen at once
 
 
-def test_jpeg_without_statistics_of_pixels(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"perturbation='jpeg'.*processing_class.*PixelStats"):
-        trainer(tmp_path, build("vit"), perturbation="jpeg")
-
-
-def test_several_gpus_without_a_launcher(tmp_path: Path) -> None:
-    args = arguments(tmp_path)
-    assert args.n_gpu == 0  # sets up the devices, so that the next line is not overwritten
-    args._n_gpu = 4
-    with pytest.raises(ValueError, match=r"4 GPUs are visible to one process.*accelerate launch"):
-        MaCSTrainer(model=build("vit"), args=args, train_dataset=Images())
-    MaCSTrainer(model=build("vit"), args=args)  # what is only measured has no views
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_labels": 1}, "num_labels=1"),
-        ({"problem_type": "multi_label_classification"}, "multi_label_classification"),
-    ],
-)
-def test_models_that_are_no_single_label_classifiers(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
-    config = ViTConfig(
-        image_size=32, patch_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=1, **settings
-    )
-    with pytest.raises(ValueError, match=message):
-        trainer(tmp_path, ViTForImageClassification(config))
-
-
-class Poison(TrainerCallback):
-    """Makes a weight infinite after a step, as a diverging optimiser would."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        if state.global_step == self.step:
-            with torch.no_grad():
-                model.classifier.weight.fill_(float("nan"))
-
-
-def test_nan_loss_stops_at_the_next_log_with_the_steps_and_the_last_good_checkpoint(tmp_path: Path) -> None:
-    run = trainer(tmp_path, build("vit"), max_steps=12, logging_steps=4, save_strategy="steps", save_steps=3)
-    run.add_callback(Poison(5))
-    with pytest.raises(FloatingPointError, match=r"between steps 4 and 6.*checkpoint-3"):
-        run.train()
-    assert not (tmp_path / "checkpoint-6").exists()
-
-    resumed = trainer(tmp_path, build("vit"), max_steps=12)
-    resumed.train(resume_from_checkpoint=True)
-    assert resumed.state.global_step == 12
-
-
-def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
-    run = trainer(tmp_path, build("vit"), max_steps=6, logging_steps=6, save_strategy="steps", save_steps=3)
-    run.add_callback(Poison(3))  # the loss of step 3 was fine
-    with pytest.raises(FloatingPointError, match=r"between steps 0 and 3.*none was saved"):
-        run.train()
-    assert not list(tmp_path.glob("checkpoint-*"))
-
-
-def test_calibrate_refuses_the_training_set(tmp_path: Path) -> None:
-    data = Images()
-    run = trainer(tmp_path, build("vit"), data)
-    with pytest.raises(ValueError, match="fitted on the training set"):
-        run.calibrate(data)
-
-
-def test_labels_of_other_integer_types_are_class_numbers_and_other_shapes_are_refused(tmp_path: Path) -> None:
-    run = trainer(tmp_path, build("vit"))
-    run.model.train()
-    images, labels = Images(4).images, Images(4).labels
-    losses = []
-    for given in (labels, labels.int()):
-        run._micro_step = (-1, 0)
-        losses.append(run.compute_loss(run.model, {"pixel_values": images, "labels": given}))
-    assert torch.equal(*losses)
-    for given in (labels.float(), labels[:, None]):
-        with pytest.raises(ValueError, match=r"`labels` of shape .* are neither class numbers"):
-            run.compute_loss(run.model, {"pixel_values": images, "labels": given})
-
-
-def test_a_dataset_dict_is_not_a_training_set(tmp_path: Path) -> None:
-    splits = datasets.DatasetDict(train=datasets.Dataset.from_dict({"labels": [0]}))
-    with pytest.raises(ValueError, match=r"DatasetDict of the splits \['train'\].*data\['train'\]"):
-        MaCSTrainer(model=build("vit"), args=arguments(tmp_path), train_dataset=splits)
-
-
-def test_divergence_is_told_before_an_evaluation_trips_over_it(tmp_path: Path) -> None:
-    args = arguments(tmp_path, max_steps=6, logging_steps=6, eval_strategy="steps", eval_steps=3)
-    run = MaCSTrainer(
-        model=build("vit"), args=args, train_dataset=Images(), eval_dataset=Images(8), callbacks=[Poison(3)]
-    )
-    with pytest.raises(FloatingPointError, match="between steps 0 and 3"):
-        run.train()
-
-
 @pytest.mark.parametrize("wrap", [lambda logits: {"logits": logits}, lambda logits: (logits,), lambda logits: None])
 def test_models_that_return_no_logits(wrap: Any, tmp_path: Path) -> None:
     class Wrapped(torch.nn.Module):
@@ -177,15 +80,54 @@ def test_models_that_return_no_logits(wrap: Any, tmp_path: Path) -> None:
             run.compute_loss(run.model.train(training), Images(4)[:])
 
 
-def test_evaluation_never_drops_samples(tmp_path: Path) -> None:
-    run = trainer(tmp_path, build("vit"), dataloader_drop_last=True, per_device_eval_batch_size=8)
-    assert len(run.predict(Images(13)).predictions) == 13
-    assert run.args.dataloader_drop_last
+def test_models_that_are_no_single_label_classifiers(tmp_path: Path) -> None:
+    for settings in ({"num_labels": 1}, {"problem_type": "multi_label_classification"}):
+        config = ViTConfig(image_size=32, patch_size=8, hidden_size=16, num_hidden_layers=1, **settings)
+        with pytest.raises(ValueError, match=str(*settings.values())):
+            trainer(tmp_path, ViTForImageClassification(config))
 
 
-def test_processes_that_do_not_know_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_train_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several GPUs of one process, and processes that do not know of each other."""
     args = arguments(tmp_path)
-    assert args.world_size == 1
+    assert args.n_gpu == 0 and args.world_size == 1  # sets up the devices, so that the next line is not overwritten
+    args._n_gpu = 4
+    with pytest.raises(ValueError, match=r"4 GPUs are visible to one process.*accelerate launch"):
+        MaCSTrainer(model=build("vit"), args=args, train_dataset=Images())
+    MaCSTrainer(model=build("vit"), args=args)  # what is only measured has no views
+    args._n_gpu = 1
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r"one of 2 processes.*use_cpu=True"):
         MaCSTrainer(model=build("vit"), args=args, train_dataset=Images())
+
+
+class Poison(TrainerCallback):
+    """Makes a weight nan after a step, as a diverging optimiser would."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if state.global_step == self.step:
+            with torch.no_grad():
+                model.classifier.weight.fill_(float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        # The loss of step 5 was fine: that of the next step, the evaluation and the checkpoint are not.
+        ({"logging_steps": 4}, r"between steps 4 and 6.*checkpoint-3"),
+        ({"logging_steps": 12, "save_steps": 5}, r"between steps 0 and 5.*none was saved"),
+        ({"logging_steps": 12, "eval_strategy": "steps", "eval_steps": 5}, r"between steps 3 and 5.*checkpoint-3"),
+    ],
+    ids=["logging", "saving", "evaluating"],
+)
+def test_a_run_that_diverged_stops_and_names_the_last_good_checkpoint(
+    settings: dict[str, Any], found: str, tmp_path: Path
+) -> None:
+    usual = {"max_steps": 12, "save_strategy": "steps", "save_steps": 3, "eval_dataset": Images(8)}
+    run = trainer(tmp_path, build("vit"), **usual | settings, callbacks=[Poison(5)])
+    with pytest.raises(FloatingPointError, match=found):
+        run.train()
+    assert len(list(tmp_path.glob("checkpoint-*"))) == ("none" not in found)

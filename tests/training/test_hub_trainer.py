@@ -1,6 +1,7 @@
 """A trainer and the Hub, in one process with the loopback Hub: what it pushes when, and what it says if it cannot."""
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ import tiny
 import torch
 from huggingface_hub import HfApi
 from loopback_hub.server import ALICE, ALICE_READS, HubServer, leaks
-from transformers import AutoModelForImageClassification, ViTImageProcessor
+from transformers import AutoModelForImageClassification, TrainerCallback, ViTImageProcessor
 
 from macs_hf import MaCSTrainer
 from macs_hf.evaluation import evaluate_checkpoint, write_report
 from macs_hf.publishing.push import PushError
 from macs_hf.report.report import load_run
+from macs_hf.training import trainer as module
 
 
 def pushing(tmp_path: Path, name: str, model: str = "resnet", **overrides: Any) -> MaCSTrainer:
@@ -98,36 +100,6 @@ def test_trainer_resumes_from_the_hub(hub: HubServer, tmp_path: Path, ema_decay:
         resumed.train(resume_from_checkpoint="alice/empty")
 
 
-def test_trainer_pushes_to_a_private_branch_without_a_report(hub: HubServer, tmp_path: Path) -> None:
-    trainer = pushing(tmp_path, "run", hub_strategy="end", hub_revision="trial/1", hub_private_repo=True)
-    trainer.train()
-    trainer.push_to_hub(tags="mine", tasks="image-classification", dataset="Pets", finetuned_from="alice/base")
-    assert hub.repo("alice/run").private
-    readme = hub.files("alice/run", revision="trial/1")["README.md"].decode()
-    assert "No evaluation report" in readme and "- mine" in readme and "base_model: alice/base" in readme
-    assert set(hub.files("alice/run")) == {".gitattributes"}
-
-
-def test_trainer_is_told_to_be_private_when_it_pushes(hub: HubServer, tmp_path: Path) -> None:
-    trainer = tiny.trainer(tmp_path / "run", tiny.build("resnet"), max_steps=1, hub_model_id="alice/hidden")
-    trainer.push_to_hub(private=True)
-    assert hub.repo("alice/hidden").private and "model.safetensors" in hub.files("alice/hidden")
-    HfApi().create_repo("alice/shown")
-    trainer = tiny.trainer(tmp_path / "shown", tiny.build("resnet"), max_steps=1, hub_model_id="alice/shown")
-    with pytest.raises(ValueError, match="'alice/shown' was to be private, but it is there already and public"):
-        trainer.push_to_hub(private=True)
-
-
-def test_trainer_says_how_to_push_again(hub: HubServer, tmp_path: Path) -> None:
-    trainer = pushing(tmp_path, "run", hub_strategy="end", max_steps=1)
-    trainer.train()
-    hub.inject("commit", status=503)
-    with pytest.raises(PushError, match=r"macs-hf push \S+/run alice/run"):
-        trainer.push_to_hub()
-    trainer.push_to_hub()
-    assert "model.safetensors" in hub.files("alice/run")
-
-
 def test_a_push_during_training_that_fails_does_not_stop_it(hub: HubServer, tmp_path: Path) -> None:
     trainer = pushing(tmp_path, "run", hub_strategy="every_save", hub_always_push=True)
     hub.inject("commit", status=503)
@@ -143,3 +115,60 @@ def test_a_trainer_that_may_not_push_does_not_start(
     monkeypatch.setenv("HF_TOKEN", ALICE_READS)
     with pytest.raises(PermissionError, match="may only read"):
         pushing(tmp_path, "run")
+
+
+def test_trainer_pushes_to_a_private_branch_without_a_report_and_again_if_that_fails(
+    hub: HubServer, tmp_path: Path
+) -> None:
+    trainer = pushing(tmp_path, "run", hub_strategy="end", hub_revision="trial/1", hub_private_repo=True, max_steps=1)
+    card = {"tags": "mine", "tasks": "image-classification", "dataset": "Pets", "finetuned_from": "alice/base"}
+    hub.inject("commit", status=503)
+    with pytest.raises(PushError, match=r"macs-hf push \S+/run alice/run"):
+        trainer.push_to_hub(**card)
+    trainer.push_to_hub(**card)
+    assert hub.repo("alice/run").private
+    readme = hub.files("alice/run", revision="trial/1")["README.md"].decode()
+    assert "No evaluation report" in readme and "- mine" in readme and "base_model: alice/base" in readme
+    assert set(hub.files("alice/run")) == {".gitattributes"}
+
+
+def test_trainer_is_told_to_be_private_when_it_pushes(hub: HubServer, tmp_path: Path) -> None:
+    HfApi().create_repo("alice/shown")
+    for name in ("hidden", "shown"):
+        trainer = tiny.trainer(tmp_path / name, tiny.build("resnet"), max_steps=1, hub_model_id=f"alice/{name}")
+        with pytest.raises(ValueError, match="was to be private") if name == "shown" else nullcontext():
+            trainer.push_to_hub(private=True)
+    assert hub.repo("alice/hidden").private and "model.safetensors" in hub.files("alice/hidden")
+
+
+# ---- Curves ----
+
+
+PAGE = "https://huggingface.co/spaces/alice/curves"
+
+
+class Tracker(TrainerCallback):
+    """Names the page with the training's curves when a push begins, as the callback of Trackio does."""
+
+    def on_push_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        model.add_model_tags(["trackio", f"trackio:{PAGE}"])
+
+
+def test_the_page_of_a_tracker_is_linked_as_soon_as_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command line writes the card before the push begins, when the page has no name yet."""
+    run = tiny.trainer(tmp_path, tiny.build("vit"), max_steps=1, callbacks=[Tracker()])
+    run.model.add_model_tags(["birds", "trackio:https://huggingface.co/spaces/a/b)](javascript:x)"])  # no link
+    run.save_model()
+    run.hub_model_id, run.push_in_progress = "alice/run", None
+    run.create_model_card(tags="mine")
+    card = tmp_path / "README.md"
+    assert "- birds\n" in card.read_text() and "Training curves" not in card.read_text()
+    pushed: list[str] = []
+    monkeypatch.setattr(module, "push_folder", lambda folder, *args, **kwargs: pushed.append(card.read_text()))
+    run.model.model_tags.pop()
+    for _ in range(2):
+        run.push_to_hub(saved=True)
+    first, second = pushed
+    assert first == second and "- mine\n" in first and first.count(f"]({PAGE}") == 1

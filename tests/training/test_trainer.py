@@ -20,17 +20,6 @@ PLAIN = METHODS["ce"]
 FIXED_BLUR = {"perturbation": "blur", "blur_sigma_min": 1.0, "blur_sigma_max": 1.0}
 
 
-class ForwardCounter:
-    """Counts the samples of each forward pass of a model."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.batches: list[int] = []
-        model.register_forward_pre_hook(self, with_kwargs=True)
-
-    def __call__(self, module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        self.batches.append(len(kwargs["pixel_values"]))
-
-
 @pytest.mark.parametrize("name", ["vit", "resnet", "timm"])
 def test_zero_weights_are_plain_trainer_bit_for_bit(name: str, tmp_path: Path) -> None:
     ours = trainer(tmp_path, build(name), **PLAIN)
@@ -54,7 +43,7 @@ def test_accumulated_small_batches_equal_one_large_batch(name: str, tmp_path: Pa
     assert min(logged(large, "consistency_loss")) > 0
 
 
-@pytest.mark.parametrize("objective", [{}, METHODS["mbls"] | {"mbls_margin": 0.01}, METHODS["focal"]])
+@pytest.mark.parametrize("objective", [{}, METHODS["mbls"] | {"mbls_margin": 0.01}, METHODS["mixup"]])
 def test_logged_parts_add_up_to_the_logged_loss(objective: dict[str, Any], tmp_path: Path) -> None:
     # 30 samples: each epoch ends with a smaller batch; logging every other step averages over them.
     run = trainer(
@@ -79,7 +68,9 @@ def test_logged_parts_add_up_to_the_logged_loss(objective: dict[str, Any], tmp_p
     for entry in entries:
         total = sum(weight * entry[part] for part, weight in weights.items() if weight)
         assert total == pytest.approx(entry["loss"], abs=1e-6)
-        assert "logit_margin" in entry
+        # Only the parts that the objective has; mixed labels have no margin.
+        assert weights.keys() & entry.keys() == {part for part, weight in weights.items() if weight}
+        assert ("logit_margin" in entry) == (run.args.mixup_alpha == 0)
 
 
 @pytest.mark.slow
@@ -97,35 +88,20 @@ def test_parts_of_a_batch_that_did_not_fit_in_memory_are_not_logged(tmp_path: Pa
     assert logged(run, "cross_entropy_loss") == pytest.approx(logged(run, "loss"), abs=1e-6)
 
 
-def test_parts_that_the_objective_lacks_are_not_logged(tmp_path: Path) -> None:
-    run = trainer(tmp_path, build("vit"), max_steps=1, **METHODS["mixup"])
-    run.train()
-    assert not {"margin_loss", "consistency_loss", "jensen_shannon_loss", "mbls_loss", "logit_margin"} & set(
-        run.state.log_history[0]
-    )
-    assert logged(run, "cross_entropy_loss") == pytest.approx(logged(run, "loss"))
-
-
 def test_training_runs_one_forward_of_both_views_and_evaluation_one_of_the_clean(tmp_path: Path) -> None:
-    model = build("vit")
-    counter = ForwardCounter(model)
-    run = trainer(tmp_path, model, max_steps=2, per_device_eval_batch_size=8)
+    model, data, batches = build("resnet"), Images(20), []
+    model.register_forward_pre_hook(lambda *given: batches.append(len(given[2]["pixel_values"])), with_kwargs=True)
+    drops = {"dataloader_drop_last": True, "label_smoothing_factor": 0.1}
+    run = trainer(tmp_path, model, max_steps=2, per_device_eval_batch_size=8, **drops)
     run.train()
-    assert counter.batches == [16, 16]
-    counter.batches.clear()
-    prediction = run.predict(Images(20))
-    assert counter.batches == [8, 8, 4]
-    assert prediction.predictions.shape == (20, NUM_LABELS)
-    assert prediction.label_ids.shape == (20,)
-
-
-def test_evaluation_loss_is_the_clean_cross_entropy_of_every_sample(tmp_path: Path) -> None:
-    data = Images(20)
-    run = trainer(tmp_path, build("resnet"), label_smoothing_factor=0.1, per_device_eval_batch_size=8)
-    loss = run.evaluate(data)["eval_loss"]
+    assert batches == [16, 16]
+    batches.clear()
+    prediction = run.predict(data)
+    assert batches == [8, 8, 4] and run.args.dataloader_drop_last  # evaluation drops no sample
+    assert prediction.predictions.shape == (20, NUM_LABELS) and prediction.label_ids.shape == (20,)
     with torch.no_grad():
-        logits = run.model.eval()(data.images).logits
-    assert loss == pytest.approx(torch.nn.functional.cross_entropy(logits, data.labels).item(), abs=1e-6)
+        loss = torch.nn.functional.cross_entropy(model.eval()(pixel_values=data.images).logits, data.labels)
+    assert prediction.metrics["test_loss"] == pytest.approx(loss.item(), abs=1e-6)
 
 
 def test_evaluation_leaves_the_training_trajectory_alone(tmp_path: Path) -> None:
@@ -146,23 +122,16 @@ def test_evaluation_leaves_the_training_trajectory_alone(tmp_path: Path) -> None
     assert same_weights(quiet.model, evaluated.model)
 
 
-def test_every_epoch_and_index_gets_its_own_augmentation(tmp_path: Path) -> None:
+def test_every_epoch_and_index_gets_its_own_augmentation_and_every_step_its_own_noise(tmp_path: Path) -> None:
     args = arguments(tmp_path, num_train_epochs=3, max_steps=-1)
-    run = Spy(model=build("vit"), args=args, train_dataset=Drawn(16))
-    run.train()
+    runs = [Spy(model=build("vit"), args=args, train_dataset=Drawn(16)) for _ in range(2)]
+    for run in runs:
+        run.train()
     epochs = [run.drawn[first] | run.drawn[first + 1] for first in (0, 2, 4)]
     assert all(sorted(numbers) == list(range(16)) for numbers in epochs)
     assert len({number for numbers in epochs for number in numbers.values()}) == 48
-    again = Spy(model=build("vit"), args=args, train_dataset=Drawn(16))
-    again.train()
-    assert again.drawn == run.drawn
-
-
-def test_every_step_gets_its_own_noise(tmp_path: Path) -> None:
-    args = arguments(tmp_path, max_steps=3, gradient_accumulation_steps=2)
-    run = Spy(model=build("vit"), args=args, train_dataset=Drawn(64))
-    run.train()
-    assert len(run.seeds) == len(set(run.seeds)) == 6
+    assert len(set(run.seeds)) == len(run.seeds) == 6
+    assert (runs[0].drawn, runs[0].seeds) == (run.drawn, run.seeds)
 
 
 class Stream(IterableDataset):

@@ -19,6 +19,7 @@ from huggingface_hub.utils import httpx
 from tiny import Images, arguments, build
 from torch.utils.data import DataLoader, RandomSampler
 from transformers import PreTrainedConfig, Trainer, TrainerState
+from transformers.integrations import TrackioCallback
 from transformers.utils.hub import PushInProgress
 
 from macs_hf import MaCSTrainer
@@ -160,6 +161,12 @@ def test_pushes_in_progress() -> None:
 
 def test_save_model_can_be_told_not_to_push() -> None:
     assert "_internal_call" in inspect.signature(Trainer.save_model).parameters  # `push_to_hub` pushes by itself
+
+
+def test_trackio_leaves_its_page_among_the_tags_of_the_model() -> None:
+    """From where our card takes the link to the training's curves."""
+    source = inspect.getsource(TrackioCallback)
+    assert "model.model_tags" in source and 'f"trackio:' in source
 
 
 def test_a_config_knows_which_model_it_came_from() -> None:

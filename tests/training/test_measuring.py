@@ -1,4 +1,4 @@
-"""Evaluation with and without metrics of the user's, which `predict_rows` and calibration neither use nor lose."""
+"""What a trainer measures: beside metrics of the user's, in the precision that is saved, with report and card."""
 
 from pathlib import Path
 
@@ -7,10 +7,10 @@ import pytest
 import torch
 from tiny import Images, arguments, build, trainer
 from torch import Tensor
-from torch.utils.data import Dataset
 from transformers import AutoModelForImageClassification, EvalPrediction, ViTImageProcessor
 
 from macs_hf import MaCSTrainer
+from macs_hf.calibration import calibrate_logits
 from macs_hf.report.report import load_run
 
 
@@ -23,19 +23,20 @@ def classes(logits: Tensor, labels: Tensor) -> Tensor:
     return logits.argmax(-1)
 
 
-def with_metrics(folder: Path) -> MaCSTrainer:
-    return trainer(
-        folder,
-        build("vit"),
-        eval_dataset=Images(40, seed=1),
-        compute_metrics=accuracy_of_classes,
-        preprocess_logits_for_metrics=classes,
-    )
+class Broken(Images):
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        raise OSError("disk on fire")
+
+
+class Unlabelled(Images):
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return {"pixel_values": self.images[index]}
 
 
 def test_metrics_of_the_user_survive_all_that_the_trainer_measures(tmp_path: Path) -> None:
-    run, plain = with_metrics(tmp_path), trainer(tmp_path, build("vit"))
     test, validation = Images(40, seed=1), Images(128, seed=2)
+    own = {"compute_metrics": accuracy_of_classes, "preprocess_logits_for_metrics": classes}
+    run, plain = trainer(tmp_path, build("vit"), eval_dataset=test, **own), trainer(tmp_path, build("vit"))
     metrics, ours = run.evaluate(), plain.evaluate(test)
     hits = metrics["eval_hits"]
     assert hits == pytest.approx(ours["eval_accuracy"])
@@ -47,11 +48,17 @@ def test_metrics_of_the_user_survive_all_that_the_trainer_measures(tmp_path: Pat
     np.testing.assert_array_equal(rows.nll, expected.nll)
     np.testing.assert_array_equal(at_two.confidence, expected_at_two.confidence)
     assert not np.array_equal(rows.confidence, at_two.confidence)
+    with pytest.raises(ValueError, match="labels"):
+        run.predict_rows(Unlabelled(8))
 
-    assert run.fit_temperature(validation).temperature == plain.fit_temperature(validation).temperature
+    with pytest.raises(ValueError, match="fitted on the training set"):
+        run.calibrate(run.train_dataset)
     run.calibrate(validation)
-    assert run.compute_metrics is accuracy_of_classes and run.preprocess_logits_for_metrics is classes
     assert run.evaluate()["eval_hits"] == hits  # a temperature does not change the classes
+    for measure in (run.evaluate, run.predict_rows):
+        with pytest.raises(OSError, match="disk on fire"):
+            measure(Broken())
+    assert run.compute_metrics is accuracy_of_classes and run.preprocess_logits_for_metrics is classes
 
 
 @pytest.mark.parametrize("calibrated", [True, False])
@@ -89,28 +96,22 @@ def test_persistent_workers_evaluate_the_dataset_that_is_given(tmp_path: Path) -
     assert losses[0] == losses[1]
 
 
-@pytest.mark.parametrize("measure", ["evaluate", "predict_rows"])
-def test_metrics_are_restored_after_an_error_too(measure: str, tmp_path: Path) -> None:
-    class Broken(Images):
-        def __getitem__(self, index: int) -> dict[str, Tensor]:
-            raise OSError("disk on fire")
+@pytest.mark.parametrize("name", ["vit", "resnet"])
+def test_a_run_in_16_bits_is_measured_and_calibrated_as_it_is_loaded(name: str, tmp_path: Path) -> None:
+    def loaded(folder: str) -> torch.Tensor:
+        run.save_model(str(tmp_path / folder))
+        with torch.no_grad():
+            return AutoModelForImageClassification.from_pretrained(tmp_path / folder).eval()(data.images).logits
 
-    run = with_metrics(tmp_path)
-    with pytest.raises(OSError, match="disk on fire"):
-        getattr(run, measure)(Broken())
-    assert run.compute_metrics is accuracy_of_classes and run.preprocess_logits_for_metrics is classes
-
-
-class Unlabelled(Dataset):
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return {"pixel_values": Images(8).images[index]}
-
-
-@pytest.mark.parametrize("measure", ["predict_rows", "fit_temperature"])
-def test_samples_without_labels(measure: str, tmp_path: Path) -> None:
-    run = trainer(tmp_path, build("vit"))
-    with pytest.raises(ValueError, match="labels"):
-        getattr(run, measure)(Unlabelled())
+    data = Images(400, seed=2)
+    run = trainer(tmp_path / "run", build(name), Images(64), bf16=True)
+    # Before training the model is prepared for evaluation only.
+    np.testing.assert_allclose(run.predict_logits(data)[0], loaded("start"), atol=1e-5)
+    run.train()
+    before = loaded("before")
+    exact, _ = run.predict_logits(data)
+    np.testing.assert_allclose(exact, before, atol=1e-5)
+    assert 1e-5 < np.abs(exact - run.predict(data).predictions).max() < 0.1  # Trainer's own still runs in 16 bits
+    temperature = run.calibrate(data).value
+    assert temperature == pytest.approx(calibrate_logits(before, data.labels)[0].value, rel=1e-4)
+    torch.testing.assert_close(loaded("after"), before / temperature, atol=1e-5, rtol=1e-5)

@@ -1,20 +1,27 @@
-"""A run that a signal stops: it saves after the step it is in, and continues from there to the same weights."""
+"""A run that a signal stops, or that is killed: it continues from what it saved to the same weights."""
 
+import json
 import multiprocessing
 import os
+import shutil
 import signal
+import socket
 import subprocess
+import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from tiny import Augmented, Images, build, logged, same_weights, trainer
+from training.launching import ENVIRONMENT, HERE, launch, results
 from transformers import TrainerCallback
 
 from macs_hf import MaCSTrainer
 from macs_hf.training.checkpoints import checkpoints, last_complete_checkpoint
-from macs_hf.training.signals import TrainingStopped
+from macs_hf.training.signals import TrainingStopped, lost_processes_named
 
 
 class Send(TrainerCallback):
@@ -93,8 +100,7 @@ def test_stopped_by_a_signal_and_started_again_equals_never_stopped(
     stopped = stop(run)
     assert (stopped.code, run.state.global_step) == (code, saved)
     assert stopped.checkpoint == last_complete_checkpoint(tmp_path / "run")
-    assert f"Stopped by {number.name} after step {saved}. The same run, started again, continues from" in caplog.text
-    assert str(stopped.checkpoint) in caplog.text
+    assert f"Stopped by {number.name} after step {saved}. " in caplog.text and str(stopped.checkpoint) in caplog.text
     if event != "on_evaluate" or step < 8:  # after the last evaluation there is nothing more to save
         assert stopped.checkpoint == tmp_path / "run" / f"checkpoint-{saved}"
     again = start(tmp_path / "run", **BEST)
@@ -153,14 +159,11 @@ def test_workers_of_loaders_survive_what_their_run_has_to_survive(
         assert worker.exitcode == 0
 
 
-def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_ends_at_once_but_not_a_repeated_sigterm(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path, Send(1, signal.SIGINT, signal.SIGINT)).train()
     assert checkpoints(tmp_path) == [] and signal.getsignal(signal.SIGINT) is before
-
-
-def test_a_repeated_sigterm_does_not(tmp_path: Path) -> None:
     stopped = stop(start(tmp_path, Send(1, signal.SIGTERM, signal.SIGTERM)))
     assert stopped.checkpoint == tmp_path / "checkpoint-2"
 
@@ -191,15 +194,99 @@ def test_signals_are_left_alone_unless_asked_for(tmp_path: Path) -> None:
 def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"enable_jit_checkpoint=True and stop_on_signals=True both handle SIGTERM"):
         start(tmp_path, enable_jit_checkpoint=True)
-    errors: list[Exception] = []
+    refused: list[ValueError] = []
 
     def train() -> None:
-        try:
+        with pytest.raises(ValueError, match="stop_on_signals=True needs the main thread") as error:
             start(tmp_path).train()
-        except ValueError as error:
-            errors.append(error)
+        refused.append(error.value)
 
     thread = threading.Thread(target=train)
     thread.start()
     thread.join()
-    assert "stop_on_signals=True needs the main thread" in str(errors[0])
+    assert refused
+
+
+# ---- Whole processes ----
+
+
+WORKER = HERE / "stopping_worker.py"
+
+
+def work(folder: Path, processes: int, check: bool = True, **settings: Any) -> subprocess.CompletedProcess:
+    return launch(WORKER, folder, json.dumps(settings), processes=processes, check=check)
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_of_two_processes_stops_both_after_the_same_step(tmp_path: Path) -> None:
+    # Three steps an epoch. BatchNorm and an average: each process has statistics of its own, saved are the first's.
+    settings = {"per_device_train_batch_size": 4, "save_steps": 100, "max_steps": 8, "ema_decay": 0.7}
+    work(tmp_path / "whole", 2, **settings)
+    # Process 1 is sent the signal in step 4.
+    stopped = work(tmp_path / "run", 2, check=False, send=[1, 3, signal.SIGTERM], **settings)
+    (checkpoint,) = checkpoints(tmp_path / "run")
+    assert checkpoint == last_complete_checkpoint(tmp_path / "run") == tmp_path / "run" / "checkpoint-4"
+    assert stopped.stderr.count("Stopped by SIGTERM after step 4. ") == 1
+    assert stopped.returncode != 0 and "exitcode  : 143" in stopped.stderr
+    assert not list((tmp_path / "run").glob("rank*.json"))
+    alone = work(shutil.copytree(tmp_path / "run", tmp_path / "alone"), 1, **settings)
+    assert results(tmp_path / "alone")[0]["step"] == 8
+    assert alone.stderr.count("not exactly as if it had not stopped: processes: 2, now 1") == 1
+    work(tmp_path / "run", 2, **settings)
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("error", "processes", "expected"),
+    [
+        (RuntimeError("[../gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:4711"), 2, True),
+        (torch.distributed.DistBackendError("NCCL error in: unhandled system error"), 2, True),
+        (RuntimeError("[../gloo/transport/tcp/pair.cc:538] Connection closed by peer"), 1, False),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied (8x16 and 32x4)"), 2, False),
+    ],
+)
+def test_what_a_transport_says_is_known_from_other_errors(
+    error: RuntimeError, processes: int, expected: bool, tmp_path: Path
+) -> None:
+    args = SimpleNamespace(world_size=processes, process_index=0, output_dir=str(tmp_path))
+    with pytest.raises(ConnectionError if expected else RuntimeError), lost_processes_named(args):
+        raise error
+
+
+@pytest.mark.slow
+def test_a_process_whose_partner_died_ends_in_a_sentence_that_names_the_newest_checkpoint(tmp_path: Path) -> None:
+    """Without a launcher, which would end it too."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    settings = {"send": [1, 4, signal.SIGKILL], "save_steps": 2, "max_steps": 60, "per_device_train_batch_size": 4}
+    shared = ENVIRONMENT | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared["ACCELERATE_USE_CPU"] = "true"
+    first, second = (
+        subprocess.Popen(
+            [sys.executable, str(WORKER), str(tmp_path), json.dumps(settings)],
+            env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    )
+    errors = first.communicate(timeout=300)[1], second.communicate(timeout=300)[1]
+    assert second.returncode == -signal.SIGKILL and first.returncode == 1, errors
+    (sentence,) = [line for line in errors[0].splitlines() if "ConnectionError: " in line]
+    assert sentence.endswith(f"continues from {tmp_path / 'checkpoint-4'}.")
+    assert "gloo" not in errors[0].lower()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("processes", "kills"), [(1, 8), (2, 4)])
+def test_killed_again_and_again_at_any_moment_equals_never_stopped(processes: int, kills: int, tmp_path: Path) -> None:
+    settings = {"per_device_train_batch_size": 8 // processes, "save_steps": 1, "save_total_limit": 2}
+    settings |= {"max_steps": 60, "ema_decay": 0.7}
+    work(tmp_path / "whole", processes, **settings)
+    killed = 0
+    for seed in range(kills):
+        done = work(tmp_path / "run", processes, check=False, kill_seed=seed, **settings)
+        killed += done.returncode == (-signal.SIGKILL if processes == 1 else 1)
+    assert killed >= kills // 2, done.stderr[-3000:]
+    work(tmp_path / "run", processes, **settings)
+    assert results(tmp_path / "run") == results(tmp_path / "whole")  # of the first process, which saves

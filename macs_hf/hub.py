@@ -78,8 +78,9 @@ def check_place(argument: str, name: str, known: Iterable[str] = ()) -> None:
         return
     around = sorted(place.name for place in Path(parent).iterdir()) if os.path.isdir(parent or ".") else []
     beside = [os.path.join(parent, place) for place in around if Path(parent, place).is_dir()]
-    similar = difflib.get_close_matches(name.rstrip("/"), known + beside if not parent else beside, n=1, cutoff=0.8)
-    meant = f" Did you mean {similar[0]!r}?" if similar else ""
+    there = {place.lower(): place for place in (beside if parent else known + beside)}
+    similar = difflib.get_close_matches(name.rstrip("/").lower(), there, n=1, cutoff=0.8)
+    meant = f" Did you mean {there[similar[0]]!r}?" if similar else ""
     if name.startswith((".", "/", "~", "runs/")) or (parent and os.path.isdir(parent)):
         raise ArgumentError(
             argument, f"is no folder.{meant or ' Give the path of one, or the id of a repository.'}", name

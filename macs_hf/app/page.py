@@ -441,8 +441,8 @@ class Gate:
         return self.host not in LOOPBACK and bool(ip_address(name))  # a number leads nowhere else
 
     def _is_uploaded(self, path: str) -> bool:
-        if "/gradio_api/proxy=" in path or "/gradio_api/file/" in path:
-            return False
+        if "/gradio_api/proxy=" in path or "/gradio_api/file/" in path or "/gradio_api/process_recording" in path:
+            return False  # the last gives ffmpeg what a visitor sends
         _, mark, name = path.partition("/gradio_api/file=")
         try:
             return not mark or Path(name).resolve().is_relative_to(self.uploads.resolve())

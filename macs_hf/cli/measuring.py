@@ -11,11 +11,11 @@ import torch
 from ..calibration import fold_temperature, store_guarantees
 from ..data.images import ImageDataset
 from ..data.preparing import OodImages, aligned_images, load_data, load_ood
-from ..data.sources import DatasetSource, source_of
+from ..data.sources import DATASETS, DatasetSource, source_of
 from ..evaluation.evaluate import MeasuredModel, evaluate_checkpoint, load_model_and_data
 from ..exceptions import ArgumentError
 from ..exporting import ExportReport, check_request, export_model, temperature_sentence
-from ..hub import is_local
+from ..hub import check_place, is_local
 from ..models.loading import load_pretrained, model_id
 from ..models.timm_layout import WEIGHT_FILES, save_classifier
 from ..publishing.access import check_push_access
@@ -306,6 +306,7 @@ def ood_images(options: Any, source: DatasetSource, class_names: Sequence[str], 
         if options.ood_split is not None:
             raise ArgumentError("ood_dataset", f"{options.ood_split!r} is the split of a dataset. Name it with")
         return None
+    check_place("ood_dataset", options.ood_dataset, DATASETS)
     return load_ood(
         source_of(options.ood_dataset),
         options.ood_split,

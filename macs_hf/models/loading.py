@@ -163,9 +163,11 @@ def _from_pretrained(
     source = {"revision": revision, "trust_remote_code": False}
     config = AutoConfig.from_pretrained(path, **source)
     stored_size = None  # that of the processor, if another is wanted
-    if isinstance(config, TimmWrapperConfig) and "num_classes" in (config.model_args or {}):
-        # timm writes it since 1.0.31, and transformers fails on it: it passes the number of labels itself.
-        config.model_args = {key: value for key, value in config.model_args.items() if key != "num_classes"}
+    if isinstance(config, TimmWrapperConfig) and config.model_args:
+        # timm writes the first since 1.0.31, and transformers fails on it: it passes the number of labels itself. The
+        # second would open any file of this machine.
+        unwanted = ("num_classes", "checkpoint_path")
+        config.model_args = {key: value for key, value in config.model_args.items() if key not in unwanted}
         kwargs["model_args"] = config.model_args
     if isinstance(config, TimmWrapperConfig) and image_size is not None:
         stored_size = tuple(config.pretrained_cfg["input_size"][1:])

@@ -116,7 +116,9 @@ def checked_report(folder: Path, *, allow_chance_level: bool = False) -> Evaluat
     """
     if not (folder / REPORT_FILE).is_file():
         return None
-    report = load_run(folder).report if (folder / ROWS_FILE).is_file() else saved_report(folder)
+    report = saved_report(folder)
+    if (folder / ROWS_FILE).is_file() or ROWS_FILE in report.checksums:
+        report = load_run(folder).report
     weights = weight_files(folder)
     stated = report.checksums.keys() - {ROWS_FILE}
     if stated and (stated != set(weights) or changed_files(report, folder, weights)):

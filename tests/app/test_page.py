@@ -191,6 +191,8 @@ def test_no_file_of_the_machine_can_be_fetched(
         for path in paths:
             for route in ("gradio_api/file=", "file=", "gradio_api/file/", "gradio_api/proxy=", "static/", "assets/"):
                 assert visitor.get(f"/{route}{path}").status_code in (400, 403, 404, 405), (route, path)
+    recording = {"video": ("a.mp4", png())}  # would be given to ffmpeg
+    assert visitor.http.post("/gradio_api/process_recording", files=recording).status_code == 403
     assert not other_server[1]
 
 

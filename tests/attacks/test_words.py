@@ -68,6 +68,7 @@ COMMANDS = {
     "evaluate --split nope": "--split",
     "evaluate --dataset digits": "classes",
     "evaluate --ood_dataset=": "--ood_dataset",
+    "evaluate --ood_dataset digit": "--ood_dataset 'digit'",
     "calibrate --private": "--push_to_hub",
     "calibrate --calibration_split test": "split",
     "calibrate --push_to_hub=": "--push_to_hub",

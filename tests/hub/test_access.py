@@ -125,6 +125,7 @@ def test_local_folders_ask_nobody(tmp_path: Path, online: None, monkeypatch: pyt
     ("name", "meant"),
     [
         ("few_digit", "few_digits"),
+        ("FEW_DIGITS", "few_digits"),
         ("./plan", "./plain"),
         ("runs/plan", "runs/plain"),
         ("plan", "plain"),
@@ -143,7 +144,7 @@ def test_typing_errors_ask_nobody(
     monkeypatch.chdir(tmp_path)
     for folder in ("plain", "runs/plain", "there"):
         (tmp_path / folder).mkdir(parents=True)
-    is_dataset, is_model = name == "few_digit", meant in ("convnext_tiny", "tiny", "resnet50.a1_in1k")
+    is_dataset, is_model = meant == "few_digits", meant in ("convnext_tiny", "tiny", "resnet50.a1_in1k")
     loaders = [] if is_model else [source_of]
     loaders += [] if is_dataset else [lambda name: load_classifier(name, ["a", "b"])]
     for load in loaders:

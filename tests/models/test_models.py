@@ -229,7 +229,8 @@ def test_a_folder_that_timm_wrote_is_loaded(tmp_path: Path) -> None:
     backbone = timm.create_model("resnet10t", num_classes=3)
     timm.models.save_for_hf(backbone, tmp_path, safe_serialization=True)
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"model_args": {"num_classes": 3, "in_chans": 3}}))
+    arguments = {"num_classes": 3, "in_chans": 3, "checkpoint_path": "/dev/null"}  # which is never opened
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_args": arguments}))
     model, _ = load_pretrained(str(tmp_path))
     torch.testing.assert_close(logits_of(model), logits_of(backbone))
     assert load_classifier(str(tmp_path), NEW, image_size=SIZE)[0].config.num_labels == len(NEW)

@@ -133,9 +133,12 @@ def test_evidence_that_was_changed_is_not_published(hub: HubServer, run: Path) -
         with pytest.raises(ValueError, match=message):
             push_folder(run, "alice/pets")
         (run / name).write_bytes(whole)
+    (run / "samples.parquet").unlink()  # so that nothing would tell
+    rewritten(run, after=better)
+    with pytest.raises(FileNotFoundError, match=r"samples\.parquet is missing"):
+        push_folder(run, "alice/pets")
     assert hub.requests == []
     rewritten(run, checksums={})  # of an earlier version
-    (run / "samples.parquet").unlink()
     push_folder(run, "alice/pets")
     assert rows not in hub.files("alice/pets").values()
 

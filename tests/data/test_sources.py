@@ -59,15 +59,15 @@ def test_sources_by_name_by_id_and_overridden() -> None:
 
 
 def test_a_local_folder_wins_over_a_name_and_a_warning_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
     saved(tmp_path / "digits", train=table([0, 1] * 20))
     assert load_splits(source_of("digits")).label_names == ["cat", "dog"]
-    assert "folder 'digits'" in warnings.text
-    warnings.clear()
+    assert "folder 'digits'" in caplog.text
+    caplog.clear()
     assert load_splits(source_of("./digits")).label_names == ["cat", "dog"]
-    assert "folder" not in warnings.text
+    assert "folder" not in caplog.text
 
 
 CALIBRATE, EVALUATE = ("validation", "test"), ("test",)
@@ -97,12 +97,12 @@ def test_plans(
     named: str,
     split_off: str,
     warned: int,
-    warnings: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     plan = plan_splits(DatasetSource("d", **chosen), dict.fromkeys(names, 100), wanted)
     expected = {role: name for role, name in zip(ROLES, named.split(), strict=True) if name != "-"}
     assert plan == expected | dict.fromkeys(split_off.split())
-    assert len(warnings.messages) == warned
+    assert len(caplog.messages) == warned
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,10 @@ def test_slices(chosen: dict[str, str], wanted: tuple, parts: dict[str, Any], tm
         assert images_of(getattr(splits, role)) == [np.asarray(picture(n)).tobytes() for n in numbers]
 
 
-def test_a_folder_without_splits_that_the_model_has_not_seen(
-    tmp_path: Path, warnings: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_without_splits_that_the_model_has_not_seen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     source = saved(tmp_path, train=table([0, 0, 0, 1] * 20))
     splits = load_splits(source, EVALUATE, unseen=True)
-    assert (len(splits.test), splits.test_name) == (80, "train") and "all" in warnings.text
+    assert (len(splits.test), splits.test_name) == (80, "train") and "all" in caplog.text
     splits = load_splits(source, CALIBRATE, unseen=True)
     halves = [set(images_of(part)) for part in (splits.validation, splits.test)]
     assert [len(half) for half in halves] == [40, 40] and not halves[0] & halves[1]
@@ -190,15 +188,15 @@ def test_a_validation_split_is_split_off_stratified_and_without_common_rows(tmp_
 
 
 def test_only_what_is_wanted_is_prepared_and_complained_about(
-    tmp_path: Path, warnings: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = saved(tmp_path, train=table([1] * 40), test=table([0, 1] * 3, start=100))  # train cannot be learned from
     splits = load_splits(source, wanted=("test",))
     assert (splits.train, splits.validation, len(splits.test)) == (None, None, 6)
-    assert not warnings.records
+    assert not caplog.records
     splits = load_splits(source, wanted=("validation", "test"))
     assert (splits.train, len(splits.validation), splits.validation_name) == (None, 4, "train (a tenth, split off)")
-    assert "calibrate" in warnings.text
+    assert "calibrate" in caplog.text
 
 
 def test_splitting_off_where_a_class_is_too_rare_to_be_split() -> None:

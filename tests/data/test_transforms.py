@@ -86,7 +86,7 @@ def test_rotated_by_exif() -> None:
 
 
 def test_unreadable_images_are_dropped_in_one_cached_pass(
-    tmp_path: Path, warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not is_readable(None)
     rows_of(*broken_files()).save_to_disk(tmp_path)
@@ -98,7 +98,7 @@ def test_unreadable_images_are_dropped_in_one_cached_pass(
     assert list(first["label"]) == list(second["label"]) == [0, 2]
     assert len(before) == 1
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache-*")} == before
-    assert warnings.text.count("3 of 5") == 2
+    assert caplog.text.count("3 of 5") == 2
     assert first.features == datasets.load_from_disk(tmp_path).features
 
 

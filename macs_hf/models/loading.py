@@ -1,5 +1,6 @@
 """A Hub, timm or local image classifier with a head for given labels, and the processor that feeds it."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,11 @@ def _load(
         with hub_needed(f"Model {path!r}", path, "model", revision):
             model, processor, info = _from_pretrained(path, revision, image_size, **kwargs)
     except OSError as error:
+        if "named model.safetensors" in str(error):
+            raise FileNotFoundError(
+                f"Model {path!r} has no model.safetensors. Weights in other files, such as pickles, which may run "
+                "code, are not loaded: convert them, or choose another model."
+            ) from error
         if damaged := re.search(r"([^/\\]+)' is not a valid JSON file", str(error)):  # a path in the cache
             raise ValueError(f"Model {path!r} cannot be loaded: its {damaged[1]} is not a valid JSON file.") from error
         raise  # another missing file or the Hub, which say so themselves
@@ -161,6 +167,7 @@ def _from_pretrained(
     path: str, revision: str | None, image_size: int | None, **kwargs: Any
 ) -> tuple[PreTrainedModel, Any, dict[str, Any]]:
     source = {"revision": revision, "trust_remote_code": False}
+    os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"  # or else a bot on the Hub is asked to convert pickles
     config = AutoConfig.from_pretrained(path, **source)
     stored_size = None  # that of the processor, if another is wanted
     if isinstance(config, TimmWrapperConfig) and config.model_args:

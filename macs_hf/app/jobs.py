@@ -216,8 +216,8 @@ class Visitor:
 
     # Finished runs: the visitor's own audits, folders, and models on the Hub that were pushed with their report
 
-    def keep(self, audit: Any) -> str:
-        """Keep what an audit found; returns the name under which it can be compared."""
+    def keep(self, audit: Any) -> None:
+        """Keep what an audit found, under a name by which it can be compared."""
         report = audit.report
         self.audit = audit
         self._audits += 1
@@ -226,7 +226,6 @@ class Visitor:
         self.runs[name] = Run(name, report, audit.rows[-1], before)
         for oldest in list(self.runs)[:-KEPT_RUNS]:
             del self.runs[oldest]
-        return name
 
     def run(self, name: str) -> Run:
         """One of the visitor's audits by its name; or the run in a folder, or of a Hub id, if they may name it."""

@@ -61,32 +61,14 @@ class PageClient:
         joined = self.join(elem_id, event, {name.replace("_", "-"): value for name, value in values.items()})
         names = {part["id"]: part["props"].get("elem_id") for part in self.config["components"]}
         places = [names.get(place) for place in self.function(elem_id, event)["outputs"]]  # a group has no name
-        shown: dict[str, Any] = {}
-        for message in self.messages(joined):
-            if message.get("msg") in ("process_generating", "process_completed"):
-                if not message["success"]:
-                    return {"error": message["output"].get("error")}
-                for name, value in zip(places, message["output"].get("data", []), strict=False):
-                    self._read(shown, name, value)
-        return shown
+        *_, last = self.messages(joined)
+        if not last["success"]:
+            return {"error": last["output"].get("error")}
+        return dict(zip(places, last["output"]["data"], strict=True))
 
     def function(self, elem_id: str, event: str) -> dict[str, Any]:
         target = [self.ids[elem_id], event]
         return next(one for one in self.config["dependencies"] if target in [list(pair) for pair in one["targets"]])
-
-    @staticmethod
-    def _read(shown: dict[str, Any], name: str | None, value: Any) -> None:
-        """A value, or changes to the last one: a generator sends only what differs."""
-        if not (isinstance(value, list) and all(isinstance(change, list) and len(change) == 3 for change in value)):
-            shown[name] = value
-            return
-        for action, path, new in value:
-            if not path:
-                shown[name] = shown[name] + new if action == "append" else new
-            elif action == "delete":
-                shown[name].pop(path[-1])
-            elif len(path) == 1:
-                shown[name] = {**(shown[name] if isinstance(shown.get(name), dict) else {}), path[0]: new}
 
 
 def file_at(path: str, name: str = "file") -> dict[str, Any]:

@@ -75,8 +75,9 @@ def audit(model: str) -> SimpleNamespace:
 def test_copies_share_nothing(tmp_path: Path) -> None:
     empty = Visitor(tmp_path)
     one, other = copy.deepcopy(empty), copy.deepcopy(empty)
-    names = [one.keep(audit("m")) for _ in range(KEPT_RUNS + 2)]
-    assert len(set(names)) == len(names) and list(one.runs) == names[2:]
+    for _ in range(KEPT_RUNS + 2):
+        one.keep(audit("m"))
+    assert [*one.runs] == [f"Audit {number}: m on d" for number in range(3, KEPT_RUNS + 3)]
     assert (other.audit, other.runs) == (None, {})
     assert one.new_folder("a") != other.new_folder("a")
     assert stat.S_IMODE(one.new_folder("a").parent.stat().st_mode) == 0o700
@@ -104,34 +105,33 @@ def test_whoever_leaves_leaves_nothing(tmp_path: Path) -> None:
 # ---- Access ----
 
 
-def test_what_may_be_named(tmp_path: Path) -> None:
+def test_the_owner_names_anything_and_visitors_what_was_given_or_is_public(tmp_path: Path) -> None:
     for name in (str(tmp_path), "owner/model"):
         assert Visitor().checked(f" {name} ", "model") == Visitor().checked(name, "dataset") == name
     assert OPEN.checked("runs/mine", "model") == "runs/mine"
     assert OPEN.checked("digits", "dataset") == "digits" and OPEN.checked("cifar10", "dataset") == "cifar10"
-    for access in (Visitor(), OPEN):
-        for kind in ("model", "dataset"):
-            with pytest.raises(ValueError, match=f"Name a {kind}"):
-                access.checked("  ", kind)
-    with pytest.raises(ValueError, match="cannot be reached"):  # offline, nothing can be looked up
-        OPEN.checked("owner/model", "model")
+    for name, said in (("  ", "Name a model"), ("owner/model", "cannot be reached")):  # offline, nothing is looked up
+        with pytest.raises(ValueError, match=said):
+            OPEN.checked(name, "model")
 
 
 def test_visitors_never_reach_the_servers_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: HubServer
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "owner" / "model").mkdir(parents=True)
-    (tmp_path / "runs" / "mine").mkdir(parents=True)
-    (tmp_path / "cifar10").mkdir()
+    for name in ("owner/model", "runs/mine", "cifar10"):
+        (tmp_path / name).mkdir(parents=True)
     refusals = set()
-    names = (str(tmp_path), "owner/model", ".", "../..", "/etc", "runs/mine/..", "runs/mine/../../owner", "missing/x")
-    for name in (*names, "cifar10"):
-        for check in (
-            lambda name: OPEN.checked(name, "model"),
-            lambda name: OPEN.checked(name, "dataset"),
-            OPEN.run,
-        ):
+    for name in (
+        str(tmp_path),
+        "owner/model",
+        "../..",
+        "runs/mine/..",
+        "runs/mine/../../owner",
+        "missing/x",
+        "cifar10",
+    ):
+        for check in (lambda name: OPEN.checked(name, "model"), lambda name: OPEN.checked(name, "dataset"), OPEN.run):
             with pytest.raises(ValueError, match="is no public") as caught:
                 check(name)
             refusals.add(str(caught.value).replace(repr(name), "").replace("dataset", "model"))

@@ -43,16 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_zip(folder / "photos.zip")
     (folder / "broken.zip").write_bytes(b"no zip at all")
     for name in ("model", "calm"):
-        words = [
-            "evaluate",
-            folder / name,
-            "--dataset",
-            folder / "data",
-            "--output_dir",
-            folder / "runs" / name,
-            "--cpu",
-        ]
-        assert main([str(word) for word in words]) == 0
+        where = ["--dataset", folder / "data", "--output_dir", folder / "runs" / name]
+        assert main([*map(str, ["evaluate", folder / name, *where]), "--cpu"]) == 0
     return folder
 
 

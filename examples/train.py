@@ -7,7 +7,7 @@ accelerate launch --num_processes 8 examples/train.py ...     # one process per 
 python examples/train.py ... --push_to_hub --hub_model_id user/name   # after `hf auth login`
 python examples/train.py --streaming --max_steps 100000 ...   # training images that do not fit on disk
 
-This is `macs-hf train`. `main` in `macs_hf/cli/train.py` is its story, the steps are in `train_steps.py` beside it.
+This is `macs-hf train`. `main` in `macs_hf/cli/train.py` is its story.
 `--help` lists the common arguments, `--help-all` all of them. Ctrl-C saves a checkpoint, and the same command goes on
 from it.
 """

@@ -4,7 +4,7 @@ import argparse
 import time
 
 from .errors import ends_on_signals, plain_errors
-from .measure import add_options
+from .measure_arguments import add_options
 
 
 MISSING = "The app needs Gradio 6.31 or later, which is not installed. Install it with `pip install 'gradio>=6.31'`."

@@ -1,46 +1,100 @@
-"""`macs-hf export MODEL --output_dir D`: ONNX files of any image classifier, checked, quantised and measured."""
+"""`macs-hf export`: load the model and the images by name, export, and print what was found."""
 
-import argparse
-import shlex
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
 
-from ..report.run_folder import public_words
-from .errors import ends_on_signals, running
-from .measure import add_options
-
-
-def main(argv: list[str]) -> int:
-    options = _parser().parse_args(argv)
-    with running("export", options):
-        from .measuring import export
-        from .output import screen_of
-
-        advice = "Nothing was written. The same command starts at the beginning."
-        command = shlex.join(["macs-hf", "export", *public_words(argv)])
-        with ends_on_signals("macs-hf export", lambda: advice), screen_of(quiet=False, verbose=False) as screen:
-            export(options, command, screen)
-    return 0
+from ..data.preparing import aligned_images, load_data
+from ..exceptions import ArgumentError
+from ..exporting import ExportReport, check_request, export_model, temperature_sentence
+from ..hub import is_local
+from ..models.loading import load_pretrained, model_id
+from ..publishing.card import CardSettings, license_of
+from ..report.run_folder import claim_folder, locked_folder, path_fingerprint, public_name
+from ..report.sections import metric_table
+from ..report.text import table_lines
+from ..training.callbacks import Screen
+from .errors import checked_output_dir
+from .measure import chosen_source
+from .output import header_of_exporting, show_files, show_header, show_summary
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="macs-hf export",
-        usage="macs-hf export MODEL --output_dir FOLDER [OPTIONS]",
-        description="Write a classifier as ONNX, in float32 and, with --int8, quantised; check the files against the "
-        "model and, with --dataset, measure their accuracy and calibration. Needs pip install onnx "
-        "onnxruntime onnxscript.",
+# Options that say which images to measure on.
+OF_IMAGES = ("dataset_config", "split", "calibration_split", "image_column", "label_column")
+OF_IMAGES += ("max_samples", "skip_bad_images")
+
+
+def export(options: Namespace, command: str, screen: Screen) -> None:
+    """`macs-hf export`: load the model and the images by name, write the files, and print what was found."""
+    for name in OF_IMAGES:
+        if getattr(options, name) and options.dataset is None:
+            raise ArgumentError("dataset", f"--{name} does nothing without images to measure on: name them with")
+    if options.calibration_split is not None and not options.int8:
+        raise ArgumentError("int8", "--calibration_split is for the int8 file. Leave it out, or add")
+    folder = checked_output_dir(options.output_dir, options.model, options.dataset or "")
+    check_request(folder, int8=options.int8, has_images=options.dataset is not None)
+    # The same export may be made again with an int8 file, or measured on other images.
+    identity = {"command": "export", "model": public_name(options.model)}
+    identity |= {"model_place": path_fingerprint(options.model, folder)}
+    identity |= {name: getattr(options, name) for name in ("model_revision", "image_size")}
+    with locked_folder(folder):
+        claim_folder(folder, identity)
+        report = _export(options, folder, command, screen)
+    show_summary(screen, summary(report))
+    others = ("config.json", "preprocessor_config.json", "export.json", "README.md")
+    show_files(screen, "files are", folder, [*report.files, *others])
+
+
+def _export(options: Namespace, folder: Path, command: str, screen: Screen) -> ExportReport:
+    wanted = () if options.dataset is None else ("validation", "test") if options.int8 else ("test",)
+    source = splits = None
+    if wanted:
+        source, bad = chosen_source(options), options.skip_bad_images
+        splits = load_data(source, wanted, skip_bad_images=bad, max_eval_samples=options.max_samples)
+    model, processor = load_pretrained(options.model, options.model_revision, options.image_size)
+    images = aligned_images(splits, wanted, model.config, processor)
+    show_header(screen, "export", header_of_exporting(model, processor, images, options))
+    metadata: dict[str, Any] = {
+        "command": command,
+        "model_revision": getattr(model.config, "_commit_hash", None) or options.model_revision,
+    }
+    if source is not None:
+        metadata |= {"dataset": public_name(source.path), "dataset_config": source.config, "split": source.test_split}
+        metadata["held_out_split"] = images["validation"].split if "validation" in images else None
+    return export_model(
+        model,
+        processor,
+        folder,
+        int8=options.int8,
+        batch_size=options.batch_size,
+        name=public_name(model_id(options.model)),
+        license=_license(options.model),
+        test=images.get("test"),
+        held_out=images.get("validation"),
+        screen=screen,
+        **metadata,
     )
-    parser.add_argument("model", metavar="MODEL", help="Hub id, timm name or local folder")
-    parser.add_argument(
-        "--output_dir", required=True, help="a new or empty folder, or an earlier export of the same model"
+
+
+def summary(report: ExportReport) -> str:
+    """The report in a few lines."""
+    agreement = report.agreement
+    lines = [f"{report.model} as ONNX", ""]
+    if report.float32 is not None:
+        lines = [f"{report.model} as ONNX on {report.dataset}, {report.split} (n = {report.n})", ""]
+        columns = {"float32": report.float32} | ({"int8": report.int8.published} if report.int8 is not None else {})
+        lines += [*table_lines(metric_table(columns)), ""]
+    lines.append(
+        f"largest difference between a logit of the float32 file and of PyTorch: {agreement.largest_difference:.1e}, "
+        f"on {agreement.n} {agreement.images} (largest logit: {agreement.largest_logit:.1f})"
     )
-    parser.add_argument("--int8", action="store_true", help="write an int8 file too; needs --dataset")
-    parser.add_argument("--dataset", help="benchmark name, Hub id or local folder to measure on")
-    add_options(parser, "dataset_config", "split")
-    parser.add_argument(
-        "--calibration_split",
-        help="split that sets the ranges of the int8 file and fits its temperature (default: validation, or a tenth "
-        "of train)",
-    )
-    add_options(parser, "image_column", "label_column", "max_samples", "model_revision", "image_size")
-    add_options(parser, "skip_bad_images", "batch_size")
-    return parser
+    if report.int8 is not None:
+        lines.append(temperature_sentence(report))
+    return "\n".join(lines)
+
+
+def _license(name: str) -> str:
+    if not is_local(name):
+        return license_of(model_id(name), {})
+    settings = CardSettings.load(name) if Path(name).is_dir() else None
+    return "unknown" if settings is None else settings.license

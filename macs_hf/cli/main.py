@@ -1,15 +1,16 @@
 """`macs-hf COMMAND ...`: the commands that work on image classifiers, from training to the page in the browser."""
 
 import argparse
+import shlex
 import sys
 from importlib import import_module
 
 from .. import __version__
-from .errors import plain_errors
+from ..report.run_folder import public_words
+from .errors import ends_on_signals, plain_errors, running
 
 
-# Each is a module beside this one, loaded when it is asked for, with a function `main(argv)`; those that
-# measure share one.
+# Each is a module beside this one, loaded when it is asked for, with a function `main(argv)`; but for those in `WORK`.
 COMMANDS = {
     "train": "train a classifier, calibrate it, measure it and, if asked, push it",
     "evaluate": "measure any classifier: accuracy, calibration, under corruption",
@@ -33,7 +34,8 @@ examples:
 
 `macs-hf COMMAND --help` lists the options of a command.
 """
-MEASURING = ("evaluate", "calibrate", "verify")
+# Where their work is. They share `measure_arguments.py`, since help must not load what work needs.
+WORK = {"evaluate": "measure", "calibrate": "measure", "verify": "measure", "export": "export"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -49,9 +51,27 @@ def main(argv: list[str] | None = None) -> int:
             if (text := help_asked_for(argv[1:])) is not None:
                 print(text)
                 return 0
-        if name in MEASURING:
-            return getattr(import_module(".measure", __package__), f"{name}_main")(argv[1:])
+        if name in WORK:
+            return measure(name, argv[1:])
         return import_module(f".{name}", __package__).main(argv[1:])
+
+
+def measure(name: str, argv: list[str]) -> int:
+    """Run a command of `WORK`."""
+    from .measure_arguments import parser_of
+
+    options = parser_of(name).parse_args(argv)
+    with (
+        running(name, options),
+        ends_on_signals(f"macs-hf {name}", lambda: "The same command starts at the beginning."),
+    ):
+        from .output import screen_of
+
+        work = getattr(import_module(f".{WORK[name]}", __package__), name)
+        command = shlex.join(["macs-hf", name, *public_words(argv)])
+        given = vars(options)
+        with screen_of(given.get("quiet", False), given.get("verbose", False)) as screen:
+            return work(options, command, screen) or 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,203 +1,277 @@
-"""`macs-hf evaluate`, `macs-hf calibrate` and `macs-hf verify`: measure a classifier that was trained elsewhere."""
+"""`macs-hf evaluate`, `calibrate` and `verify`: measure a classifier that was trained elsewhere; and what `train` and
+`export` share with them.
+"""
 
-import argparse
 import shlex
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from ..report.run_folder import public_words
+import torch
+
+from ..calibration import fold_temperature, store_guarantees
+from ..data.images import ImageDataset
+from ..data.preparing import OodImages, load_ood
+from ..data.sources import DATASETS, DatasetSource, source_of
+from ..evaluation.evaluate import MeasuredModel, evaluate_checkpoint, load_model_and_data
+from ..evaluation.verify import verify_model
+from ..exceptions import ArgumentError
+from ..hub import check_place
+from ..models.loading import model_id
+from ..models.timm_layout import WEIGHT_FILES, save_classifier
+from ..publishing.access import check_push_access
+from ..publishing.card import REPORT_FILES, write_card
+from ..publishing.push import check_pull_request_access, open_pull_request, pull_request_refusal, push_folder
+from ..rendering.html import write_report
+from ..rendering.pictures import write_gallery
+from ..report.report import TEMPERATURE_FIELD, EvaluationReport, add_checksums
+from ..report.rows import SampleRows
+from ..report.run_folder import GALLERY, atomic_folder, claim_folder, locked_folder, path_fingerprint, public_name
+from ..report.sections import interval_text
 from ..report.text import printable
-from .errors import ends_on_signals, running
+from ..training.callbacks import Screen
+from .errors import checked_output_dir, folder_name, is_main_process
+from .output import after_saving, header_of_measuring, model_of, show_files, show_header, show_next, show_summary
+from .train_arguments import check_gallery
 
 
-# ---- Evaluate ----
-# `macs-hf evaluate MODEL --dataset D`: measure any Hub or local image classifier, without training.
+# ---- Evaluate and calibrate ----
 
 
-def evaluate_main(argv: list[str]) -> int:
-    parser = measuring_parser(
-        "evaluate", "Measure accuracy, calibration and margins and, with --corruptions, accuracy under corruption."
+class Measured(NamedTuple):
+    """A model, and what was measured about it."""
+
+    measured: MeasuredModel
+    test: ImageDataset
+    report: EvaluationReport
+    rows: list[SampleRows]
+
+
+def evaluate(options: Namespace, command: str, screen: Screen) -> None:
+    """`macs-hf evaluate`: measure a model, and write the results."""
+    folder = _folder(options, "evaluate")
+    with locked_folder(folder, hold=is_main_process()):
+        found = _measure(options, "evaluate", folder, command, screen)
+        if not is_main_process():
+            return
+        with atomic_folder(folder, replaces=(*REPORT_FILES, GALLERY)) as draft:
+            written = write_results(found.report, found.rows, found.test, found.measured.model, options, draft, screen)
+        show_summary(screen, str(found.report))
+        show_files(screen, "report is", folder, [path.name for path in written])
+        show_next(screen, _after_evaluating(options, found))
+
+
+def _after_evaluating(options: Namespace, found: Measured) -> dict[str, str]:
+    """What to type next, at the size that was measured."""
+    words = [options.model, "--dataset", options.dataset]
+    better = found.report.better_size
+    if better is not None:
+        return {
+            "measure it at that size": shlex.join(["macs-hf", "evaluate", *words, "--image_size", str(better.size)])
+        }
+    words += [] if options.image_size is None else ["--image_size", str(options.image_size)]
+    browse = {"see it in the browser": shlex.join(["macs-hf", "app", *words])}
+    # A temperature is for the size at which it was fitted, and no help to a model that knows nothing.
+    has_one = options.image_size is None and hasattr(found.measured.model.config, TEMPERATURE_FIELD)
+    if has_one or found.report.above_chance is False:
+        return browse
+    return {"give it a temperature": shlex.join(["macs-hf", "calibrate", *words])} | browse
+
+
+def calibrate(options: Namespace, command: str, screen: Screen) -> None:
+    """`macs-hf calibrate`: measure a model with a temperature, fold it in, save it all, and publish it if asked."""
+    check_gallery(options.gallery, options.publish_gallery)
+    if options.private and not (options.push_to_hub or options.create_pr):
+        raise ArgumentError("push_to_hub", "--private is given, but nothing would be pushed. Name a repository with")
+    folder = _folder(options, "calibrate")
+    repo_id = proposed_to = None  # access is checked before the long work
+    if options.create_pr:
+        proposed_to = _proposal_target(options)
+    elif options.push_to_hub:
+        repo_id = check_push_access(options.push_to_hub, private=options.private)
+    with locked_folder(folder, hold=is_main_process()):
+        found = _measure(options, "calibrate", folder, command, screen)
+        model, report = found.measured.model, found.report
+        if not is_main_process():
+            return
+        checked = torch.stack([found.test[place]["pixel_values"] for place in range(min(4, len(found.test)))])
+        fold_temperature(model, report.temperature.value, checked)
+        store_guarantees(model.config, report.guarantees)
+        with atomic_folder(folder, replaces=(*WEIGHT_FILES, *REPORT_FILES, GALLERY)) as draft:
+            save_classifier(model, found.measured.processor, draft)
+            written = write_results(report, found.rows, found.test, model, options, draft, screen)
+            add_checksums(draft, is_folded=True)
+            card = {"base_model": model_id(options.model), "gallery": options.publish_gallery, "earlier": folder}
+            write_card(draft, repo_id or folder.resolve().name, report, **card)
+        show_summary(screen, str(report))
+        show_files(screen, model_of(report), folder, [path.name for path in written])
+        if repo_id:
+            url = push_folder(folder, repo_id, private=options.private).repo_url
+            screen.line(f"Pushed: {url}", wrap=False)
+        if proposed_to and (objection := pull_request_refusal(report)):
+            screen.line(f"No pull request: {objection}")
+        elif proposed_to:
+            screen.line(f"Pull request: {open_pull_request(folder, proposed_to, report).pr_url}", wrap=False)
+        show_next(screen, after_saving(report, folder, pushed=bool(repo_id or proposed_to)))
+
+
+def _proposal_target(options: Namespace) -> str:
+    """The repository that a pull request goes to."""
+    if options.model_revision is not None:
+        raise ArgumentError("create_pr", "offers the change to the main branch: leave --model_revision out.", True)
+    if options.private:
+        raise ArgumentError("create_pr", "opens a pull request in an existing repository: leave --private out.", True)
+    repo_id = options.push_to_hub or model_id(options.model)
+    check_pull_request_access(repo_id)
+    return repo_id
+
+
+def _folder(options: Namespace, action: str) -> Path:
+    """Where the results go."""
+    size = [] if options.image_size is None else [f"{options.image_size}px"]
+    names = (folder_name(options.model), folder_name(options.dataset), *size, action)
+    folder = options.output_dir or Path("runs", "-".join(names))
+    return checked_output_dir(folder, options.model, options.dataset)
+
+
+def _measure(options: Namespace, action: str, folder: Path, command: str, screen: Screen) -> Measured:
+    for name, default in (("corruption_samples", None), ("corruption_design", "auto")):
+        if options.corruptions is None and getattr(options, name) != default:
+            raise ArgumentError("corruptions", f"--{name} is given, but nothing would be corrupted. Add")
+    source = chosen_source(options)
+    loaded = load_model_and_data(
+        options.model,
+        source,
+        calibrate=action == "calibrate",
+        revision=options.model_revision,
+        image_size=options.image_size,
+        skip_bad_images=options.skip_bad_images,
+        max_samples=options.max_samples,
+        cache_bytes=options.cache_bytes,
+        batch_size=options.batch_size,
+        use_cpu=options.cpu,
+        progress=None if options.verbose else screen.phase,
     )
-    return run_measuring("evaluate", parser, argv)
+    measured = loaded.measured
+    ood = ood_images(options, source, list(measured.config.id2label.values()), measured.processor)
+    with measured.accelerator.main_process_first():
+        claim_folder(folder, _identity(options, action, folder))
+    show_header(screen, action, header_of_measuring(loaded, options.model, options.dataset, folder))
+    report, rows = evaluate_checkpoint(
+        measured,
+        loaded.test,
+        loaded.calibration,
+        corruptions=options.corruptions,
+        corruption_samples=options.corruption_samples,
+        corruption_design=options.corruption_design,
+        ood=ood,
+        force_temperature=action == "calibrate" and options.force_temperature,
+        command=command,
+        **loaded.metadata,
+    )
+    return Measured(measured, loaded.test, report, rows)
 
 
-# ---- Calibrate ----
-# `macs-hf calibrate MODEL --dataset D`: give any image classifier a temperature, measure it, save it and push it.
-
-
-def calibrate_main(argv: list[str]) -> int:
-    return run_measuring("calibrate", _calibrate_parser(), argv)
-
-
-def _calibrate_parser() -> argparse.ArgumentParser:
-    parser = measuring_parser(
-        "calibrate", "Fit a temperature on held-out data, fold it into the head, save the model and measure it."
-    )
-    parser.add_argument(
-        "--calibration_split",
-        help="split to fit the temperature on (default: validation, half of a folder, or a tenth of train)",
-    )
-    parser.add_argument(
-        "--force_temperature",
-        action="store_true",
-        help="use the temperature that fits best even where held-out images that did not fit it gain nothing from it",
-    )
-    parser.add_argument(
-        "--publish_gallery", action="store_true", help="show mistakes.png in the card, and push it with the model"
-    )
-    parser.add_argument("--push_to_hub", metavar="REPO", help="push the calibrated model there")
-    parser.add_argument(
-        "--create_pr",
-        action="store_true",
-        help="offer the calibrated head as a pull request, to the repository of --push_to_hub or else to MODEL itself",
-    )
-    parser.add_argument(
-        "--private", action="store_true", default=None, help="make the repository of --push_to_hub private"
-    )
-    return parser
+def _identity(options: Namespace, action: str, folder: Path) -> dict[str, Any]:
+    """What makes a measurement the same when it is made again."""
+    names = ("model_revision", "image_size", "dataset_config", "image_column", "label_column", "split")
+    names += ("calibration_split",) if action == "calibrate" else ()
+    identity = {"command": action} | {name: getattr(options, name) for name in names}
+    for name in ("model", "dataset"):
+        given = getattr(options, name)
+        identity |= {name: public_name(given), f"{name}_place": path_fingerprint(given, folder)}
+    return identity
 
 
 # ---- Verify ----
-# `macs-hf verify MODEL`: measure a published model again, and compare with the numbers that it came with.
 
 
 PUBLISHED = 26  # columns, for an interval of negative numbers
 
 
-def verify_main(argv: list[str]) -> int:
-    options = _verify_parser().parse_args(argv)
-    with running("verify", options), ends_on_signals("macs-hf verify", lambda: AGAIN):
-        from ..evaluation.verify import verify_model
-        from ..report.sections import interval_text
-        from .output import bars_of_datasets, screen_of
-
-        with screen_of(quiet=False, verbose=False) as screen, bars_of_datasets(screen.draws):
-            found = verify_model(
-                options.model,
-                revision=options.model_revision,
-                dataset=options.dataset,
-                corruptions=not options.skip_corruptions,
-                batch_size=options.batch_size,
-                use_cpu=options.cpu,
-                progress=screen.phase,
-                config=options.dataset_config,
-                test_split=options.split,
-                image_column=options.image_column,
-                label_column=options.label_column,
-            )
-        print(printable(f"\n{options.model} on {found.dataset}, {found.report.split} (n = {found.report.n})\n"))
-        width = max(len(number.name) for number in found.numbers)
-        print(f"{'':<{width}}  {'published':>{PUBLISHED}}  {'now':>7}")
-        for number in found.numbers:
-            stated = interval_text(number.published)
-            outcome = ("same" if number.same else "within") if number.holds else "OUTSIDE"
-            print(f"{number.name:<{width}}  {stated:>{PUBLISHED}}  {number.now:>7.4f}  {outcome}")
-        right = sum(number.holds for number in found.numbers)
-        same = sum(number.holds and number.same for number in found.numbers)
-        print(f"\n{right} of {len(found.numbers)} numbers come out within their intervals, {same} as published")
+def verify(options: Namespace, command: str, screen: Screen) -> int:
+    """`macs-hf verify`: measure a published model again, and compare with the numbers that it came with."""
+    found = verify_model(
+        options.model,
+        revision=options.model_revision,
+        dataset=options.dataset,
+        corruptions=not options.skip_corruptions,
+        batch_size=options.batch_size,
+        use_cpu=options.cpu,
+        progress=screen.phase,
+        config=options.dataset_config,
+        test_split=options.split,
+        image_column=options.image_column,
+        label_column=options.label_column,
+    )
+    print(printable(f"\n{options.model} on {found.dataset}, {found.report.split} (n = {found.report.n})\n"))
+    width = max(len(number.name) for number in found.numbers)
+    print(f"{'':<{width}}  {'published':>{PUBLISHED}}  {'now':>7}")
+    for number in found.numbers:
+        stated = interval_text(number.published)
+        outcome = ("same" if number.same else "within") if number.holds else "OUTSIDE"
+        print(f"{number.name:<{width}}  {stated:>{PUBLISHED}}  {number.now:>7.4f}  {outcome}")
+    right = sum(number.holds for number in found.numbers)
+    same = sum(number.holds and number.same for number in found.numbers)
+    print(f"\n{right} of {len(found.numbers)} numbers come out within their intervals, {same} as published")
     return 0 if found.holds else 1
 
 
-def _verify_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="macs-hf verify",
-        usage="macs-hf verify MODEL [OPTIONS]",
-        description="Measure a published model again on the data that its report names, and say for each number "
-        "whether it comes out within its interval. Exit code 1 if one does not.",
+# ---- Data and results ----
+# What `train`, `evaluate` and `calibrate` have in common.
+
+
+def ood_images(options: Any, source: DatasetSource, class_names: Sequence[str], processor: Any) -> OodImages | None:
+    """The images of `ood_dataset`, read now, so that mistakes are found before the long work."""
+    if options.ood_dataset is None:
+        if options.ood_split is not None:
+            raise ArgumentError("ood_dataset", f"{options.ood_split!r} is the split of a dataset. Name it with")
+        return None
+    check_place("ood_dataset", options.ood_dataset, DATASETS)
+    return load_ood(
+        source_of(options.ood_dataset),
+        options.ood_split,
+        source,
+        class_names,
+        processor,
+        skip_bad_images=options.skip_bad_images,
+        cache_bytes=options.cache_bytes,
     )
-    parser.add_argument("model", metavar="MODEL", help="Hub id or local folder of a model with evaluation.json")
-    add_options(parser, "model_revision")
-    parser.add_argument("--dataset", help="where to read the same data, if not from where the report says")
-    parser.add_argument("--dataset_config", help="configuration of a Hub dataset, if not the one in the report")
-    parser.add_argument("--split", help="split to measure on, if it has another name there")
-    add_options(parser, "image_column", "label_column")
-    parser.add_argument("--skip_corruptions", action="store_true", help="leave out accuracy under corruption")
-    add_options(parser, "batch_size", "cpu")
-    return parser
 
 
-# ---- Options ----
-# `evaluate` and `calibrate`: the options that they share, and how both run.
+def write_results(
+    report: EvaluationReport,
+    rows: Sequence[SampleRows],
+    test: ImageDataset,
+    model: Any,
+    options: Any,
+    folder: Path,
+    screen: Screen,
+) -> list[Path]:
+    """Write report, rows, pictures and, if it was asked for and there are mistakes, a gallery; gives their paths."""
+    with screen.phase("drawing the pictures"):
+        written = write_report(report, rows, folder)
+    if options.gallery is None:
+        return written
+    names = tuple(model.config.id2label[number] for number in range(model.config.num_labels))
+    path = write_gallery(test, rows[-1], names, folder, options.gallery)
+    return written if path is None else [*written, path]
 
 
-# If a measurement is stopped.
-AGAIN = "The same command starts at the beginning."
-
-
-def run_measuring(action: str, parser: argparse.ArgumentParser, argv: list[str]) -> int:
-    """Parse the words of `macs-hf evaluate` or `calibrate`, and do it."""
-    options = parser.parse_args(argv)
-    with running(action, options):
-        from . import measuring
-        from .output import screen_of
-
-        work = {"evaluate": measuring.evaluate, "calibrate": measuring.calibrate}[action]
-        command = shlex.join(["macs-hf", action, *public_words(argv)])
-        with ends_on_signals(f"macs-hf {action}", lambda: AGAIN), screen_of(options.quiet, options.verbose) as screen:
-            work(options, command, screen)
-    return 0
-
-
-def measuring_parser(action: str, description: str) -> argparse.ArgumentParser:
-    usage = f"macs-hf {action} MODEL --dataset DATASET [OPTIONS]"
-    parser = argparse.ArgumentParser(prog=f"macs-hf {action}", usage=usage, description=description)
-    parser.add_argument("model", metavar="MODEL", help="Hub id, timm name or local folder")
-    parser.add_argument("--dataset", required=True, help="benchmark name, Hub id or local folder")
-    add_options(parser, "dataset_config", "split", "max_samples", "image_column", "label_column")
-    parser.add_argument("--group_column", help="column to group test images by, such as a camera or a site")
-    parser.add_argument("--ood_dataset", help="images that belong to none of the model's classes, from this dataset")
-    parser.add_argument("--ood_split", help="split of --ood_dataset (default: test)")
-    add_options(parser, "model_revision", "image_size")
-    parser.add_argument(
-        "--corruptions",
-        choices=("auto", "cifar", "imagenet"),
-        help="measure accuracy under 19 corruptions too, with these parameters (auto: by the size of the images)",
+def chosen_source(options: Any) -> DatasetSource:
+    """
+    Args:
+        options (`Namespace` or dataclass): Of a command. Not every command has `calibration_split`, `train_split`,
+            `horizontal_flip` and `group_column`.
+    """
+    given = vars(options)
+    return source_of(
+        options.dataset,
+        options.dataset_config,
+        options.image_column,
+        options.label_column,
+        validation_split=given.get("calibration_split"),
+        test_split=options.split,
+        **{name: given.get(name) for name in ("train_split", "horizontal_flip", "group_column")},
     )
-    parser.add_argument(
-        "--corruption_design",
-        choices=("auto", "crossed", "spread"),
-        default="auto",
-        help="crossed: corrupt every image in all ways; spread: each image in one way, for tighter intervals at the "
-        "same cost (default: auto, which is spread for 1,900 images or more)",
-    )
-    parser.add_argument(
-        "--corruption_samples", type=positive, metavar="N", help="corrupt at most N test images (default: all)"
-    )
-    parser.add_argument(
-        "--gallery", type=positive, metavar="N", help="write mistakes.png, the N most confident wrong test images"
-    )
-    add_options(parser, "skip_bad_images", "batch_size")
-    parser.add_argument(
-        "--cache_bytes", type=int, default=2_000_000_000, help="memory for decoded images (default: 2 GB; 0: none)"
-    )
-    add_options(parser, "cpu")
-    parser.add_argument("--output_dir", help=f"where the results go (default: runs/OWNER-MODEL-DATASET-{action})")
-    parser.add_argument("--quiet", action="store_true", help="print warnings and errors only")
-    parser.add_argument(
-        "--verbose", action="store_true", help="print what other libraries print too, as lines without a bar"
-    )
-    return parser
-
-
-def positive(text: str) -> int:
-    """A whole number of at least 1, as the type of an option."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-OPTIONS = {
-    "dataset_config": {"help": "configuration of a Hub dataset"},
-    "split": {"help": "split to measure on (default: test)"},
-    "image_column": {"help": "needed if there are several image columns"},
-    "label_column": {"help": "needed if there are several class labels"},
-    "model_revision": {"help": "branch, tag or commit of the model"},
-    "max_samples": {"type": positive, "help": "maximum number of images per split (default: all)"},
-    "image_size": {"type": positive, "help": "pixels, if the model was trained at another size than its config says"},
-    "skip_bad_images": {"action": "store_true", "help": "leave out images that cannot be read"},
-    "batch_size": {"type": positive, "default": 64, "help": "images in a forward pass (default: 64)"},
-    "cpu": {"action": "store_true", "help": "do not use accelerators"},
-}
-
-
-def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    for name in names:
-        parser.add_argument(f"--{name}", **OPTIONS[name])

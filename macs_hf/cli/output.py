@@ -226,9 +226,10 @@ def quiet_libraries(verbose: bool = False, downloads: bool = False) -> Iterator[
         for category in (UserWarning, FutureWarning, DeprecationWarning):
             warnings.simplefilter("ignore", category)
         transformers_logging.disable_progress_bar()  # those of the Hub too
-        datasets.utils.disable_progress_bars()
         if downloads and not hidden:
             hub.enable_progress_bars()
+        else:
+            datasets.utils.disable_progress_bars()
         for logger in loggers:
             logger.setLevel(logging.ERROR)
         try:
@@ -251,16 +252,3 @@ def screen_of(quiet: bool, verbose: bool, *, bars: bool = True) -> Iterator[Scre
     screen = Screen(enabled=is_main_process() and not quiet, bars=bars and not verbose)
     with quiet_libraries(verbose, downloads=screen.draws), closing(screen):
         yield screen
-
-
-@contextmanager
-def bars_of_datasets(enabled: bool) -> Iterator[None]:
-    """Inside, loading and reading a dataset shows how far it is, if `enabled`."""
-    if not (enabled and datasets.utils.are_progress_bars_disabled()):
-        yield
-        return
-    datasets.utils.enable_progress_bars()
-    try:
-        yield
-    finally:
-        datasets.utils.disable_progress_bars()

@@ -53,11 +53,6 @@ DATASETS: dict[str, DatasetSource] = {
 }
 
 
-def comes_from_hub(source: DatasetSource) -> bool:
-    """Whether a dataset is neither embedded nor in a folder."""
-    return source.path not in EMBEDDED and not is_local(source.path)
-
-
 def source_of(
     dataset: str, config: str | None = None, image_column: str | None = None, label_column: str | None = None, **splits
 ) -> DatasetSource:

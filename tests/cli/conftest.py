@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from macs_hf import MaCSTrainer
-from macs_hf.cli import train, train_steps
+from macs_hf.cli import train
 
 
 Run = Callable[..., MaCSTrainer]
@@ -32,7 +32,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
                 super().__init__(*args, **kwargs, callbacks=callbacks)
                 made.append(self)
 
-        monkeypatch.setattr(train_steps, "MaCSTrainer", Kept)
+        monkeypatch.setattr(train, "MaCSTrainer", Kept)
         train.main([*request.module.QUICK, *argv])
         return made[0]
 

@@ -253,7 +253,7 @@ def test_mistakes_end_in_a_line_before_the_long_work(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture,
 ) -> None:
-    monkeypatch.setattr("macs_hf.cli.measuring.evaluate_checkpoint", None)
+    monkeypatch.setattr("macs_hf.cli.measure.evaluate_checkpoint", None)
     options = [word.format(folder=folder) for word in options]
     with pytest.raises(SystemExit) as left:
         main(words(folder, action, data, "--output_dir", str(tmp_path), *options))

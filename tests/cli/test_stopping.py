@@ -12,7 +12,7 @@ from cli.conftest import Run
 from tiny import same_weights
 from transformers import TrainerCallback
 
-from macs_hf.cli import train_steps
+from macs_hf.cli import train
 
 
 QUICK = [
@@ -72,7 +72,7 @@ def test_a_signal_after_training_says_where_the_same_command_goes_on(
     capfd: pytest.CaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(train_steps, "evaluate_checkpoint", lambda *args, **kwargs: os.kill(os.getpid(), number))
+    monkeypatch.setattr(train, "evaluate_checkpoint", lambda *args, **kwargs: os.kill(os.getpid(), number))
     with pytest.raises(SystemExit) as left:
         run("--output_dir", "run", "--save_strategy", saving)
     assert left.value.code == 128 + number

@@ -3,7 +3,6 @@
 Nothing waits for long: after five seconds a line says for what, and within a minute it is given up.
 """
 
-import contextvars
 import difflib
 import logging
 import os
@@ -11,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -36,6 +36,7 @@ TIMEOUT_SECONDS = 5.0  # to find out whether there is a Hub
 SAY_AFTER = 5.0
 GIVE_UP_AFTER = 45.0  # requests in a row; a file, if nothing moves for so long
 LEAST_BYTES = 1000  # of a file: less in `GIVE_UP_AFTER` is nothing
+TIMEOUTS = ("connect", "read", "write", "pool")
 OUT_OF_ORDER = (408, 500, 502, 503, 504)
 TOO_MANY = 429
 SILENT, CUT = "has not answered", "cuts the connection"
@@ -113,8 +114,7 @@ def require_hub(what: str) -> None:
     if constants.HF_HUB_OFFLINE:
         return
     try:
-        wait = Wait("at all", TIMEOUT_SECONDS)
-        wait.result(lambda: get_session().head(constants.ENDPOINT, timeout=TIMEOUT_SECONDS))
+        _within(TIMEOUT_SECONDS, lambda: get_session().head(constants.ENDPOINT, timeout=TIMEOUT_SECONDS), "at all")
     except Exception as error:
         is_silence = isinstance(error, httpx.TimeoutException)
         reason = f"no answer within {TIMEOUT_SECONDS:g} s" if is_silence else str(error)
@@ -197,7 +197,7 @@ def hub_needed(what: str, name_or_path: str, repo_type: str = "model", revision:
 
 
 class HubSilentError(httpx.TransportError, ConnectionError):
-    """The Hub gave no good answer for so long that it was given up. Clients do not repeat such a request."""
+    """The Hub gave no good answer for so long that it was given up. Its library does not repeat such a request."""
 
 
 class Refusal(NamedTuple):
@@ -208,110 +208,71 @@ class Refusal(NamedTuple):
     said: str = ""
 
 
-class Wait:
-    """A request or a file: since when nothing has moved, a line about that, and the end of it."""
+class _Sent(httpx.SyncByteStream):
+    """A request's body; `since` when it has not moved."""
 
-    def __init__(self, what: str, limit: float) -> None:
-        self.what, self.limit, self.since = what, limit, None
-        self.is_over = False
-        self._waited, self._bytes, self._timer = 0.0, 0, None
-
-    def begin(self) -> None:
-        self.since = time.monotonic() - self._waited
-        if self._timer is None:
-            self._look_in(SAY_AFTER)
-
-    def end(self, count: int = 0) -> None:
-        """So many bytes have moved."""
-        self._waited, self._bytes, self.since = time.monotonic() - self.since, self._bytes + count, None
-        if self._bytes >= LEAST_BYTES:
-            self._waited, self._bytes = 0.0, 0
-
-    def left(self) -> float:
-        since = self.since
-        return self.limit - (self._waited if since is None else time.monotonic() - since)
-
-    def result(self, call: Callable[[], Any]) -> Any:
-        """
-        What a call returns; an `httpx.ReadTimeout` if nothing moves for too long.
-
-        A client's own limits hold for each piece of an answer, and not for looking up a host's name, which the
-        operating system does without one; waiting for a thread bounds all of it.
-        """
-        context, outcome = contextvars.copy_context(), {}
-
-        def run() -> None:
-            try:
-                outcome["result"] = context.run(call)
-            except BaseException as error:
-                outcome["error"] = error
-
-        self.begin()
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        while thread.is_alive() and (left := self.left()) > 0:
-            thread.join(min(left, 1.0))
-        self.since = None
-        if "error" in outcome:
-            raise outcome["error"]
-        if "result" not in outcome:
-            self.is_over = True
-            raise httpx.ReadTimeout(f"no answer within {self.limit:g} s")
-        return outcome["result"]
-
-    def sent(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """A request's body, whose pieces are asked for when those before are sent."""
-        for piece in pieces:
-            yield piece
-            self.end(len(piece))
-            self.begin()
-
-    def received(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """A file. What its reader does between two pieces takes as long as it takes."""
-        pieces, piece = iter(pieces), b"-"
-        while piece:
-            self.begin()
-            start = self.since
-            try:
-                piece = next(pieces, b"")
-            except httpx.TransportError as error:
-                if not self.is_over:
-                    _fail(start, SILENT if isinstance(error, httpx.TimeoutException) else CUT, self.what)
-                raise
-            finally:
-                self.end(len(piece))
-            if self.is_over or self.left() < 0:
-                raise HubSilentError(f"{constants.ENDPOINT} sends too little of {self.what}")
-            if not self._bytes:
-                HubClient.trouble_since = None
-            yield piece
-
-    def _look_in(self, seconds: float) -> None:
-        self._timer = threading.Timer(seconds, self._look)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _look(self) -> None:
-        self._timer, since = None, self.since
-        silent = 0 if since is None else time.monotonic() - since
-        if 0 < silent < 0.99 * SAY_AFTER:
-            self._look_in(SAY_AFTER - silent)
-        elif silent:
-            end = f"giving up after {self.limit:.0f} s"
-            logger.warning(f"Waiting for {constants.ENDPOINT} to answer {self.what}; {end}.")
-
-
-class Body(httpx.SyncByteStream):
-    """The pieces of a body, as they are waited for."""
-
-    def __init__(self, stream: Any, watch: Callable[[Iterable[bytes]], Iterator[bytes]]) -> None:
-        self.stream, self.watch = stream, watch
+    def __init__(self, stream: Any) -> None:
+        self.stream, self.since = stream, time.monotonic()
 
     def __iter__(self) -> Iterator[bytes]:
-        return self.watch(self.stream)
+        for piece in self.stream:
+            yield piece
+            self.since = time.monotonic()  # the piece is sent when the next one is asked for
 
     def close(self) -> None:
         self.stream.close()
+
+
+class _Received(_Sent):
+    """A file. What its reader does between two pieces takes as long as it takes."""
+
+    def __init__(self, stream: Any, what: str) -> None:
+        super().__init__(stream)
+        self.what = what
+
+    def __iter__(self) -> Iterator[bytes]:
+        count = 0
+        try:
+            for piece in self.stream:
+                count, now = count + len(piece), time.monotonic()
+                if count >= LEAST_BYTES:
+                    count, self.since, HubClient.trouble_since = 0, now, None
+                elif now - self.since > GIVE_UP_AFTER:
+                    raise HubSilentError(f"{constants.ENDPOINT} sends too little of {self.what}")
+                yield piece
+                self.since += time.monotonic() - now
+            HubClient.trouble_since = None
+        except HubSilentError:
+            raise
+        except httpx.TransportError as error:
+            _fail(self.since, SILENT if isinstance(error, httpx.TimeoutException) else CUT, self.what)
+            raise
+
+
+def _within(limit: float, call: Callable[[], Any], what: str, body: _Sent | None = None) -> Any:
+    """
+    What a call returns; a line if nothing moves for long, and an `httpx.ReadTimeout` after `limit` seconds.
+
+    A client's own limits hold for each piece of an answer, and not for looking up a host's name, which the operating
+    system does without one; waiting for a thread bounds all of it.
+    """
+    done, start, is_said = Future(), time.monotonic(), False
+
+    def run() -> None:
+        try:
+            done.set_result(call())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    while not wait([done], timeout=0.1).done:
+        silent = time.monotonic() - max(start, body.since if body is not None else start)
+        if silent > limit:
+            raise httpx.ReadTimeout(f"no answer within {limit:g} s")
+        if silent > SAY_AFTER and not is_said:
+            is_said = True
+            logger.warning(f"Waiting for {constants.ENDPOINT} to answer {what}; giving up after {limit:.0f} s.")
+    return done.result()
 
 
 def limit_waiting() -> None:
@@ -330,8 +291,7 @@ class HubClient(httpx.Client):
 
     # Of the process, since the Hub's library makes a new client when a connection fails.
     refusals: ClassVar[deque[Refusal]] = deque(maxlen=100)
-    storage: ClassVar[set[str]] = set()  # hosts that the Hub sends its clients to
-    trouble_since: ClassVar[float | None] = None  # requests in a row failed, or took long
+    trouble_since: ClassVar[float | None] = None  # requests in a row failed
 
     def send(self, request: httpx.Request, *, stream: bool = False, **kwargs: Any) -> httpx.Response:
         dataset = _dataset_of(request)
@@ -352,23 +312,20 @@ class HubClient(httpx.Client):
 
     def _send(self, request: httpx.Request, *, stream: bool, **kwargs: Any) -> httpx.Response:
         start, what = time.monotonic(), f"{request.method} {_name_of(request.url)}"
-        wait, asked = Wait(what, _time_left(start)), request.extensions.get("timeout", {})
-        limits = {kind: asked.get(kind) for kind in ("connect", "read", "write", "pool")}
-        request.extensions["timeout"] = {k: wait.limit if v is None else min(v, wait.limit) for k, v in limits.items()}
-        request.stream = Body(request.stream, wait.sent)
+        limit, asked = _time_left(start), request.extensions.get("timeout", {})
+        request.extensions["timeout"] = {kind: min(asked.get(kind) or limit, limit) for kind in TIMEOUTS}
+        request.stream = body = _Sent(request.stream)
         is_file = request.method == "GET" and (stream or FILE in request.url.path)
 
         def answer() -> httpx.Response:
             response = super(HubClient, self).send(request, stream=True, **kwargs)
-            if is_file:
-                response.stream = Body(response.stream, wait.received)
-            if not stream:
+            if not is_file:
                 response.read()
             return response
 
-        is_hub = str(request.url).startswith(constants.ENDPOINT) or request.url.host in self.storage
+        is_hub = is_file or str(request.url).startswith(constants.ENDPOINT)
         try:
-            response = wait.result(answer)
+            response = _within(limit, answer, what, body)
         except httpx.TimeoutException:
             _fail(start, SILENT, what)
             raise
@@ -377,26 +334,21 @@ class HubClient(httpx.Client):
                 self.refusals.append(Refusal(request.url.path, None))
                 _fail(start, "cannot be reached" if isinstance(error, httpx.ConnectError) else CUT, what)
             raise
-        if is_hub:
-            self._look_at(response, request)
+        # Clients find out that there is no such file by asking for it.
+        if is_hub and response.is_error and response.headers.get("X-Error-Code") != "EntryNotFound":
+            said = _too_many(response) if response.status_code == TOO_MANY else ""
+            self.refusals.append(Refusal(request.url.path, response.status_code, said))
         if response.status_code in OUT_OF_ORDER:
             _fail(start, f"answers with HTTP {response.status_code}", what)
         elif response.status_code == TOO_MANY:
             self._pause(response, start, what)
-        elif time.monotonic() - start > SAY_AFTER:
-            HubClient.trouble_since = self.trouble_since or start
         elif not is_file:  # whether it comes is still to be seen
             HubClient.trouble_since = None
+        if is_file:
+            response.stream = _Received(response.stream, what)
+            if not stream:
+                response.read()
         return response
-
-    def _look_at(self, response: httpx.Response, request: httpx.Request) -> None:
-        """Keep what was refused and where the Hub sends its clients to."""
-        if "Location" in response.headers:
-            self.storage.add(httpx.URL(response.headers["Location"]).host)
-        # Clients find out that there is no such file by asking for it.
-        if response.is_error and response.headers.get("X-Error-Code") != "EntryNotFound":
-            said = _too_many(response) if response.status_code == TOO_MANY else ""
-            self.refusals.append(Refusal(request.url.path, response.status_code, said))
 
     def _pause(self, response: httpx.Response, start: float, what: str) -> None:
         """Clients wait for as long as they are asked to, without a word."""
@@ -410,7 +362,7 @@ class HubClient(httpx.Client):
 
 
 def _time_left(now: float) -> float:
-    """Seconds for the next request: one that was given up may be followed by others, which libraries try next."""
+    """Seconds for the next request; those that failed one after the other have one limit together."""
     if HubClient.trouble_since is None or now - HubClient.trouble_since > 2 * GIVE_UP_AFTER:
         HubClient.trouble_since = None  # what was long ago has nothing to do with it
         return GIVE_UP_AFTER

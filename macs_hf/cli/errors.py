@@ -20,7 +20,7 @@ from typing import Any
 
 from ..exceptions import ArgumentError, user_message
 from ..report.run_folder import public_name, redact, refuse_secrets
-from ..report.text import printable, refuse_nul
+from ..report.text import printable
 
 
 WIDEST = 120  # columns
@@ -66,9 +66,13 @@ def plain_errors(program: str, arguments: Iterable[str] = (), positional: Iterab
     """
     names = _names(arguments, positional)
     try:
-        with _ends_with_its_reader(), _written_warnings(program) if names else nullcontext():
+        with _written_warnings(program) if names else nullcontext():
             yield
+        print(end="", flush=True)  # here, and not when Python ends, where nobody can catch what it raises
         _leave_process_group()
+    except BrokenPipeError:  # nobody reads the output any more (`| head -3`): end quietly, as Unix commands do
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes again when it ends
+        raise SystemExit(UNREAD) from None
     except KeyboardInterrupt:
         if _shows_tracebacks():
             raise
@@ -97,20 +101,6 @@ def _names(arguments: Iterable[str], positional: Iterable[str]) -> dict[str, str
     flags = {name: f"--{name}" for name in arguments} | {name: name.upper() for name in positional}
     renamed = {name: flags[flag] for name, flag in RENAMED.items() if flag in flags}
     return renamed | flags
-
-
-@contextmanager
-def _ends_with_its_reader() -> Iterator[None]:
-    """Inside, a program whose output nobody reads any more (`| head -3`) ends quietly, as Unix commands do."""
-    try:
-        try:
-            yield
-        finally:
-            if sys.stdout is not None:  # as it is under `>&-`
-                sys.stdout.flush()  # here, and not when Python ends, where nobody can catch it
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes again when it ends
-        raise SystemExit(UNREAD) from None
 
 
 @contextmanager
@@ -173,7 +163,6 @@ def running(name: str, options: argparse.Namespace) -> Iterator[None]:
     """Inside, `macs-hf NAME` runs: no option holds a secret, requests to the Hub have deadlines, errors are plain."""
     with plain_errors(f"macs-hf {name}", vars(options), positional=POSITIONAL):
         refuse_secrets(vars(options))
-        refuse_nul(vars(options))
         refuse_empty(vars(options))
         from ..hub import limit_waiting
 
@@ -191,12 +180,11 @@ def refuse_empty(options: Mapping[str, Any]) -> None:
 
 
 # ---- Memory ----
-# Large tensors on a CPU: memory that was freed is used again instead of being asked from the system each time.
 
 
-# Names and numbers of glibc's malloc.h.
-TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4
-MEGABYTE = 2**20
+# Names and numbers of glibc's malloc.h: no block of its own for a large tensor, nothing back to the system, and growth
+# in large steps.
+MALLOC_OPTIONS = {"MMAP_MAX": (-4, 0), "TRIM_THRESHOLD": (-1, -1), "TOP_PAD": (-2, 64 * 2**20)}
 
 
 def keep_freed_memory() -> bool:
@@ -210,10 +198,7 @@ def keep_freed_memory() -> bool:
     if any(name == "GLIBC_TUNABLES" or name.startswith("MALLOC_") for name in os.environ):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
-    if mallopt is None:
-        return False
-    # No block of its own for a large tensor, nothing back to the system, and growth in large steps.
-    return all(mallopt(*option) == 1 for option in ((MMAP_MAX, 0), (TRIM_THRESHOLD, -1), (TOP_PAD, 64 * MEGABYTE)))
+    return mallopt is not None and all(mallopt(*option) == 1 for option in MALLOC_OPTIONS.values())
 
 
 # ---- Folders ----
@@ -225,26 +210,17 @@ def folder_name(name: str) -> str:
     return public_name(name).strip("/").replace("/", "-")
 
 
-def run_name(folder: str | Path) -> str:
-    """The last part of a folder's path, also for `.`, whose own name is empty."""
-    return Path(folder).resolve().name
-
-
 def checked_output_dir(output_dir: str | Path, model: str, dataset: str) -> Path:
     """
     The folder as it is meant, without `..`, which would name another folder once a part of the path is replaced.
     Refused is one whose files are read: results in it would be taken for a part of the model, or for images.
     """
-    if not str(output_dir).strip():
-        raise ArgumentError("output_dir", "is empty. Name a folder, such as runs/first.", str(output_dir))
     folder = Path(output_dir).resolve()
     if folder == Path(model).resolve():
         raise ArgumentError("output_dir", "is the model's own folder. Choose another.", str(output_dir))
     if dataset.strip() and Path(dataset).is_dir() and folder.is_relative_to(Path(dataset).resolve()):
-        message = (
-            f"is inside the dataset's folder {dataset!r}, where pictures and tables are read as data. Choose another."
-        )
-        raise ArgumentError("output_dir", message, str(output_dir))
+        message = f"is inside the dataset's folder {dataset!r}, where pictures and tables are read as data."
+        raise ArgumentError("output_dir", f"{message} Choose another.", str(output_dir))
     if ".." not in Path(output_dir).parts:
         return Path(output_dir)
     return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
@@ -253,17 +229,4 @@ def checked_output_dir(output_dir: str | Path, model: str, dataset: str) -> Path
 def is_main_process() -> bool:
     """Whether this is the process that writes, of those that a launcher started."""
     # A rank that is left over in the environment of a single process says nothing.
-    return _number("WORLD_SIZE", 1) < 2 or _number("RANK", 0) == 0
-
-
-def check_launch() -> None:
-    """Refuse ranks that are no numbers, of which libraries say only that."""
-    for variable in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
-        _number(variable, 0)
-
-
-def _number(variable: str, default: int) -> int:
-    value = os.environ.get(variable, str(default))
-    if not value.removeprefix("-").isdecimal():
-        raise ValueError(f"The environment variable {variable} is {value!r}, not a number of processes. Unset it.")
-    return int(value)
+    return int(os.environ.get("WORLD_SIZE", 1)) < 2 or int(os.environ.get("RANK", 0)) == 0

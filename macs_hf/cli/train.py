@@ -48,7 +48,7 @@ from ..training.checkpoints import (
     last_complete_checkpoint,
 )
 from ..training.trainer import MaCSTrainer
-from .errors import check_launch, checked_output_dir, ends_on_signals, folder_name, keep_freed_memory, plain_errors
+from .errors import checked_output_dir, ends_on_signals, folder_name, keep_freed_memory, plain_errors
 from .measure import chosen_source, ood_images, write_results
 from .output import (
     after_saving,
@@ -65,7 +65,6 @@ from .train_arguments import (
     ScriptArguments,
     argument_names,
     check_disk,
-    check_warmup,
     from_the_start,
     help_asked_for,
     parse,
@@ -78,7 +77,6 @@ def main(argv: list[str] | None = None) -> int:
         if (text := help_asked_for(argv)) is not None:
             print(text)
             return 0
-        check_launch()
         script, args = parse(argv)
         start(script, args)
         with (
@@ -161,7 +159,6 @@ def load_splits(script: ScriptArguments, args: MaCSTrainingArguments) -> tuple[D
             max_calibration_samples=script.max_calibration_samples,
         )
     splits = smaller_training_set(splits, script.data_fraction, script.max_train_samples, args.seed)
-    check_warmup(args, None if script.streaming else len(splits.train))
     return source, splits
 
 

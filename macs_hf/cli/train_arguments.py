@@ -8,11 +8,9 @@ import difflib
 import functools
 import json
 import math
-import operator
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
@@ -23,7 +21,6 @@ from rich.filesize import decimal
 from ..exceptions import ArgumentError
 from ..objective.objective import DEFAULT_METHOD, METHODS, Objective, settings_of
 from ..report.run_folder import refuse_secrets
-from ..report.text import refuse_nul
 from .errors import WIDEST, folder_name, refuse_empty
 
 
@@ -33,81 +30,17 @@ from .errors import WIDEST, folder_name, refuse_empty
 
 # What `eval_` is put in front of when a model is evaluated during training.
 METRICS = ("loss", "accuracy", "nll", "ece", "brier", "logit_margin")
-COMPILE_MODES = ("default", "lite", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-ALL_AT_ONCE = "is not possible: calibration is measured on all predictions at once."
-# Arguments, what holds for them if they are given, and what to say if it does not.
-RULES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
-    (
-        (
-            *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"),
-            *("eval_accumulation_steps", "save_total_limit", "dataloader_prefetch_factor"),
-        ),
-        lambda value: 1 <= value < math.inf,
-        "must be a finite number of at least 1.",
-    ),
-    (
-        ("learning_rate", "weight_decay", "warmup_steps", "adam_epsilon", "max_grad_norm", "eval_delay"),
-        lambda value: 0 <= value < math.inf,
-        "must be a finite number of at least 0.",
-    ),
-    (
-        ("logging_steps", "eval_steps", "save_steps"),
-        lambda value: 0 < value < math.inf,
-        "must be above 0: a number of steps, or a share of all steps below 1.",
-    ),
-    (("adam_beta1", "adam_beta2"), lambda value: 0 <= value < 1, "must lie in [0, 1)."),
-    (("seed", "data_seed"), lambda value: 0 <= value < 2**32, "must lie in [0, 2**32)."),
-    (("dataloader_num_workers",), lambda value: 0 <= value <= 512, "must lie in [0, 512]."),
-    (("max_steps",), lambda value: value == -1 or value >= 1, "must be at least 1, or -1 for --num_train_epochs."),
-    (
-        ("optim_args",),
-        lambda value: all("=" in part for part in value.split(",")),
-        "must be name=value, or several of them between commas.",
-    ),
-    (("torch_compile_mode",), COMPILE_MODES.__contains__, f"is not one of {', '.join(COMPILE_MODES)}."),
-    (
-        ("metric_for_best_model",),
-        lambda value: value.removeprefix("eval_") in METRICS,
-        f"is not measured; choose one of {', '.join(METRICS)}.",
-    ),
-    # What would do nothing here, or make a run fail at its end.
-    (("label_names",), lambda value: value == ["labels"], "are not in the data, whose labels are called 'labels'."),
-    (
-        ("train_sampling_strategy",),
-        ("random", "sequential").__contains__,
-        "is not possible: images have no lengths to sort them by.",
-    ),
-    (("include_num_input_tokens_seen",), (False, "no").__contains__, "is not possible: images have no tokens."),
-    (("ignore_data_skip",), operator.not_, "is not possible: a run that is stopped could not be resumed exactly."),
-    (("use_liger_kernel",), operator.not_, "is not possible: there are no such kernels for image classifiers."),
-    (("prediction_loss_only",), operator.not_, "is not possible: a run is measured by its predictions."),
-    (("batch_eval_metrics",), operator.not_, ALL_AT_ONCE),
-    (("eval_do_concat_batches",), bool, ALL_AT_ONCE),
-    (("include_for_metrics",), operator.not_, "is not possible: no metric of this command reads them."),
-)
-# What is always done, so that `false` would be a wish that is not granted.
-ALWAYS = {
-    "do_train": "is not possible: macs-hf train trains. To measure a model, run `macs-hf evaluate MODEL`.",
-    "do_eval": "is not possible: a run ends with the measurement of its model. To measure nothing before, set "
-    "--eval_strategy to no.",
-    "do_predict": "is not possible: a run ends with the test of its model. To test on fewer images, set "
-    "--max_eval_samples.",
+# The least that numbers may be, if they are given.
+LEAST = {
+    **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"), 1),
+    **dict.fromkeys(("eval_accumulation_steps", "save_total_limit"), 1),
+    **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "eval_delay", "dataloader_num_workers"), 0),
 }
+# What this command always does, or what has no meaning for images.
+NOT_HERE = ("do_train", "do_eval", "do_predict", "label_names", "train_sampling_strategy", "ignore_data_skip")
+NOT_HERE += ("prediction_loss_only", "batch_eval_metrics", "eval_do_concat_batches", "include_for_metrics")
 # What says how to push.
 PUSHING = ("hub_model_id", "hub_private_repo", "hub_revision")
-
-
-def check_wishes(asked: Any) -> None:
-    """
-    Refuse `do_eval=False` and its like.
-
-    Args:
-        asked (`argparse.Namespace`): As the flags say, where `None` stands for what was not given. The arguments that
-            are made of it no longer tell.
-    """
-    for name, reason in ALWAYS.items():
-        if getattr(asked, name) is False:
-            raise ArgumentError(name, reason, False)
 
 
 def check_gallery(gallery: int | None, publish_gallery: bool) -> None:
@@ -115,64 +48,42 @@ def check_gallery(gallery: int | None, publish_gallery: bool) -> None:
         raise ArgumentError("gallery", "--publish_gallery shows a gallery in the card. Say how many images, with")
 
 
-def check_training_arguments(args: Any, trackers: Mapping[str, bool] | None = None) -> None:
+def check_training_arguments(args: Any) -> None:
     """
     Refuse values that can be known to be wrong before training.
 
     Args:
         args ([`~transformers.TrainingArguments`]): As parsed.
-        trackers (`Mapping[str, bool]`, *optional*): The trackers that `report_to` may name, and whether they are
-            installed; defaults to what transformers finds.
 
     Raises:
-        `ValueError`: With the argument, its value and what it may be.
+        `ArgumentError`: With the argument, its value and what it may be.
     """
-    for names, holds, message in RULES:
-        for name in names:
-            if (value := getattr(args, name)) is not None and not holds(value):
-                raise ArgumentError(name, message, value)
+    from transformers.integrations import get_available_reporting_integrations
+
+    for name, least in LEAST.items():
+        if (value := getattr(args, name)) is not None and not least <= value < math.inf:
+            raise ArgumentError(name, f"must be a finite number of at least {least}.", value)
+    for name in ("logging_steps", "eval_steps", "save_steps"):
+        if (value := getattr(args, name)) is not None and not 0 < value < math.inf:
+            raise ArgumentError(name, "must be above 0: a number of steps, or a share of all steps below 1.", value)
+    if args.max_steps != -1 and args.max_steps < 1:
+        raise ArgumentError("max_steps", "must be at least 1, or -1 for --num_train_epochs.", args.max_steps)
     if args.max_steps == -1 and not 0 < args.num_train_epochs < math.inf:
         raise ArgumentError("num_train_epochs", "must be a finite number above 0.", args.num_train_epochs)
-    if args.optim_target_modules is not None and not re.match("galore|apollo", args.optim.value):
-        message = f"is for GaLore and APOLLO; {args.optim.value} trains all modules. Leave it out."
-        raise ArgumentError("optim_target_modules", message, args.optim_target_modules)
-    refuse_empty({name: getattr(args, name) for name in PUSHING})
+    best = args.metric_for_best_model
+    if best is not None and best.removeprefix("eval_") not in METRICS:
+        raise ArgumentError("metric_for_best_model", f"is not measured; choose one of {', '.join(METRICS)}.", best)
+    refuse_empty({name: getattr(args, name) for name in ("output_dir", *PUSHING)})
     for name in PUSHING:
         if getattr(args, name) is not None and not args.push_to_hub:
             raise ArgumentError("push_to_hub", f"--{name} is given, but nothing would be pushed. Add")
-    trackers = _known_trackers() if trackers is None else trackers
-    for tracker in args.report_to:
-        if tracker not in trackers:
-            known = f"'none' for no tracker, 'all' for all that are installed, or some of {', '.join(trackers)}"
-            raise ArgumentError("report_to", f"is not a tracker: write {known}.", tracker)
-        if not trackers[tracker]:
-            raise ArgumentError("report_to", "is not installed. Install it, or name another tracker.", tracker)
-
-
-def _known_trackers() -> dict[str, bool]:
-    from transformers.integrations import get_available_reporting_integrations
-    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
-
     installed = get_available_reporting_integrations()
-    # Whether flyte is there, transformers does not say beforehand.
-    return {name: name in installed or name == "flyte" for name in INTEGRATION_TO_CALLBACK}
-
-
-def check_warmup(args: Any, images: int | None) -> None:
-    """
-    Refuse to warm up for longer than the run.
-
-    Args:
-        args ([`~transformers.TrainingArguments`]): As parsed.
-        images (`int`, *optional*): In the training set; `None` for a stream, whose `max_steps` is given.
-    """
-    steps = args.max_steps
-    if steps < 1:
-        batches = math.ceil(images / (args.per_device_train_batch_size * args.world_size))
-        steps = math.ceil(args.num_train_epochs * math.ceil(batches / args.gradient_accumulation_steps))
-    if args.warmup_steps > steps:
-        message = f"is more than the {steps:,} steps of the run. Give fewer, or a share of them below 1."
-        raise ArgumentError("warmup_steps", message, args.warmup_steps)
+    for tracker in args.report_to:
+        if tracker not in (*installed, "flyte"):  # whether that is there, transformers does not say beforehand
+            found = ", ".join(installed) or "none is"
+            raise ArgumentError(
+                "report_to", f"is no tracker that is installed ({found}). Install or leave it.", tracker
+            )
 
 
 def check_disk(args: Any, model: Any) -> None:
@@ -399,10 +310,6 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, Any]:
         meant = f" Did you mean --{similar[0]}?" if similar else ""
         raise ValueError(f"Unknown arguments: {' '.join(unknown)}.{meant} --help-all lists all arguments.")
     refuse_secrets({name: value for name, value in {**vars(script), **vars(args)}.items() if name != "hub_token"})
-    refuse_nul({**vars(script), **vars(args)})
-    check_wishes(parser.parse_known_args(argv)[0])
-    for name in ALWAYS:
-        setattr(args, name, name == "do_eval" and args.eval_strategy != "no")  # what is recorded does not depend on it
     check_training_arguments(args)
     return script, args
 
@@ -428,14 +335,17 @@ def make_parser(argv: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
     if argv and argv[0].endswith((".json", ".yaml", ".yml")):
         words, values = read_settings(argv[0])
         argv = [*words, *argv[1:]]
+    flags = [word.partition("=")[0].replace("-", "_").removeprefix("__") for word in argv if word.startswith("--")]
+    for name in NOT_HERE:
+        if name in flags or name in values:
+            raise ArgumentError(name, "has no use in this command: leave it out.", True)
     usual = {"allow_abbrev": False, "add_help": False, "prog": PROGRAM, "usage": USAGE}
     first = HfArgumentParser(ScriptArguments, **usual)
     first.add_argument("--method", default=DEFAULT_METHOD)
     script, chosen, *_ = first.parse_args_into_dataclasses(argv, return_remaining_strings=True)
     settings_of(chosen.method)  # refuses a name that no method has
     parser = HfArgumentParser(classes(), **usual)
-    # transformers' own default of these is False, and means nothing: None tells it from a wish.
-    parser.set_defaults(**script_defaults(script, chosen.method) | dict.fromkeys(ALWAYS) | values)
+    parser.set_defaults(**script_defaults(script, chosen.method) | values)
     return parser, argv
 
 
@@ -476,70 +386,55 @@ it, measure it, and push it.
   accelerate launch --num_processes 8 -m macs_hf.cli.train ...
                                           one process per GPU
 """
-COMMON = {
-    "data": (
-        *("dataset", "dataset_config", "image_column", "label_column", "train_split", "calibration_split", "split"),
-        *("max_train_samples", "skip_bad_images", "streaming"),
-    ),
-    "model": ("model", "model_revision", "image_size"),
-    "objective": ("method", "lambda_margin", "lambda_consistency", "margin", "perturbation", "consistency_fraction"),
-    "training": (
-        *("num_train_epochs", "max_steps", "learning_rate", "per_device_train_batch_size"),
-        *("gradient_accumulation_steps", "seed", "use_cpu", "resume_from_checkpoint"),
-    ),
-    "results": (
-        *("output_dir", "corruptions", "corruption_samples", "report_to"),
-        *("push_to_hub", "hub_model_id", "hub_private_repo"),
-    ),
-    "terminal": ("quiet", "verbose"),
+OTHERS = ", ".join(name for name in METHODS if name not in ("recommended", "macs", "ce"))
+# By group, what arguments are called in a few words; `None` stands for the first sentence of their own help.
+COMMON: dict[str, dict[str, str | None]] = {
+    "data": {
+        "dataset": "Embedded handwritten digits (`digits`, or `few_digits` to train on few), a benchmark (cifar10, "
+        "cifar100, svhn, oxford_pets, food101, flowers102), a Hub id or a local folder (default: digits)",
+        **dict.fromkeys(("dataset_config", "image_column", "label_column")),
+        "train_split": "Split to train on (default: train)",
+        "calibration_split": "Split that fits the temperature (default: validation, or a tenth of train)",
+        "split": "Split to test on (default: test, or a tenth of train)",
+        **dict.fromkeys(("max_train_samples", "skip_bad_images", "streaming")),
+    },
+    "model": {
+        "model": "`tiny`, `small` or `medium` from scratch; a backbone such as resnet50, a timm or Hub id, a folder "
+        "(default: tiny)",
+        "model_revision": None,
+        "image_size": "Height and width of the input, in pixels (default: what the model was trained with; 32 for "
+        "tiny and small, 64 for medium)",
+    },
+    "objective": {
+        "method": "`recommended` is robust and calibrated, at about 1.2 times the cost of plain training; `macs` is "
+        "the paper to the letter, at about twice the cost; `ce` is plain cross-entropy, to compare with. Controls and "
+        f"baselines (docs/train.md): {OTHERS} (default: {DEFAULT_METHOD})",
+        **dict.fromkeys(("lambda_margin", "lambda_consistency", "margin", "perturbation", "consistency_fraction")),
+    },
+    "training": {
+        "num_train_epochs": f"How often each training image is seen (default: {USUAL['num_train_epochs']})",
+        "max_steps": "Steps to train for, in place of epochs (default: none)",
+        "learning_rate": "The largest learning rate; it warms up and decays (default: "
+        f"{SCRATCH_LEARNING_RATE:g} for tiny, small and medium, {FINE_TUNING_LEARNING_RATE:g} for other models)",
+        "per_device_train_batch_size": "Images in a batch, on each device (default: "
+        f"{USUAL['per_device_train_batch_size']})",
+        "gradient_accumulation_steps": "Batches that make one step (default: 1)",
+        "seed": f"Seed of weights, batches and augmentation (default: {USUAL['seed']})",
+        "use_cpu": "Train on the CPU even if there is an accelerator (default: if there is none)",
+        "resume_from_checkpoint": "A checkpoint to continue from, in place of the newest one in output_dir",
+    },
+    "results": {
+        "output_dir": "Where the model, its report and its checkpoints go (default: runs/DATASET-MODEL-METHOD)",
+        "corruptions": "Parameters of the corruption benchmark: cifar, imagenet or none (default: auto: cifar up to "
+        "64 pixels of the model's input, imagenet above)",
+        "corruption_samples": None,
+        "report_to": "Trackers, such as tensorboard, trackio or wandb (default: none)",
+        "push_to_hub": "Push the calibrated model and its card",
+        "hub_model_id": "Repository to push to, as user/name (default: your user name and the name of output_dir)",
+        "hub_private_repo": "Make that repository private",
+    },
+    "terminal": dict.fromkeys(("quiet", "verbose")),
 }
-# What arguments are called in a few words, where this command does, or defaults to, something else than the first
-# sentence of their own help says, or that help is in transformers.
-MEANINGS = {
-    "dataset": "Embedded handwritten digits (`digits`, or `few_digits` to train on few), a benchmark (cifar10, "
-    "cifar100, svhn, oxford_pets, food101, flowers102), a Hub id or a local folder",
-    "model": "`tiny`, `small` or `medium` from scratch; a backbone such as resnet50, a timm or Hub id, a folder",
-    "calibration_split": "Split that fits the temperature",
-    "corruptions": "Parameters of the corruption benchmark: cifar, imagenet or none",
-    "method": "`recommended` is robust and calibrated, at about 1.2 times the cost of plain training; `macs` is the "
-    "paper to the letter, at about twice the cost; `ce` is plain cross-entropy, to compare with. Controls and "
-    "baselines (docs/train.md): {others}",
-    "num_train_epochs": "How often each training image is seen",
-    "max_steps": "Steps to train for, in place of epochs",
-    "learning_rate": "The largest learning rate; it warms up and decays",
-    "per_device_train_batch_size": "Images in a batch, on each device",
-    "gradient_accumulation_steps": "Batches that make one step",
-    "seed": "Seed of weights, batches and augmentation",
-    "use_cpu": "Train on the CPU even if there is an accelerator",
-    "resume_from_checkpoint": "A checkpoint to continue from, in place of the newest one in output_dir",
-    "output_dir": "Where the model, its report and its checkpoints go",
-    "report_to": "Trackers, such as tensorboard, trackio or wandb",
-    "push_to_hub": "Push the calibrated model and its card",
-    "hub_model_id": "Repository to push to, as user/name",
-    "hub_private_repo": "Make that repository private",
-}
-BY_METHOD = "{value}, set by the method"
-DEFAULTS = {
-    "train_split": "train",
-    "calibration_split": "validation, or a tenth of train",
-    "split": "test, or a tenth of train",
-    "image_size": "what the model was trained with; 32 for tiny and small, 64 for medium",
-    "learning_rate": f"{SCRATCH_LEARNING_RATE:g} for tiny, small and medium, {FINE_TUNING_LEARNING_RATE:g} for other "
-    "models",
-    "lambda_margin": BY_METHOD,
-    "lambda_consistency": BY_METHOD,
-    "margin": BY_METHOD,
-    "perturbation": BY_METHOD,
-    "consistency_fraction": BY_METHOD,
-    "max_steps": "none",
-    "gradient_accumulation_steps": "1",
-    "use_cpu": "if there is none",
-    "corruptions": "auto: cifar up to 64 pixels of the model's input, imagenet above",
-    "output_dir": "runs/DATASET-MODEL-METHOD",
-    "report_to": "none",
-    "hub_model_id": "your user name and the name of output_dir",
-}
-MAIN_METHODS = ("recommended", "macs", "ce")
 
 
 def help_asked_for(argv: list[str]) -> str | None:
@@ -554,19 +449,17 @@ def common_help(argv: list[str]) -> str:
     """The common arguments in groups, with the defaults of the method that the command line names."""
     first = argparse.ArgumentParser(PROGRAM, usage=USAGE, allow_abbrev=False, add_help=False)
     first.add_argument("--method", default=DEFAULT_METHOD)
-    method = first.parse_known_args(argv)[0].method
-    values = {each.name: each.default for each in fields(ScriptArguments)} | USUAL | {"method": method}
-    values |= vars(Objective(**settings_of(method)))
+    by_method = vars(Objective(**settings_of(first.parse_known_args(argv)[0].method)))
     helps = {each.name: each.metadata.get("help", "") for cls in (ScriptArguments, Objective) for each in fields(cls)}
-    others = ", ".join(name for name in METHODS if name not in MAIN_METHODS)
     width = min(shutil.get_terminal_size().columns, WIDEST)
     lines = [f"usage: {USAGE}", "", DESCRIPTION]
-    for title, names in COMMON.items():
+    for title, arguments in COMMON.items():
         lines.append(f"{title}:")
-        for name in names:
-            text = MEANINGS.get(name) or helps[name].partition(". ")[0].rstrip(".")
+        for name, text in arguments.items():
+            text = text or helps[name].partition(". ")[0].rstrip(".")
+            text += f" (default: {by_method[name]}, set by the method)" if name in by_method else ""
             lines += textwrap.wrap(
-                text.format(others=others) + _default(name, values.get(name)),
+                text,
                 width,
                 initial_indent=f"  --{name:<29} ",
                 subsequent_indent=" " * 34,
@@ -576,12 +469,6 @@ def common_help(argv: list[str]) -> str:
         lines.append("")
     lines.append("--help-all lists all arguments, with those of transformers' TrainingArguments.")
     return "\n".join(lines)
-
-
-def _default(name: str, value: Any) -> str:
-    if name in DEFAULTS:
-        return f" (default: {DEFAULTS[name].format(value=value)})"
-    return "" if value is None or value is False else f" (default: {value})"
 
 
 def full_help(argv: list[str]) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..exceptions import ArgumentError
 from .report import EvaluationReport
 from .sections import Section, Table, headline, level, sections, short_name
 from .sections import percent as plain_percent
@@ -33,14 +32,6 @@ def printable(text: str) -> str:
     ```
     """
     return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
-
-
-def refuse_nul(arguments: Mapping[str, Any]) -> None:
-    """Refuse text with NUL characters, which no path can have and many functions stumble over without naming it."""
-    for name, value in arguments.items():
-        for text in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(text, str) and "\0" in text:
-                raise ArgumentError(name, "has a NUL character (\\x00). Leave it out.", text)
 
 
 def summary(report: EvaluationReport) -> str:

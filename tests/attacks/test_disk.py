@@ -153,9 +153,3 @@ def test_no_room_is_said_before_training(
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     attack(words, named)
-
-
-@pytest.mark.parametrize("words", ["train --output_dir loop", "calibrate --output_dir loop", "!compare run loop"])
-def test_a_link_to_itself(words: str, attack: Attack, place: Path) -> None:
-    (place / "loop").symlink_to("loop")
-    attack(words, "loop")

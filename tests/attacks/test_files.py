@@ -11,7 +11,6 @@ from attacks.changes import (
     hostile_pickle,
     labels,
     link,
-    of_test,
     only,
     picture,
     remove,
@@ -22,7 +21,6 @@ from attacks.changes import (
     write,
 )
 from attacks.conftest import Attack
-from datasets import ClassLabel, DatasetDict
 from PIL import Image
 
 from macs_hf.training.checkpoints import RECORD_FILE
@@ -38,31 +36,18 @@ def run(attack: Attack, words: str, table: dict[str, tuple[str, Change]], name: 
 GREEN = Image.new("RGB", (64, 64), (9, 90, 9))
 
 PHOTOS: dict[str, tuple[str, Change]] = {
-    "truncated PNG in test": ("test/ant/0.png", truncate("photos/test/ant/0.png")),
     "truncated JPEG": ("test/ant/9.jpg", picture("photos/test/ant/9.jpg", GREEN, 0.5)),
-    "empty image file": ("test/bee/1.png", write("photos/test/bee/1.png", "")),
-    "an image of floats": ("test/ant/9.tiff", picture("photos/test/ant/9.tiff", changes.FLOATS)),
     "a decompression bomb": ("test/ant/9.png", write("photos/test/ant/9.png", changes.bomb())),
     "an image that is a pipe": ("pipe.png", changes.pipes),
     "a row without an image": ("Image 0", each_split(changes.without_first_image)),
     "one class folder": ("no labels", remove("photos/train/bee", "photos/test/bee")),
     "an empty folder": ("photos", changes.emptied("photos")),
-    "a table without images": ("--image_column", only("train.csv", "a,b\n1,2\n")),
     "damaged Parquet": ("photos", only("train.parquet", "PAR1xxxx")),
-    "damaged archive": ("", only("train.zip", b"PK\x03\x04xx")),
-    "README with bad YAML": ("", write("photos/README.md", "---\nconfigs: [\n---\n")),
     "a loading script": ("", write("photos/photos.py", HOSTILE_CODE)),
-    "metadata of no file": ("photos", write("photos/train/metadata.csv", "file_name,label\nx.png,1\n")),
-    "labels of -1": ("label", labels([-1, 1])),
     "labels beyond the classes": ("Label 5 of row 0", saved(changes.label_outside)),
     "missing labels": ("label", labels([None, 1])),
-    "labels that are floats": ("--label_column", labels([0.5, 1.5])),
     "several labels per image": ("--label_column", labels([[0, 1], [1]])),
-    "other classes": ("'label'", of_test(lambda split: split.cast_column("label", ClassLabel(names=["x", "y"])))),
-    "no labels": ("no labels", each_split(lambda split: split.remove_columns("label"))),
     "two columns of labels": ("label_column", each_split(changes.two_labels)),
-    "an empty split": ("empty", of_test(lambda split: split.select([]))),
-    "one image": ("train set", saved(lambda splits: DatasetDict(train=splits["train"].select([0])))),
     "one class in train": ("'ant'", changes.of_train(lambda split: split.select([0, 2, 4, 6]))),
     "no split to train on": ("--train_split", rename("photos/train", "photos/validation")),
 }
@@ -74,9 +59,7 @@ def test_photos(name: str, attack: Attack) -> None:
 
 
 SAVED: dict[str, tuple[str, Change]] = {
-    "no state": ("", remove("data/train/state.json")),
     "a damaged list of splits": ("'data'", write("data/dataset_dict.json", "{")),
-    "a damaged table": ("", truncate("data/train/data-00000-of-00001.arrow")),
     "an unknown feature": (
         "",
         write("data/train/dataset_info.json", '{"features": {"image": {"_type": "os.system"}}}'),
@@ -103,11 +86,7 @@ MODEL: dict[str, tuple[str, Change]] = {
         f"config, {field} {value!r}"[:60]: (named, edit(CONFIG, **{field: value}))
         for field, value, named in (
             ("model_type", "nope", "nope"),
-            ("model_type", ..., "model_type"),
             ("hidden_sizes", "many", "'model'"),
-            ("depths", [], ""),
-            ("embedding_size", -1, ""),
-            ("num_channels", 1, "model"),
             ("problem_type", "multi_label_classification", "problem_type"),
             ("quantization_config", QUANTISED, "bitsandbytes"),
             ("calibration_temperature", "hot", "temperature"),
@@ -115,19 +94,15 @@ MODEL: dict[str, tuple[str, Change]] = {
     },
     **{
         f"config of {content[:10]!r}": ("model", write(CONFIG, content))
-        for content in (b"", b"[]", b"\xff\xfe\x00", b"[" * 100_000)
+        for content in (b"[]", b"\xff\xfe\x00", b"[" * 100_000)
     },
     "half a config": ("'model'", truncate(CONFIG)),
-    "no config": ("config.json", remove(CONFIG)),
     # The processor
-    "half a processor": ("", truncate(PROCESSOR)),
     "no processor": ("", remove(PROCESSOR)),
     "a size of nothing": ("preprocessor_config.json", edit(PROCESSOR, size={"height": -1, "width": 0})),
-    "a deviation of 0": ("", edit(PROCESSOR, image_std=[0, 0, 0])),
     # The weights
     "half the weights": ("model", truncate(WEIGHTS)),
-    **{f"weights of {content[:10]!r}": ("model", write(WEIGHTS, content)) for content in (b"", b"<html>404</html>")},
-    "no weights": ("model.safetensors", remove(WEIGHTS)),
+    "weights that are a page": ("model", write(WEIGHTS, b"<html>404</html>")),
     "a pickle": (
         "model.safetensors",
         both(remove(WEIGHTS), write("model/pytorch_model.bin", hostile_pickle())),
@@ -151,9 +126,8 @@ def test_models(name: str, attack: Attack) -> None:
     run(attack, "evaluate", MODEL, name)
 
 
-@pytest.mark.parametrize("name", ["half a config", "half the weights", "code for the model"])
-def test_models_to_train(name: str, attack: Attack) -> None:
-    run(attack, "train --model model", MODEL, name)
+def test_a_model_to_train(attack: Attack) -> None:
+    run(attack, "train --model model", MODEL, "code for the model")
 
 
 # ---- Checkpoints ----
@@ -163,11 +137,10 @@ STATE = f"{LAST}/trainer_state.json"
 
 CHECKPOINT: dict[str, tuple[str, Change]] = {
     **{f"half of {name}": (name, truncate(f"{LAST}/{name}")) for name in ("optimizer.pt", "rng_state.pth")},
-    **{f"no {name}": (name, remove(f"{LAST}/{name}")) for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth")},
+    "no scheduler": ("scheduler.pt", remove(f"{LAST}/scheduler.pt")),
     "half a model": ("model.safetensors", truncate(f"{LAST}/model.safetensors")),
     "a hostile optimiser": ("optimizer.pt", write(f"{LAST}/optimizer.pt", hostile_pickle())),
     "no record": ("", remove(f"{LAST}/{RECORD_FILE}")),
-    "a record of nothing": (RECORD_FILE, write(f"{LAST}/{RECORD_FILE}", "{}")),
     "a changed config": ("config.json", edit(f"{LAST}/config.json", num_channels=4)),
     "another step": ("step 9", edit(STATE, global_step=9)),
 }
@@ -198,11 +171,7 @@ def test_named_checkpoints(options: str, named: str, change: Change | None, atta
 REPORT, ROWS = "other/evaluation.json", "other/samples.parquet"
 
 COMPARED: dict[str, tuple[str, Change]] = {
-    "half a report": (REPORT, truncate(REPORT)),
-    **{
-        f"report of {content[:10]!r}": (REPORT, write(REPORT, content))
-        for content in (b"", b"[]", b"[" * 100_000, b"\xff\xfe")
-    },
+    **{f"report of {content[:10]!r}": (REPORT, write(REPORT, content)) for content in (b"[]", b"[" * 100_000)},
     **{
         f"report, {field} {value!r}": (
             field.rpartition("before__")[2].replace("__", "."),
@@ -210,12 +179,8 @@ COMPARED: dict[str, tuple[str, Change]] = {
         )
         for field, value in (
             ("schema_version", 99),
-            ("nope", 1),
-            ("dataset", ...),
             ("before__metrics__accuracy", {"value": 7, "low": 7, "high": 7}),
-            ("before__metrics__ece__value", float("nan")),
             ("n", -4),
-            ("n", 9),
             ("split", "validation"),
         )
     },
@@ -238,9 +203,7 @@ def test_a_report_to_verify(attack: Attack) -> None:
 PUSHED: dict[str, tuple[str, Change]] = {
     "deep settings of a card": ("card.json", write("run/card.json", "[" * 100_000)),
     "weights outside": ("model.safetensors", link("run/model.safetensors", "../model/model.safetensors")),
-    "a card outside": ("README.md", link("run/README.md", "/etc/hostname")),
     "a config outside": ("config.json", link("run/config.json", "/etc/passwd")),
-    "no model": ("safetensors", remove("run/model.safetensors")),
 }
 
 

@@ -9,16 +9,11 @@ from loopback_hub.server import ALICE
 # Values that an argument of `macs-hf train` cannot have, beyond those of tests/cli/test_train_arguments.py. The line
 # names the argument, but for those that are named by their value.
 NAMED = """
-num_train_epochs=1e400 num_train_epochs=many max_steps=1.5 warmup_steps=3 optim=nonsense lr_scheduler_type=nonsense
-optim_target_modules=x ema_decay=1 dataloader_num_workers=1000000 do_train=false do_eval=false do_predict=false
-train_sampling_strategy=group_by_length include_num_input_tokens_seen=true ignore_data_skip=true use_liger_kernel=true
-prediction_loss_only=true batch_eval_metrics=true eval_do_concat_batches=false include_for_metrics=inputs
-enable_jit_checkpoint=true label_names=nothing eval_strategy=sometimes deepspeed=zero.json torch_compile_mode=nonsense
-method=mcas method='' lambda_margin=nan consistency_fraction=1.5 perturbation=fog label_smoothing_factor=2
+num_train_epochs=1e400 max_steps=1.5 optim=nonsense ema_decay=1 do_eval=false enable_jit_checkpoint=true
+eval_strategy=sometimes deepspeed=zero.json method=mcas lambda_margin=nan perturbation=fog label_smoothing_factor=2
 dataset_config=nope ood_dataset=data group_column=image train_split=nope train_split=test calibration_split=nope
 split=nope split=train image_column=label label_column=image data_fraction=nan data_fraction=1e-9 max_train_samples=1
-max_eval_samples=0 corruption_samples=0 shuffle_buffer=0 cache_bytes=-1 corruptions=mnist model_revision=nope
-image_size=0 license=../../x
+max_eval_samples=0 cache_bytes=-1 corruptions=mnist model_revision=nope license=../../x
 """
 OTHERWISE = """
 dataset='' dataset=nope dataset=nope/nope dataset=run/README.md dataset=model model='' model=nope/deep/er
@@ -41,47 +36,30 @@ COMMANDS = {
     "train --streaming --max_steps 2 --data_fraction 0.5": "data_fraction",
     "train --hub_model_id alice/x": "--push_to_hub",
     "train --push_to_hub --hub_model_id=": "--hub_model_id",
-    "train --optim adafactor --optim_args x": "--optim_args",
-    "train --lr_scheduler_kwargs '{'": "",
     "train --lr_scheduler_kwargs '{\"nope\": 1}'": "nope",
-    "train --dataloader_persistent_workers true": "num_workers",
     "train --dataloader_drop_last true --per_device_train_batch_size 64": "",
     "train --bf16 --fp16": "bf16",
-    "train --accelerator_config nope.json": "nope.json",
-    "train --gradient_checkpointing true": "",
     "train --save_strategy best": "metric_for_best_model",
-    "train --ood_split test": "--ood_dataset",
-    "train --calibration_split test": "validation_split",
     "train --dataset photos/train/ant": "",
     "train --model model --image_size 100000": "",
     # Words that are no arguments
-    "train hello": "hello",
     "train --learnin_rate 3": "--learning_rate",
     "!frobnicate": "frobnicate",
     "!evaluate": "--dataset",
-    "!compare '' run": "runs",
     "!compare run": "two runs",
-    "!push run": "REPO",
     # Measuring
-    "evaluate --batch_size 0": "--batch_size",
     "evaluate --corruption_samples 5": "--corruptions",
-    "evaluate --split nope": "--split",
     "evaluate --dataset digits": "classes",
-    "evaluate --ood_dataset=": "--ood_dataset",
     "evaluate --ood_dataset digit": "--ood_dataset 'digit'",
     "calibrate --private": "--push_to_hub",
-    "calibrate --calibration_split test": "split",
     "calibrate --push_to_hub=": "--push_to_hub",
     "!evaluate '' --dataset data": "MODEL",
     "!evaluate tiny --dataset data": "MODEL 'tiny'",
     "!evaluate run/model.safetensors --dataset data": "run/model.safetensors",
     "!export model --output_dir=": "--output_dir",
     "!compare run/samples.parquet other/samples.parquet": "run/samples.parquet",
-    "!compare model run": "model",
-    "!verify model": "model",
     "!verify run --dataset photos --cpu": "--split",
     "!push run/README.md alice/x": "run/README.md",
-    "!push data alice/x": "safetensors",
     "!push run alice/x --revision=": "--revision",
     # Where results go: never over those of another run, nor into what is read
     "train --output_dir model/config.json": "model/config.json",
@@ -89,11 +67,9 @@ COMMANDS = {
     "photos --output_dir photos/train/new": "--output_dir",
     "train --output_dir run --seed 1": "seed: 0, now 1",
     "train --output_dir run --max_eval_samples 4": "max_eval_samples",
-    "train --output_dir other --method ce": "method",
     "evaluate --output_dir run/x/..": "another run",
     "calibrate --output_dir data/train": "--output_dir",
     "train --output_dir /proc/nope": "/proc/nope",
-    "calibrate --output_dir photos/test/ant/0.png/x": "photos/test/ant/0.png/x",
     "evaluate --output_dir run/README.md": "run/README.md",
     f"train --output_dir {'x' * 300}": "xxx",
     # Secrets
@@ -101,7 +77,6 @@ COMMANDS = {
     f"train --dataset https://alice:{ALICE}@huggingface.co/data": "--dataset",
     f"train --hub_token {ALICE}": "hub_token",
     f"train --unknown {ALICE}": "--unknown",
-    f"evaluate --output_dir {ALICE}": "--output_dir",
     f"!verify run --model_revision {ALICE}": "--model_revision",
     f"!push run alice/x --revision {ALICE}": "--revision",
     "train --run_name my-wandb-key-0123456789": "WANDB_API_KEY",
@@ -117,20 +92,15 @@ def test_commands(words: str, named: str, attack: Attack, monkeypatch: pytest.Mo
 
 BOMB = "a: &a [x, x]\n" + "".join(f"{new}: &{new} [*{old}, *{old}, *{old}, *{old}]\n" for old, new in ("ab", "bc"))
 SETTINGS = {
-    **{f"seed: {value}\n": "seed" for value in ("1:30:b", "[1, 2]", "-1")},
+    "seed: [1, 2]\n": "seed",
     "learning_rate: .nan\n": "learning_rate",
     "method: [macs]\n": "method",
     "learnin_rate: 1\n": "--learning_rate",
-    "__class__: 1\n": "__class__",
     "output_dir: run\nseed: 3\n": "seed: 0, now 3",
-    'output_dir: "a\\0b"\n': "--output_dir",
-    "do_train: false\n": "--do_train",
     f"run_name: {ALICE}\n": "--run_name",
     f"{ALICE}: 1\n": "REDACTED",
     BOMB: "--a",
     "seed: !!python/object/apply:os.system ['touch executed']\n": "settings.yaml",
-    "- seed\n": "settings.yaml",
-    "{" * 5000: "settings.yaml",
 }
 # Flags win over settings, so those that settings are to change are left out.
 BASE = QUICK.replace("--num_train_epochs 1 ", "").replace(" --report_to none", "")
@@ -145,9 +115,3 @@ def test_settings(settings: str, named: str, attack: Attack) -> None:
 def test_settings_that_are_not_there(attack: Attack) -> None:
     attack("!train missing.yaml", "missing.yaml")
     attack("!train data.yaml", "data.yaml", write("data.yaml/x", ""))
-
-
-@pytest.mark.parametrize(("variable", "words"), [("RANK=x", "train"), ("WORLD_SIZE=x", "evaluate")])
-def test_variables(variable: str, words: str, attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(*variable.split("="))
-    attack(words, variable.partition("=")[0])

@@ -1,7 +1,6 @@
 """What a user can fix ends in one sentence with flags and exit code 2; bugs keep their traceback."""
 
 import errno
-import json
 import logging
 import os
 import pickle
@@ -9,7 +8,6 @@ import re
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -19,11 +17,10 @@ import torch
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import httpx
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load
 from torch._utils import ExceptionWrapper
 
 from macs_hf.cli.errors import plain_errors
-from macs_hf.data.sources import source_of
 from macs_hf.data.streaming import check_streaming
 from macs_hf.exceptions import ArgumentError, user_message
 from macs_hf.hub import HubSilentError
@@ -31,7 +28,7 @@ from macs_hf.publishing import PushError
 
 
 ANSWER = httpx.Response(503, request=httpx.Request("GET", "https://huggingface.co"))
-FLAGS = ("dataset", "split", "calibration_split", "image_column", "max_steps", "skip_bad_images", "cpu", "batch_size")
+FLAGS = ("split", "image_column", "max_steps", "skip_bad_images")
 
 
 @pytest.mark.parametrize(
@@ -40,8 +37,6 @@ FLAGS = ("dataset", "split", "calibration_split", "image_column", "max_steps", "
         ("image_column", "x", "image_column='x' is wrong.", "--image_column 'x' is wrong."),
         ("test_split", "x", "test_split='x' is wrong.", "--split 'x' is wrong."),
         ("skip_bad_images", True, "skip_bad_images=True is wrong.", "--skip_bad_images is wrong."),
-        ("max_steps", 0, "max_steps=0 is wrong.", "--max_steps 0 is wrong."),
-        ("max_steps", None, "max_steps=None is wrong.", "--max_steps None is wrong."),
         ("max_steps", ..., "is wrong. max_steps=...", "is wrong. --max_steps"),
         ("model", "x", "model='x' is wrong.", "MODEL 'x' is wrong."),
         ("no_flag_of_this_command", 3, "no_flag_of_this_command=3 is wrong.", "no_flag_of_this_command=3 is wrong."),
@@ -80,27 +75,19 @@ def in_a_worker() -> None:
     ("error", "pattern"),
     [
         (lambda: check_streaming(-1), r"A stream has no end, and max_steps=-1: set max_steps to the last .*\.$"),
-        (lambda: source_of(" "), r"dataset=' ' is empty: .*\.$"),
-        (ValueError("two\n  lines"), r"two lines \(MACS_HF_TRACEBACK=1 shows where\)$"),
+        (ValueError("two\n  lines"), r"^two lines \(MACS_HF_TRACEBACK=1 shows where\)$"),
         (TypeError(""), "TypeError"),
-        (FileNotFoundError(errno.ENOENT, "No such file", "x"), r"\[Errno 2\] No such file: 'x'"),
-        (OSError(errno.ENOSPC, "No space left on device"), "The disk is full .*Free some space"),
+        (OSError(errno.ENOSPC, "No space left on device"), "The disk is full"),
         (SafetensorError("I/O error: No space left on device (os error 28)"), "The disk is full"),
         (RuntimeError("[enforce fail at inline_container.cc:671] . unexpected pos 704 vs 598"), "The disk is full"),
-        (SafetensorError("header too large"), "A file of weights cannot be read .header too large.: it is damaged"),
-        (lambda: json.loads("{"), "Expecting property name"),
-        (zipfile.BadZipFile("File is not a zip file"), "A file cannot be read .*damaged or incomplete"),
-        (pickle.UnpicklingError("invalid load key"), "A file cannot be read .invalid load key.*damaged"),
-        (EOFError("Ran out of input"), "A file ends too early .Ran out of input.: it is damaged"),
-        (pyarrow.ArrowInvalid("Not a Parquet file"), "A table cannot be read .Not a Parquet file"),
+        (lambda: load(b"\x10"), "A file cannot be read .*: it is damaged or incomplete"),
+        (zipfile.BadZipFile("File is not a zip file"), "damaged or incomplete"),
+        (pyarrow.ArrowInvalid("Not a Parquet file"), "damaged or incomplete"),
         (datasets.exceptions.DatasetGenerationError("no rows"), "no rows"),
         (HfHubHTTPError("503", response=ANSWER), "The Hub did not do what was asked .503"),
-        (httpx.ConnectTimeout("timed out"), "The Hub did not do what was asked .timed out.. Try again later"),
         (HubSilentError("The Hub is silent"), r"^The Hub is silent\. Try again later, or set HF_HUB_OFFLINE=1"),
         (FloatingPointError("The loss became nan."), r"The loss became nan\."),
         (torch.OutOfMemoryError("Tried to allocate"), "Out of memory .*per_device_train_batch_size"),
-        (MemoryError(), "Out of memory"),
-        (NotImplementedError("get_input_embeddings"), "get_input_embeddings"),
         (ModuleNotFoundError("No module named 'wandb'", name="wandb"), "No module named 'wandb'"),
         (PushError("Pushing failed."), "Pushing failed."),
         (in_a_worker, "^Image 0 cannot be read"),
@@ -110,35 +97,18 @@ def test_errors_that_a_user_can_fix(error: Any, pattern: str) -> None:
     assert re.search(pattern, user_message(raised(error)))
 
 
-def test_damaged_weights(tmp_path: Path) -> None:
-    path = tmp_path / "x.safetensors"
-    save_file({"a": torch.zeros(4)}, path)
-    path.write_bytes(path.read_bytes()[:20])
-    assert "A file of weights cannot be read" in user_message(raised(lambda: load_file(path)))
-
-
 @pytest.mark.parametrize(
     "error",
     [
         KeyError("x"),
-        AttributeError("x"),
         RuntimeError("x"),
         ImportError("cannot import name", name="macs_hf.data"),
-        AssertionError(),
     ],
 )
 def test_bugs_keep_their_traceback(error: Exception) -> None:
     assert user_message(error) is None
     with pytest.raises(type(error)), plain_errors("macs-hf"):
         raise error
-
-
-def test_calls_that_do_not_fit_are_bugs_if_they_are_ours() -> None:
-    code = "def call():\n    int(nothing=1)\n    len()"
-    for module, is_bug in (("macs_hf.cli.somewhere", True), ("transformers.optimization", False)):
-        scope = {"__name__": module, "int": lambda *, x: x}
-        exec(code, scope)
-        assert (user_message(raised(scope["call"])) is None) == is_bug
 
 
 def test_warnings_are_written_as_errors_are(capsys: pytest.CaptureFixture) -> None:

@@ -16,7 +16,6 @@ from macs_hf import METHODS, Objective, objective_of
 from macs_hf.cli import train
 from macs_hf.cli.train_arguments import (
     COMMON,
-    DEFAULTS,
     FINE_TUNING_LEARNING_RATE,
     METRICS,
     SCRATCH_LEARNING_RATE,
@@ -87,7 +86,7 @@ def settings_file(folder: Path, text: str, suffix: str = "yaml") -> str:
         ("run_name: -7", "run_name", "-7"),
         ("run_name: two words", "run_name", "two words"),
         ("data_seed: null", "data_seed", None),
-        ("label_names: [labels]", "label_names", ["labels"]),
+        ("optim_target_modules: [head]", "optim_target_modules", ["head"]),
         ("lr_scheduler_kwargs: {min_lr: 0.1, cycles: 2}", "lr_scheduler_kwargs", {"min_lr": 0.1, "cycles": 2}),
         ("# only a comment", "seed", 0),
     ],
@@ -105,11 +104,15 @@ def test_settings_mean_what_the_flags_mean(text: str, name: str, value: Any, tmp
         (["--lambda_margn", "0.2"], "--lambda_margin"),
         (["--resume"], "--resume_from_checkpoint"),
         (["settings.yaml"], "--lambda_margin"),
+        (["--do_train"], "do_train"),
+        (["--batch-eval-metrics=true"], "batch_eval_metrics"),
+        (["listed.yaml"], "label_names"),
     ],
 )
 def test_mistypes(argv: list[str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     settings_file(tmp_path, "lambda_margn: 0.2\n")
+    (tmp_path / "listed.yaml").write_text("label_names: [labels]\n")
     with pytest.raises(ValueError, match=re.escape(named)):
         parse(argv)
 
@@ -168,40 +171,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # ---- Checks ----
 
-TRACKERS = {"tensorboard": True, "wandb": False}
 IMPOSSIBLE = {
-    "num_train_epochs": (-1, 0, math.nan, math.inf),
+    "num_train_epochs": (0, math.nan, math.inf),
     "max_steps": (0, -5),
-    "per_device_train_batch_size": (0, -4),
-    "per_device_eval_batch_size": (0,),
-    "gradient_accumulation_steps": (0,),
-    "eval_accumulation_steps": (0,),
-    "dataloader_num_workers": (-1,),
+    "per_device_train_batch_size": (0,),
     "learning_rate": (-1.0, math.nan, math.inf),
-    "weight_decay": (-0.1,),
-    "max_grad_norm": (-1.0,),
-    "adam_epsilon": (math.nan,),
-    "adam_beta1": (1.0,),
-    "adam_beta2": (-0.5,),
-    "logging_steps": (-5,),
-    "eval_steps": (-1,),
-    "save_steps": (math.nan,),
-    "eval_delay": (-2,),
-    "seed": (-1,),
-    "data_seed": (2**32,),
+    "save_steps": (0, math.nan),
     "metric_for_best_model": ("eval_nope", ""),
-    "report_to": (["no"], ["tensorboard", "wandb"]),
+    "report_to": (["nowhere"], ["clearml"]),
+    "output_dir": ("",),
+    "hub_model_id": ("alice/x", " "),
 }
 POSSIBLE = {
     "num_train_epochs": (0.5,),
     "learning_rate": (0.0,),
-    "warmup_steps": (0.1,),
     "eval_steps": (0.1, None),
     "max_steps": (1,),
-    "data_seed": (None,),
-    "seed": (2**32 - 1,),
     "metric_for_best_model": ("eval_ece", None),
-    "report_to": ([], ["tensorboard"]),
+    "report_to": ([], ["flyte"]),
 }
 
 
@@ -209,28 +196,19 @@ POSSIBLE = {
 def test_values_that_cannot_be(name: str, value: Any, tmp_path: Path) -> None:
     args = arguments(tmp_path, max_steps=-1)
     setattr(args, name, value)
-    with pytest.raises(ArgumentError) as caught:
-        check_training_arguments(args, TRACKERS)
-    assert caught.value.argument == name
+    with pytest.raises(ArgumentError, match=name):
+        check_training_arguments(args)
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name in POSSIBLE for value in POSSIBLE[name]])
 def test_values_that_can_be(name: str, value: Any, tmp_path: Path) -> None:
     args = arguments(tmp_path, max_steps=-1)
     setattr(args, name, value)
-    check_training_arguments(args, TRACKERS)
+    check_training_arguments(args)
 
 
 def test_steps_make_epochs_irrelevant(tmp_path: Path) -> None:
-    check_training_arguments(arguments(tmp_path, max_steps=3, num_train_epochs=-1), TRACKERS)
-
-
-def test_the_trackers_that_transformers_knows(tmp_path: Path) -> None:
-    args = arguments(tmp_path)
-    for tracker, named in (("nowhere", "mlflow"), ("clearml", "clearml")):
-        args.report_to = [tracker]
-        with pytest.raises(ArgumentError, match=named):
-            check_training_arguments(args)
+    check_training_arguments(arguments(tmp_path, max_steps=3, num_train_epochs=-1))
 
 
 def test_the_metrics_are_those_that_are_measured() -> None:
@@ -260,7 +238,7 @@ def test_help_has_the_common_arguments_and_the_defaults_of_the_command(capsys: p
 def test_help_states_the_defaults_that_are_used() -> None:
     args = parse([])[1]
     assert {name: getattr(args, name) for name in USUAL} == USUAL
-    assert (args.gradient_accumulation_steps, args.report_to) == (int(DEFAULTS["gradient_accumulation_steps"]), [])
+    assert (args.gradient_accumulation_steps, args.report_to) == (1, [])
     for model, rate in (("small", SCRATCH_LEARNING_RATE), ("resnet50", FINE_TUNING_LEARNING_RATE)):
         assert parse(["--model", model])[1].learning_rate == rate
 

@@ -23,7 +23,6 @@ from transformers.integrations import TrackioCallback
 from transformers.utils.hub import PushInProgress
 
 from macs_hf import MaCSTrainer
-from macs_hf.exceptions import CUT_STREAM
 from macs_hf.randomness import KeyedDataset
 
 
@@ -237,7 +236,7 @@ def test_files_inside_of_archives_open(tmp_path: Path) -> None:
 
 
 def test_a_streamed_file_is_given_up_after_as_many_tries_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands lower these settings, and make a sentence of what is raised then."""
+    """Commands lower these settings."""
     for name in ("READ", "OPEN"):
         assert isinstance(getattr(datasets.config, f"STREAMING_{name}_MAX_RETRIES"), int)
     for name in ("READ", "OPEN", "READ_SERVER_UNAVAILABLE", "READ_RATE_LIMIT"):
@@ -251,7 +250,7 @@ def test_a_streamed_file_is_given_up_after_as_many_tries_as_the_settings_say(mon
             tries.append(args)
             raise httpx.ReadError("cut")
 
-    with pytest.raises(ConnectionError, match=f"^{CUT_STREAM}$"):
+    with pytest.raises(ConnectionError, match="Disconnected"):
         datasets.utils.file_utils._add_retries_to_file_obj_read_method(Cut()).read()
     assert len(tries) == 3
 

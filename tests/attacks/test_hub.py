@@ -7,7 +7,7 @@ from pathlib import Path
 
 import datasets
 import pytest
-from attacks.changes import HOSTILE_CODE, hostile_pickle
+from attacks.changes import HOSTILE_CODE
 from attacks.conftest import Attack
 from huggingface_hub import HfApi, constants
 from loopback_hub.server import ALICE, ALICE_READS, BOB, HubServer
@@ -46,21 +46,16 @@ def there(repo_id: str, kind: str = "model", private: bool = False, gated: bool 
     return prepare
 
 
-def model(fault: Prepare = lambda hub: None, **files: bytes | None) -> Prepare:
-    """The model on the Hub, with other files, or without those of None."""
+def model(fault: Prepare = lambda hub: None, **files: bytes) -> Prepare:
+    """The model on the Hub, with other files."""
 
     def prepare(hub: HubServer) -> None:
         api = HfApi()
         api.create_repo("alice/model")
         api.upload_folder(repo_id="alice/model", folder_path="model")
         for name, content in files.items():
-            path = {"code": "evil.py", "weights": "model.safetensors", "pickle": "pytorch_model.bin"}.get(
-                name, f"{name}.json"
-            )
-            if content is None:
-                api.delete_file(path, "alice/model")
-            else:
-                api.upload_file(repo_id="alice/model", path_in_repo=path, path_or_fileobj=content)
+            path = "evil.py" if name == "code" else f"{name}.json"
+            api.upload_file(repo_id="alice/model", path_in_repo=path, path_or_fileobj=content)
         fault(hub)
 
     return prepare
@@ -130,7 +125,6 @@ REFUSED: dict[str, tuple[str, str, Prepare]] = {  # the command, what its line n
     # It holds something hostile
     "code for a model": (MODEL, "code", model(code=HOSTILE_CODE.encode(), config=EVIL)),
     "code for a processor": (MODEL, "code", model(code=HOSTILE_CODE.encode(), preprocessor_config=EVIL_PROCESSOR)),
-    "a pickle": (MODEL, WEIGHTS, model(weights=None, pickle=hostile_pickle())),
     "a loading script": (DATA, "script", script),
 }
 CUT = {f"push, cut {when}": (PUSH, "cut", fault("commit", cut=when)) for when in ("body", "answer")}

@@ -24,6 +24,7 @@ def patient(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServ
     hooks = get_session().event_hooks
     set_client_factory(lambda: httpx.Client(event_hooks=hooks, follow_redirects=True, timeout=None))
     limit_waiting()
+    HubClient.trouble_since = None
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)  # between repetitions
     yield hub
     HubClient.trouble_since = None

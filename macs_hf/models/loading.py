@@ -147,11 +147,13 @@ def _load(
             raise ValueError(f"Model {path!r} cannot be loaded: its {damaged[1]} is not a valid JSON file.") from error
         raise  # another missing file or the Hub, which say so themselves
     except Exception as error:
-        # Damaged weights, or a config with values of the wrong kind, make transformers raise nearly anything.
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        if "trust_remote_code" in reason:
-            reason = "it needs code from its own repository, which is never run"
-        raise ValueError(f"Model {path!r} is damaged, or cannot be loaded ({reason}). Choose another one.") from error
+        if "trust_remote_code" in str(error):
+            reason = "needs code from its own repository, which is never run"
+        elif isinstance(error, ValueError):
+            raise
+        else:  # damaged weights, or a config with values of the wrong kind, make transformers raise nearly anything
+            reason = f"is damaged, or cannot be loaded ({type(error).__name__}: {' '.join(str(error).split())})"
+        raise ValueError(f"Model {path!r} {reason}. Choose another one.") from error
     # Only a head may have another shape, that of other classes.
     classes = (kwargs.get("num_labels"),)
     if odd := sorted(key for key, _, shape in info["mismatched_keys"] if shape[:1] != classes):

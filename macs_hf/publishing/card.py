@@ -21,7 +21,6 @@ from ..report.report import STRICT, TEMPERATURE_FIELD, EvaluationReport, read_js
 from ..report.rows import STANDARD_15
 from ..report.run_folder import (
     GALLERY,
-    GALLERY_CAPTION,
     PAGE_FILE,
     PICTURES,
     REPORT_FILE,
@@ -84,7 +83,6 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
         report=report,
         where=settings.repo_id or settings.folder or settings.name,
         training_curves=next((found[1] for found in trackers if found), None),
-        gallery=(GALLERY, GALLERY_CAPTION) if settings.gallery else None,
         **(_variables(report, settings) if report is not None else {}),
     )
     return ModelCard(redact(card))

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from fnmatch import fnmatch
 from importlib import metadata
 from pathlib import Path
@@ -77,6 +77,7 @@ SHARDS = ("model-*-of-*.safetensors", WEIGHTS_INDEX)
 STALE_FILES = (*SHARDS, WEIGHTS_FILE, ADAPTER_FILE, "pytorch_model*.bin*", "training_args.bin", *REPORT_FILES, GALLERY)
 LAST_CHECKPOINT = "last-checkpoint"
 STAGED = "_push-"  # folders of what is being pushed from a run that goes on
+IN_TURN = ThreadPoolExecutor(max_workers=1)  # what is pushed in the background, so that the newest is the last commit
 
 
 def files_to_push(folder: str | Path, with_report: bool = True) -> dict[str, Path]:
@@ -188,11 +189,10 @@ def push_folder(
             options = (" --private" if private else "") + (f" --revision {revision}" if revision else "")
             raise PushError(
                 f"Pushing to {repo_id!r} failed: {reason_of(error)}. Nothing is lost: all is in {str(folder)!r}. Once "
-                f"the reason is gone, this pushes it:\n  macs-hf push {shlex.quote(str(folder))} {repo_id}{options}\n"
-                f"or, in Python,\n  macs_hf.publishing.push_folder({str(folder)!r}, {repo_id!r})"
+                f"the reason is gone, this pushes it:\n  macs-hf push {shlex.quote(str(folder))} {repo_id}{options}"
             ) from error
 
-    return push() if blocking else api.run_as_future(push)
+    return push() if blocking else IN_TURN.submit(push)
 
 
 def _commit(
@@ -208,15 +208,12 @@ def _commit(
 ) -> CommitInfo:
     """
     One commit, whole or not at all (`HfApi.upload_folder` makes several where an upload takes long), of `files` by
-    their paths in the repository. Others at its top, or in folders (`name/`), that match a pattern in `stale` are
-    removed.
+    their paths in the repository. Others whose path matches a pattern in `stale` are removed.
     """
     there = api.list_repo_files(repo_id, revision=revision, repo_type=repo_type)
-    tops = {name: name.partition("/")[0] + ("/" if "/" in name else "") for name in there if name not in files}
+    old = (name for name in there if name not in files and any(fnmatch(name, pattern) for pattern in stale))
     operations = [CommitOperationAdd(name, content) for name, content in sorted(files.items())]
-    operations += [
-        CommitOperationDelete(name) for name, top in tops.items() if any(fnmatch(top, pattern) for pattern in stale)
-    ]
+    operations += [CommitOperationDelete(name) for name in old]
     with warnings.catch_warnings():
         # The rows are meant to be there: they are what a comparison of models reads.
         warnings.filterwarnings("ignore", message="It seems that you are about to commit a data file")
@@ -232,14 +229,12 @@ def push_checkpoint(
     revision: str | None = None,
     path_in_repo: str | None = None,
     tags: Sequence[str] = (),
-    after: "Future[CommitInfo] | None" = None,
 ) -> "Future[CommitInfo]":
     """
     Push a checkpoint of a run that is still training, in the background: the model, not calibrated, with a card that
     says so; and everything that resuming needs to `path_in_repo`, if given.
 
-    `tags` are added to the card's. With `after`, the push of an earlier checkpoint, it begins when that has ended, so
-    that the newest is the last commit. Pickles go to `last-checkpoint/` only, and never `training_args.bin`, which may
+    `tags` are added to the card's. Pickles go to `last-checkpoint/` only, and never `training_args.bin`, which may
     hold a token.
     """
     checkpoint = Path(checkpoint)
@@ -259,13 +254,10 @@ def push_checkpoint(
     if path_in_repo is not None:
         resumable = names if path_in_repo == LAST_CHECKPOINT else list(files)
         files |= {f"{path_in_repo}/{name}": staged / name for name in resumable if name != CARD_FILE}
-    api = hub_api()
 
     def push() -> CommitInfo:
-        if after is not None:
-            wait([after])
         try:
-            return _commit(api, repo_id, files, STALE_FILES, commit_message, revision=revision)
+            return _commit(hub_api(), repo_id, files, STALE_FILES, commit_message, revision=revision)
         except Exception as error:
             # Nothing waits for the future; training continues, and the next checkpoint or the end pushes again.
             logger.warning(f"Pushing {checkpoint} to {repo_id} failed: {reason_of(error)}. It is on disk.")
@@ -273,7 +265,7 @@ def push_checkpoint(
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
-    return api.run_as_future(push)
+    return IN_TURN.submit(push)
 
 
 def download_checkpoint(repo_id: str, revision: str | None = None) -> str:
@@ -291,9 +283,6 @@ def download_checkpoint(repo_id: str, revision: str | None = None) -> str:
 # ---- A pull request ----
 # A calibrated head for somebody else's repository, with the report in its text. The commit changes as little as it
 # can: the weights, and what calibration adds to `config.json`. The card and everything else stay with their owners.
-
-
-CONFIG = "config.json"
 
 
 def check_pull_request_access(repo_id: str) -> None:
@@ -332,14 +321,14 @@ def open_pull_request(folder: str | Path, repo_id: str, report: EvaluationReport
     """
     folder, api = Path(folder), hub_api()
     try:
-        config = json.loads(Path(hf_hub_download(repo_id, CONFIG)).read_text(encoding="utf-8"))
-        saved = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config = json.loads(Path(hf_hub_download(repo_id, "config.json")).read_text(encoding="utf-8"))
+        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         added = (TEMPERATURE_FIELD, *THRESHOLD_FIELDS)
         config = {name: value for name, value in config.items() if name not in added}
         config |= {name: saved[name] for name in added if name in saved}
         others = [name for name in api.list_repo_files(repo_id) if name.startswith("pytorch_model")]
         files = {WEIGHTS_FILE: folder / WEIGHTS_FILE}  # which replaces shards
-        files[CONFIG] = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
+        files["config.json"] = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
         title = f"Calibrate the head: a temperature of {report.temperature.value:.4f}"
         text = description(report, others)
         return _commit(api, repo_id, files, SHARDS, title, commit_description=text, create_pr=True)
@@ -418,7 +407,7 @@ def push_space(repo_id: str, *, private: bool | None = None, token: str | None =
                     "the model to another name."
                 )
         files = space_files(repo_id, CardSettings.load(folder))
-        _commit(api, repo_id, files, ("macs_hf/", "macs_hf-*/"), "Serve the model", repo_type="space")
+        _commit(api, repo_id, files, ("macs_hf/*", "macs_hf-*/*"), "Serve the model", repo_type="space")
     except httpx.HTTPError as error:
         raise ConnectionError(
             f"The model is pushed, but the Space {repo_id!r} is not: {reason_of(error)}. Push the same folder again."

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
 from ..data.images import ImageDataset
@@ -26,7 +26,6 @@ from ..report.report import (
     CorruptionTable,
     EvaluationReport,
     GroupTable,
-    Interval,
     Measurement,
 )
 from ..report.rows import FAMILIES, SEVERITIES, STANDARD_15, SampleRows
@@ -89,8 +88,9 @@ def tidy(axes: Axes, title: str = "", *, grid: str = "y", percent: str = "xy") -
     axes.grid(axis=grid, color=RULE, linewidth=0.8, zorder=0)
     axes.set_axisbelow(True)
     axes.tick_params(colors=TICK, labelsize=SMALL, length=3)
+    in_percent = FuncFormatter(lambda share, _: f"{round(100 * share, 6):g}{PERCENT}")  # 2.5 % and 5 %, not 5.0 %
     for name in percent:
-        {"x": axes.xaxis, "y": axes.yaxis}[name].set_major_formatter(PercentFormatter(1, symbol=PERCENT))
+        {"x": axes.xaxis, "y": axes.yaxis}[name].set_major_formatter(in_percent)
     for part in (axes.xaxis.label, axes.yaxis.label):
         part.set(fontsize=LABEL, color=INK)
 
@@ -238,25 +238,19 @@ def plot_risk_coverage(report: EvaluationReport) -> Picture:
     axes.plot(ideal, best_risk, color=INK, linewidth=1, linestyle=DASHES, zorder=2, label="If every error came last")
     # A risk above that of answering everything is no point of the curve.
     shown = {name: share for name, share in found.coverage_at_risk.items() if 0 < share.value < 1}
-    risks = ", ".join(shown).replace("%", " %")
-    for number, (name, share) in enumerate(shown.items()):
-        below, above = max(0, share.value - share.low), max(0, share.high - share.value)
-        axes.errorbar(
-            share.value, _share(name), xerr=[[below], [above]], fmt="o",
-            color=CONFIDENCE, markersize=4, elinewidth=1.3, zorder=4, clip_on=False,
-            label="_" if number else f"Answered at a risk of {risks}, with 95 % interval",
-        )  # fmt: skip
+    risks = [float(name.removesuffix("%")) / 100 for name in shown]
+    value, low, high = np.array([(share.value, share.low, share.high) for share in shown.values()]).reshape(-1, 3).T
+    label = f"Answered at a risk of {', '.join(shown).replace('%', ' %')}, with 95 % interval"
+    style = {"fmt": "o", "color": CONFIDENCE, "markersize": 4, "elinewidth": 1.3, "zorder": 4, "clip_on": False}
+    if shown:
+        axes.errorbar(value, risks, xerr=np.maximum(0, [value - low, high - value]), label=label, **style)
     aurc, best = found.aurc, found.aurc.value - found.excess_aurc.value
     said = f"AURC {aurc.value:.4f} ({aurc.low:.4f} to {aurc.high:.4f}), best ordering {best:.4f}"
     axes.set(xlim=(0, 1), xlabel="Coverage: images answered, surest first", ylabel="Risk: wrong answers")
-    axes.set_ylim(0, max(0.02, 1.15 * max(found.risk), *(1.15 * _share(name) for name in shown)))
+    axes.set_ylim(0, max(0.02, 1.15 * max(found.risk), *(1.15 * risk for risk in risks)))
     _legend(figure, 1)
     tidy(axes, said if found.risk[-1] else f"None of {report.n:,} answers was wrong")
     return figure
-
-
-def _share(percent: str) -> float:
-    return float(percent.removesuffix("%")) / 100
 
 
 # ---- Corruptions ----
@@ -390,7 +384,7 @@ def _caption(table: CorruptionTable) -> str:
 MOST_GROUPS = 50
 LONGEST_NAME = 28
 # Up to so many classes their shares are written into the confusion matrix, and up to so many it shows all of them.
-WRITTEN, MOST_CLASSES, MOST_CONFUSED = 20, 100, 40
+WRITTEN, MOST_CLASSES = 20, 40
 
 
 def plot_groups(table: GroupTable, title: str = "") -> Picture:
@@ -412,15 +406,26 @@ def plot_groups(table: GroupTable, title: str = "") -> Picture:
     overall = sum(group.n * group.accuracy.value for group in table.groups) / table.n
     names = [f"{short(group.name, LONGEST_NAME)}  ({group.n:,})" for group in groups]
     colours = [OVERCONFIDENT_LINE if group.gap.value > 0 else UNDERCONFIDENT_LINE for group in groups]
-    filled = [group.significant for group in groups], [group.gap_significant for group in groups]
-    _points(left, [group.accuracy for group in groups], [ACCURACY] * len(groups), filled[0], names, overall)
-    _points(right, [group.gap for group in groups], colours, filled[1], [], 0)
+    accuracy = [group.accuracy for group in groups], [ACCURACY] * len(groups), [group.significant for group in groups]
+    gap = [group.gap for group in groups], colours, [group.gap_significant for group in groups]
+    for axes, what, (intervals, edges, is_beyond), line in (
+        (left, "Accuracy (number of images)", accuracy, overall),
+        (right, "Confidence - accuracy", gap, 0),
+    ):
+        tidy(axes, what, grid="both", percent="x")
+        axes.axvline(line, color=INK, linewidth=1, linestyle=DASHES, zorder=1)
+        value, low, high = zip(*((part.value, part.low, part.high) for part in intervals), strict=True)
+        axes.hlines(range(len(groups)), low, high, colors=edges, linewidth=1.1, zorder=2)
+        faces = [colour if beyond else "white" for colour, beyond in zip(edges, is_beyond, strict=True)]
+        axes.scatter(value, range(len(groups)), s=15, c=faces, edgecolors=edges, linewidths=1.1, zorder=3)
+        axes.set_yticks([])
+        axes.set_ylim(len(groups) - 0.5, -0.5)
+        axes.spines["left"].set_visible(False)
+    left.set_yticks(range(len(groups)), names, fontsize=SMALLEST + 0.5, parse_math=False)
+    left.tick_params(axis="y", length=0)
     left.set_xlim(max(0.0, min(group.accuracy.low for group in groups) - 0.03), 1.01)
     widest = 1.05 * max(max(abs(group.gap.low), abs(group.gap.high)) for group in groups)
     right.set_xlim(-widest, widest)
-    for axes, what in ((left, "Accuracy (number of images)"), (right, "Confidence - accuracy")):
-        axes.title.set_text(what)
-        axes.set_ylim(len(groups) - 0.5, -0.5)
     point = {"color": INK, "linewidth": 1.1, "marker": "o", "markersize": 4}
     handles = [
         Line2D([], [], **point, label="Differs beyond chance"),
@@ -434,27 +439,11 @@ def plot_groups(table: GroupTable, title: str = "") -> Picture:
     return figure
 
 
-def _points(
-    axes: Axes, intervals: list[Interval], colours: list[str], filled: list[bool], names: list[str], line: float
-) -> None:
-    """A point with its interval in each row, against a vertical line."""
-    tidy(axes, grid="both", percent="x")
-    axes.axvline(line, color=INK, linewidth=1, linestyle=DASHES, zorder=1)
-    rows = range(len(intervals))
-    value, low, high = zip(*((part.value, part.low, part.high) for part in intervals), strict=True)
-    axes.hlines(rows, low, high, colors=colours, linewidth=1.1, zorder=2)
-    faces = [colour if full else "white" for colour, full in zip(colours, filled, strict=True)]
-    axes.scatter(value, rows, s=15, c=faces, edgecolors=colours, linewidths=1.1, zorder=3)
-    axes.set_yticks(range(len(names)), names, fontsize=SMALLEST + 0.5, parse_math=False)
-    axes.spines["left"].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-
-
 def plot_confusion(matrix: ConfusionMatrix, title: str = "") -> Picture:
     """
     How often each class (row) was taken for each (column), as shares of the row.
 
-    Of more than 100 classes only 40 are shown, those of the most frequent mistakes.
+    Of more than 40 classes those of the most frequent mistakes are shown.
 
     Args:
         matrix ([`ConfusionMatrix`]): The counts.
@@ -469,7 +458,7 @@ def plot_confusion(matrix: ConfusionMatrix, title: str = "") -> Picture:
     some = f"The {len(shown)} most confused of {len(seen):,} classes" if len(shown) < len(seen) else ""
     figure = picture(size + 2.2, size + 1.3, f"{title}\n{some}")
     axes = figure.subplots()
-    font = SMALL if len(shown) <= WRITTEN else 6.5 if len(shown) <= 50 else 5
+    font = SMALL if len(shown) <= WRITTEN else 6.5
     labels, scale = [names[place] for place in shown], PowerNorm(0.5, 0, 100)  # small shares are the mistakes
     image = _grid_of_numbers(axes, 100 * shares, labels, labels, font, cmap="Blues", norm=scale)
     for (row, column), share in np.ndenumerate(shares) if len(shown) <= WRITTEN else ():
@@ -489,9 +478,9 @@ def plot_confusion(matrix: ConfusionMatrix, title: str = "") -> Picture:
 def _most_confused(counts: np.ndarray) -> np.ndarray:
     """The classes of the pairs that are mixed up most often, in ascending order."""
     wrong = counts - np.diag(np.diag(counts))
-    pairs = np.argsort(-wrong, axis=None, kind="stable")[: MOST_CONFUSED * MOST_CONFUSED]
+    pairs = np.argsort(-wrong, axis=None, kind="stable")[: MOST_CLASSES * MOST_CLASSES]
     classes = dict.fromkeys(np.stack(np.unravel_index(pairs, wrong.shape), axis=1).reshape(-1).tolist())
-    return np.sort(list(classes)[:MOST_CONFUSED])
+    return np.sort(list(classes)[:MOST_CLASSES])
 
 
 # ---- Gallery ----

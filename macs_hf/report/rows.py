@@ -85,9 +85,6 @@ class SampleRows:
     group: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        for name in (*self._given, *COLUMNS):
-            if not isinstance(getattr(self, name), np.ndarray):
-                raise TypeError(f"{name} must be a NumPy array, got {type(getattr(self, name)).__name__}")
         shapes = {getattr(self, name).shape for name in (*self._given, *COLUMNS)}
         if len(shapes) > 1 or len(self.label.shape) != 1 or not len(self.label):
             raise ValueError(f"rows need columns of one shape (n,) with n > 0, got {sorted(shapes)}")

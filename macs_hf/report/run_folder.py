@@ -34,7 +34,6 @@ PICTURES = {
 }
 # A picture of test images: it is neither shown nor pushed unless the user asks for it.
 GALLERY = "mistakes.png"
-GALLERY_CAPTION = "Test images that the model is wrong about, the most confident mistakes first"
 # What a run was asked to do.
 IDENTITY_FILE = "run.json"
 LOCK_FILE = "run.lock"

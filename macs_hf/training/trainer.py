@@ -772,7 +772,6 @@ class MaCSTrainer(Trainer):
                 revision=args.hub_revision,
                 path_in_repo=where.get(args.hub_strategy),
                 tags=self._model_tags,
-                after=jobs[-1] if jobs else None,
             )
             self.push_in_progress = PushInProgress([*jobs, job])
         except OSError as error:  # such as a full disk: no reason to end the training

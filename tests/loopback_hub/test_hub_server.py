@@ -2,13 +2,12 @@
 
 import hashlib
 import http.client
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback_hub.server import ALICE, HubServer
+from loopback_hub.server import HubServer
 
 
 @pytest.fixture
@@ -63,18 +62,6 @@ def test_uploads_are_checked_and_connections_stay_in_step(hub: HubServer) -> Non
     assert send("GET", path) == (200, b"good")
     assert send("GET", "/api/no-such-thing")[0] == 404
     assert [r.route for r in hub.requests if r.status == 404] == ["verify", None]
-
-
-def test_commit_of_an_upload_which_never_arrived(hub: HubServer) -> None:
-    put_object(hub, b"0123456789")
-    before = hub.repo("alice/raw").branches["main"]
-    line = {"key": "lfsFile", "value": {"path": "x.bin", "algo": "sha256", "oid": "0" * 64, "size": 1}}
-    path, token = "/api/models/alice/raw/commit/main", {"Authorization": f"Bearer {ALICE}"}
-    status, _, body = ask(hub, "POST", path, json.dumps(line).encode(), **token)
-    assert status == 400 and b"never uploaded" in body
-    header = {"key": "header", "value": {"summary": "late", "parentCommit": "1" * 40}}
-    assert ask(hub, "POST", path, json.dumps(header).encode(), **token)[0] == 412
-    assert hub.repo("alice/raw").branches["main"] == before
 
 
 def test_faults_come_in_turn_and_end(hub: HubServer) -> None:

@@ -1,4 +1,4 @@
-"""Cards of folders, what of a folder belongs to a model, and what cannot be read from the Hub."""
+"""Cards of folders, and what of a folder belongs to a model."""
 
 import json
 from dataclasses import replace
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import tiny
 from huggingface_hub import HfApi
-from loopback_hub.server import BOB, HubServer
+from loopback_hub.server import HubServer
 
 from macs_hf.evaluation import write_report
-from macs_hf.hub import reason_of, require_repo
+from macs_hf.hub import reason_of
 from macs_hf.models.timm_layout import save_in_timm_layout
 from macs_hf.publishing.card import CardSettings, model_card, saved_report, write_card
 from macs_hf.publishing.push import files_to_push
@@ -118,37 +118,6 @@ def test_a_page_that_is_too_large_stays_local(run: Path) -> None:
     assert "report.html" in files_to_push(run)
     page.write_bytes(b" " * (10**6 + 1))
     assert "report.html" not in files_to_push(run) and "evaluation.json" in files_to_push(run)
-
-
-@pytest.mark.parametrize(
-    ("token", "repo_id", "revision", "error"),
-    [
-        (BOB, "alice/missing", None, FileNotFoundError),
-        (BOB, "alice/hidden", None, FileNotFoundError),
-        (BOB, "alice/gated", None, PermissionError),
-        ("hf_unknownToken", "alice/open", None, PermissionError),
-        (BOB, "alice/open", "v9", ValueError),
-        (BOB, "runs/x/checkpoint-4", None, FileNotFoundError),
-    ],
-)
-def test_what_cannot_be_read(
-    hub: HubServer,
-    monkeypatch: pytest.MonkeyPatch,
-    token: str | None,
-    repo_id: str,
-    revision: str | None,
-    error: type,
-) -> None:
-    api = HfApi()
-    for name, private in {"open": False, "hidden": True, "gated": False}.items():
-        api.create_repo(f"alice/{name}", private=private)
-    api.update_repo_settings("alice/gated", gated="auto")
-    require_repo("Model 'x'", "alice/hidden")
-    monkeypatch.setenv("HF_TOKEN", token or "")
-    if token != "hf_unknownToken":
-        require_repo("Model 'x'", "alice/open")
-    with pytest.raises(error, match=r"^Model 'x' "):
-        require_repo("Model 'x'", repo_id, revision=revision)
 
 
 def test_reason_is_found_behind_other_exceptions() -> None:

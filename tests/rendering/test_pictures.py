@@ -111,7 +111,7 @@ def test_risk_and_coverage_are_those_of_the_report() -> None:
     assert (y[x <= 0.7] == 0).all() and y[-1] == pytest.approx(0.3)
     best = found.aurc.value - found.excess_aurc.value
     assert axes.get_title().startswith(f"AURC {found.aurc.value:.4f} (") and axes.get_title().endswith(f"{best:.4f}")
-    points = {round(line.get_ydata()[0], 2): line.get_xdata()[0] for line in axes.lines[2:]}
+    points = dict(zip(axes.lines[2].get_ydata(), axes.lines[2].get_xdata(), strict=True))
     ends = [segment[:, 0] for part in axes.collections for segment in part.get_segments()]
     assert ends == [pytest.approx((x.low, x.high)) for x in found.coverage_at_risk.values() if 0 < x.value < 1]
     shares = {float(name.removesuffix("%")) / 100: share.value for name, share in found.coverage_at_risk.items()}
@@ -216,7 +216,7 @@ def test_groups_worst_first(classes: int, shown: int) -> None:
     assert f"Classes, {'worst first' if shown == classes else 'the worst 50 of 130'}" in figure._suptitle.get_text()
 
 
-@pytest.mark.parametrize(("classes", "written"), [(2, True), (10, True), (100, False)])
+@pytest.mark.parametrize(("classes", "written"), [(10, True), (40, False)])
 def test_confusion_as_shares_of_the_true_class(classes: int, written: bool) -> None:
     matrix = confusion_matrix(rows_of(classes, 20 * classes), classes, names(classes))
     figure, counts = plot_confusion(matrix, "title"), matrix.to_array()

@@ -12,6 +12,7 @@ from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
 from huggingface_hub import constants
 from pyarrow import compute
 
+from ..exceptions import ArgumentError
 from ..hub import is_local
 
 
@@ -94,11 +95,12 @@ def check_class_folders(folder: str, files: Sequence[str]) -> None:
         beside = {place for parent in {place.parent for place in read - {top}} for place in parent.iterdir()}
         lost |= {place for place in beside - read if _has_images(place)}
     if lost:
-        raise ValueError(
-            f"The images in {str(min(lost).relative_to(top))!r} of {folder!r} would be left out or become part of "
-            "another split: a folder's name has a line break or the name of a split in it, such as 'train'. Rename "
-            "that folder; or sort all class folders into train and test."
+        message = (
+            f"would lose the images in {str(min(lost).relative_to(top))!r}, or have them in another split: a folder's "
+            "name has a line break or the name of a split in it, such as 'train'. Rename that folder; or sort all "
+            "class folders into train and test."
         )
+        raise ArgumentError("dataset", message, folder)
 
 
 def _has_images(place: Path) -> bool:

@@ -289,7 +289,7 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
         for name, split in found.items():
             OwnFiles(source.path, split.info.builder_name).check_images(split, name)
         return found
-    except (OSError, ForeignFileError):
+    except (OSError, ForeignFileError, ArgumentError):
         raise  # which say themselves what is missing, or not the dataset's
     except Exception as error:
         # A broken README, table of metadata or file, or a loading script, makes `datasets` raise nearly anything.

@@ -19,6 +19,7 @@ from macs_hf.data.images import ImageDataset
 from macs_hf.data.own_files import ForeignFileError
 from macs_hf.data.sources import DatasetSource, load_splits, source_of
 from macs_hf.data.streaming import stream_splits
+from macs_hf.exceptions import ArgumentError
 
 from .small_datasets import encoded, picture, table
 
@@ -176,7 +177,7 @@ def test_class_folders_that_would_move_or_disappear(places: list[str], named: st
         (tmp_path / place).mkdir(parents=True)
         picture(len(place)).save(tmp_path / place / "1.png")
     for load in (load_splits, lambda source: stream_splits(source, 10)):
-        with pytest.raises(ValueError, match=named):
+        with pytest.raises(ArgumentError, match=named):
             load(source_of(str(tmp_path)))
 
 

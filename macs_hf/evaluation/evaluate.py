@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -201,13 +201,10 @@ class MeasuredModel:
         found = self.run(dataset, lambda logits, labels: {"logits": logits, "labels": labels}, label).columns
         return found["logits"], found["labels"]
 
-    def rows(self, dataset: Any, temperatures: Sequence[float] = (1.0,)) -> list[SampleRows]:
-        """For each temperature, one row per sample: label, prediction, confidence, nll, brier score and margin."""
-
-        def columns(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            return {str(number): sample_rows(logits / t, labels) for number, t in enumerate(temperatures)}
-
-        return [SampleRows.from_array(part) for part in self.run(dataset, columns, "predicting").columns.values()]
+    def rows(self, dataset: Any) -> SampleRows:
+        """One row per sample: label, prediction, confidence, nll, brier score and margin."""
+        found = self.run(dataset, lambda logits, labels: {"rows": sample_rows(logits, labels)}, "predicting")
+        return SampleRows.from_array(found.columns["rows"])
 
     def _batches(self, dataset: Any) -> Iterator[tuple[Tensor, Mapping[str, Any]]]:
         """
@@ -294,12 +291,12 @@ def evaluate_checkpoint(
     measured = trainer if isinstance(trainer, MeasuredModel) else trainer.measured_model()
     metadata = _default_metadata(measured, test) | metadata
     if measured.recorded:
-        metadata["training_arguments"] = dict(metadata.get("training_arguments") or {}) | measured.recorded
+        metadata["training_arguments"] = metadata.get("training_arguments", {}) | measured.recorded
 
     temperature = guarantees = None
     if calibration is not None:
         label = "fitting the temperature"
-        if isinstance(calibration, Sized):  # enough of them also give guarantees
+        if isinstance(calibration, Sized):
             label += " and guarantees" if len(calibration) >= MIN_HELD_OUT else ""
             label += f" on {len(calibration):,} images"
         held_out, exact = measured.logits(calibration, label), not measured.chosen_by_validation
@@ -313,8 +310,7 @@ def evaluate_checkpoint(
     with measured.progress("computing intervals", None):
         found |= dict(zip(("before", "after"), map(measure, rows), strict=False))
     if corruptions is not None:
-        promised = found["guarantees"] is not None and found["guarantees"].prediction_sets
-        counts = GuaranteeCounts(found["guarantees"]) if promised else None
+        counts = None if guarantees is None else GuaranteeCounts(found["guarantees"])
         found["corruptions"] = measure_corruptions(
             measured,
             test,
@@ -372,7 +368,7 @@ def _better_size(measured: MeasuredModel, test: Dataset, found: SampleRows) -> S
         try:
             transform = EvalTransform(resized_processor(measured.processor, size))
             images = ImageDataset(part, test.image_column, test.label_column, transform, test.split, cache_bytes=0)
-            right = measured.rows(images)[0].correct
+            right = measured.rows(images).correct
         except (ValueError, RuntimeError):  # strides leave nothing of it, or patches do not divide it
             continue
         trials.append((int(right.sum()), size))
@@ -440,8 +436,7 @@ def _predict_test(
             found["sets"] = set_outcome(logits / temperature, labels, guarantees)
         return found | (ood_scores(logits, temperature) if ood else {})
 
-    label = f"testing on {len(test):,} images" if isinstance(test, Sized) else "testing"
-    found, classes, image_size = measured.run(test, columns, label)
+    found, classes, image_size = measured.run(test, columns, f"testing on {len(test):,} images")
     kinds = [name for name in ("rows", "calibrated_rows") if name in found]
     origin = {}
     if isinstance(test, ImageDataset):

@@ -535,9 +535,9 @@ class MaCSTrainer(Trainer):
             recorded=recorded,
         )
 
-    def predict_rows(self, dataset: Any, temperatures: Sequence[float] = (1.0,)) -> list[SampleRows]:
-        """For each temperature, one row per sample: label, prediction, confidence, nll, brier score and margin."""
-        return self.measured_model().rows(dataset, temperatures)
+    def predict_rows(self, dataset: Any) -> SampleRows:
+        """One row per sample: label, prediction, confidence, nll, brier score and margin."""
+        return self.measured_model().rows(dataset)
 
     def evaluate_and_report(
         self, test: Any, calibration: Any = None, *, corruptions: str | None = "auto", **metadata: Any

@@ -1,10 +1,8 @@
 """`macs-hf compare`: two runs on the same images, image by image."""
 
-import itertools
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
 import pytest
 import torch
@@ -16,6 +14,7 @@ from macs_hf.metrics import compare, measure
 from macs_hf.rendering import plot_under_corruption
 from macs_hf.report.report import Cell, CorruptionTable, EvaluationReport, Interval, Temperature, load_run, save_run
 from macs_hf.report.rows import CorruptionRows, SampleRows
+from macs_hf.report.sections import METRICS
 
 
 LABELS = torch.arange(200) % 4
@@ -55,9 +54,6 @@ def test_the_command_says_which_is_better(tmp_path: Path, capsys: pytest.Capture
     ]
     assert next(line for line in lines if line.startswith("nll")).endswith("b is better")
     assert not any(line.startswith("mean") for line in lines)  # one of the two was not measured under corruption
-    with pytest.raises(SystemExit) as ended:
-        main(["compare", str(poor), str(good), "--picture", str(tmp_path / "both.png")])
-    assert ended.value.code == 2 and not (tmp_path / "both.png").exists()
 
 
 def test_runs_that_agree_on_every_image_are_equal(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -65,29 +61,26 @@ def test_runs_that_agree_on_every_image_are_equal(tmp_path: Path, capsys: pytest
     assert main(["compare", *map(str, runs)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(",")[0] for line in lines[1:3]] == ["a = first/run", "b = second/run"]  # told apart
-    table, notes, short = ([*part] for part in split_at(lines[6:], ""))
+    table = [line for line in lines if line.split(" ")[0] in METRICS]
     assert {line.split()[-1] for line in table} == {"equal"} and len(table) > 10
-    assert len(short) == 5 and all(line.endswith("equal") for line in short[1:])
-    assert any(line.startswith("mean15, mean19: accuracy under the standard 15") for line in notes)
-
-
-def split_at(lines: list[str], between: str) -> list[list[str]]:
-    return [list(part) for found, part in itertools.groupby(lines, lambda line: line == between) if not found]
 
 
 def test_the_picture_has_both_under_corruption(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     gaps = dict.fromkeys(["clean", *(f"severity_{s}" for s in SEVERITIES)], Interval(0.1, 0.0, 0.2))
-    sides = {}
+    sides, picture = {}, tmp_path / "both.png"
     for name, hits in (("a-good", 4), ("a-poor", 3)):
         table = load_run(saved(tmp_path / name, 2.0, hits)).report.corruptions
         table = replace(table, clean=Cell(50, 0.85, 1.0, 0.1), confidence_gap=gaps)
         sides[saved(tmp_path / name, 2.0, hits, corruptions=table)] = table
-    assert main(["compare", *map(str, sides), "--picture", str(tmp_path / "both.png")]) == 0
-    assert str(tmp_path / "both.png") in capsys.readouterr().out
-    assert matplotlib.image.imread(tmp_path / "both.png").std() > 0.05
+    assert main(["compare", *map(str, sides), "--picture", str(picture)]) == 0
+    assert str(picture) in capsys.readouterr().out and picture.stat().st_size > 1000
     left, right = plot_under_corruption({name.name: [table] for name, table in sides.items()}).axes
     assert [line.get_ydata().tolist() for line in left.lines] == [[85, *[80] * 5], [85, *[60] * 5]]
     assert [line.get_ydata().tolist() for line in right.lines[:2]] == [[95, *[90] * 5], [95, *[70] * 5]]
+    bare, other = (str(saved(tmp_path / name, 2.0, 4, corruptions=None)) for name in ("bare", "other"))
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", bare, other, "--picture", str(tmp_path / "none.png")])
+    assert ended.value.code == 2 and not (tmp_path / "none.png").exists()
 
 
 def test_seeds_of_two_sides(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -99,10 +92,6 @@ def test_seeds_of_two_sides(tmp_path: Path, capsys: pytest.CaptureFixture) -> No
     assert found["nll"].covers == found["mean15"].covers == "images and seeds"
     assert main(["compare", *map(str, a), "--versus", *map(str, b)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(",")[0] for line in lines[1:6]] == [
-        "a = good-0", "  + good-1", "  + good-2", "b = poor-0", "  + poor-1"
-    ]  # fmt: skip
-    assert lines[6] == "The intervals cover other test images and other training runs."
     shown = next(line for line in lines if line.startswith("nll"))
     assert f"{found['nll'].a:.3f}" in shown and f"[{found['nll'].low:+.3f}, {found['nll'].high:+.3f}]" in shown
     one = compare_runs(runs_a[0], runs_b)["nll"]
@@ -138,10 +127,7 @@ def test_different_recipes_on_one_side_are_reported(tmp_path: Path, caplog: pyte
     a = [load_run(saved(tmp_path / name, 2.0, 4, training_arguments={"method": name})) for name in ("ce", "macs")]
     b = [load_run(saved(tmp_path / f"b{seed}", 2.0, 4, training_arguments={"seed": seed})) for seed in (0, 1)]
     compare_runs(a, b)
-    assert caplog.messages == [
-        "Different models or methods are on one side (m, ce; m, macs): what differs between them is taken for what "
-        "differs between seeds."
-    ]
+    assert "(m, ce; m, macs)" in caplog.text
 
 
 def test_other_corruptions_leave_the_clean_comparison(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

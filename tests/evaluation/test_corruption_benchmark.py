@@ -1,6 +1,5 @@
 """The report: cells by hand, subsets, shards, sizes, temperature, and the published layouts."""
 
-import json
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from macs_hf.corruptions import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15, 
 from macs_hf.evaluation.corruption_benchmark import ByteImages, GuaranteeCounts, evaluate_corruptions, forward_of
 from macs_hf.metrics.ece import expected_calibration_error
 from macs_hf.pixels import PixelStats
-from macs_hf.report.report import Cell, CorruptionTable, Guarantees, read_json, to_plain
+from macs_hf.report.report import Cell, CorruptionTable, Guarantees
 
 from .corruption_examples import Rank, assert_same_rows, forward, images, labelled
 
@@ -176,8 +175,3 @@ def test_the_interval_counts_images_not_cells() -> None:
     for mean in ("mean15", "mean19"):
         found = zeros.interval(mean)
         assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
-
-
-def test_json_and_back() -> None:
-    table = evaluate_corruptions(forward, labelled(), temperature=1.5, **FEW)
-    assert read_json(CorruptionTable, json.dumps(to_plain(table), allow_nan=False)) == table

@@ -76,13 +76,9 @@ def test_what_cannot_be_compared_is_named() -> None:
         (table(fog="531"), r"differ in n \(2 and 3\)"),
         (replace(one, rows=None), "no rows"),
         (replace(one, rows=replace(one.rows, index=np.array([0, 2]))), "other images of the test split"),
-        (replace(one, design="spread"), r"differ in design \('crossed' and 'spread'\)"),
     ):
         with pytest.raises(ValueError, match=message):
             compare_corruptions(one, other, [["fog"]])
-    large, small = (replace(one, size=(size, size)) for size in (64, 32))
-    with pytest.raises(ValueError, match=r"differ in size \(\(64, 64\) and \(32, 32\)\)"):
-        compare_corruptions(large, small, [["fog"]])
-    assert compare_corruptions(large, one, [["fog"]]).difference == 0
+    assert compare_corruptions(replace(one, size=(64, 64)), one, [["fog"]]).difference == 0  # of an older table
     with pytest.raises(ValueError, match="'gaussian_noise' was not measured"):
         compare_corruptions(one, one)

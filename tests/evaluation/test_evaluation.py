@@ -1,6 +1,5 @@
 """From a trained model to its report: metrics by default, temperature fitted and folded, rows and pictures written."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from macs_hf.evaluation import evaluate_checkpoint, write_report
 from macs_hf.evaluation.margins import spectral_complexity
 from macs_hf.metrics import brier_score, expected_calibration_error, negative_log_likelihood, summarize
 from macs_hf.publishing.card import write_card
-from macs_hf.report.report import Temperature, load_run
+from macs_hf.report.report import load_run
 from macs_hf.report.rows import CORRUPTIONS
 from macs_hf.training.arguments import recorded_arguments
 
@@ -110,17 +109,8 @@ def test_training_forgets_the_temperature_of_its_start(trained: MaCSTrainer, tmp
 def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCSTrainer, tmp_path: Path) -> None:
     validation, test = Images(200, seed=2), Images(150, seed=3)
     logits = logits_of(trained, test)
-    report, rows = evaluate_checkpoint(
-        trained,
-        test,
-        validation,
-        corruptions="cifar",
-        corruption_samples=20,
-        margin_samples=10,
-        model="vit",
-        dataset="images",
-        split="test",
-    )
+    options = {"corruptions": "cifar", "corruption_samples": 20, "margin_samples": 10}
+    report, rows = evaluate_checkpoint(trained, test, validation, **options)
     assert logits_of(trained, test) == pytest.approx(logits)
     labels = test.labels.numpy()
     assert report.n == 150
@@ -129,12 +119,6 @@ def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCS
     assert report.after.metrics["nll"].value == pytest.approx(negative_log_likelihood(scaled, labels), abs=1e-5)
     assert report.after.metrics["ece"].value == pytest.approx(expected_calibration_error(scaled, labels), abs=1e-5)
     assert report.after.metrics["accuracy"].value == report.before.metrics["accuracy"].value
-    for part in (report.before, report.after):
-        for name, interval in part.metrics.items():
-            assert interval.low <= interval.value <= interval.high, name
-            if name != "logit_margin":
-                assert interval.low >= 0, name
-        assert part.metrics["accuracy"].high <= 1
     assert (report.corruptions.n, report.corruptions.size) == (20, (32, 32))
     assert 0 <= report.corruptions.mean(CORRUPTIONS) <= 1
     assert (report.margins.num_samples, report.margins.space) == (10, "normalized")
@@ -153,11 +137,7 @@ def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCS
     corrupted = run.report.corruptions.rows
     assert len(corrupted) == 20
     assert corrupted.hits.mean() / 5 == pytest.approx(report.corruptions.mean(CORRUPTIONS))
-    table = str(report)
-    assert f"{100 * report.after.metrics['ece'].value:.1f}" in table
-    stayed = replace(report, temperature=Temperature(1.0, "60 samples are fewer than the 100 a fit needs"))
-    table = str(stayed)
-    assert "60 samples are fewer" in table
+    assert f"{100 * report.after.metrics['ece'].value:.1f}" in str(report)
 
 
 class SortedImages(Images):

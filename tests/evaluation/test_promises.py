@@ -221,9 +221,7 @@ def test_the_benchmark_adds_the_outcome_by_severity_to_the_report(run: MaCSTrain
         run, Images(40, seed=3), HELD_OUT, corruptions="cifar", corruption_samples=20, margin_samples=4
     )
     for promise in report.guarantees.prediction_sets:
-        assert {severity: share.n for severity, share in promise.severity_coverage.items()} == dict.fromkeys(
-            SEVERITIES, 20
-        )
+        assert {s: share.n for s, share in promise.severity_coverage.items()} == dict.fromkeys(SEVERITIES, 20)
         assert promise.test_coverage.n == 40
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, Value
-from matplotlib.figure import Figure
 from PIL import Image
 from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
@@ -23,7 +22,7 @@ from macs_hf.data.transforms import EvalTransform
 from macs_hf.evaluation import evaluate_checkpoint, write_gallery, write_report
 from macs_hf.evaluation.evaluate import MeasuredModel
 from macs_hf.metrics import confusion_matrix, group_measures, wilson
-from macs_hf.rendering.pictures import confident_mistakes, plot_gallery
+from macs_hf.rendering.pictures import confident_mistakes
 from macs_hf.report.report import load_run
 from macs_hf.report.rows import SampleRows
 
@@ -83,9 +82,7 @@ def test_the_report_says_at_which_size_it_measured(trained: MaCSTrainer) -> None
     assert "(n = 20, 48 x 48 pixels)" in str(report)
 
 
-def test_classes_and_groups_are_those_of_the_rows(
-    trained: MaCSTrainer, test: ImageDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_classes_and_groups_are_those_of_the_rows(trained: MaCSTrainer, test: ImageDataset, tmp_path: Path) -> None:
     report, rows = evaluate_checkpoint(trained, test, image_dataset(pictures(120, 2)), margin_samples=4)
     published = rows[-1]
     assert report.image_size == (32, 32)
@@ -97,18 +94,10 @@ def test_classes_and_groups_are_those_of_the_rows(
     np.add.at(truth, (published.label, published.prediction), 1)
     np.testing.assert_array_equal(report.confusion.to_array(), truth)
 
-    titles: list[str] = []
-    savefig = Figure.savefig
-    monkeypatch.setattr(
-        Figure,
-        "savefig",
-        lambda self, *args, **kwargs: titles.append(self.get_suptitle()) or savefig(self, *args, **kwargs),
-    )
-    written = write_report(replace(report, dataset="/home/someone/animals"), rows, tmp_path)
-    assert not any("/home" in title for title in titles) and sum("animals, test" in title for title in titles) >= 4
+    written = write_report(report, rows, tmp_path)
     assert {"classes.png", "confusion.png", "groups.png"} <= {path.name for path in written}
     run = load_run(tmp_path)
-    assert run.report == replace(report, dataset="/home/someone/animals")
+    assert run.report == report
     assert run.rows.group.tolist() == test.groups.tolist()
     frame = run.rows.to_pandas()
     means = frame.assign(right=frame.label == frame.prediction).groupby("group").right.mean()
@@ -237,14 +226,7 @@ def test_unknown_images_that_are_test_images_are_counted(trained: MaCSTrainer, t
 
 def rows_of(label: list[int], prediction: list[int], confidence: list[float]) -> SampleRows:
     zeros = np.zeros(len(label), np.float32)
-    return SampleRows(
-        np.array(label, np.int32),
-        np.array(prediction, np.int32),
-        np.array(confidence, np.float32),
-        zeros,
-        zeros,
-        zeros,
-    )
+    return SampleRows(*np.array([label, prediction], np.int32), np.array(confidence, np.float32), zeros, zeros, zeros)
 
 
 def test_the_most_confident_mistakes_come_first() -> None:
@@ -253,30 +235,12 @@ def test_the_most_confident_mistakes_come_first() -> None:
     assert confident_mistakes(rows, 9).tolist() == [2, 4, 0, 3]
 
 
-@pytest.mark.parametrize("count", [1, 7])
-def test_the_gallery_shows_images_and_names(
-    count: int, test: ImageDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gallery_is_written_where_there_are_mistakes(test: ImageDataset, tmp_path: Path) -> None:
     label = [test[place]["labels"] for place in range(len(test))]
-    rows = replace(
-        rows_of(label, [(y + (place < 9)) % 4 for place, y in enumerate(label)], np.linspace(0.9, 0.5, 150)),
-        name=np.array([f"folder/{place}.png" for place in range(150)]),
-    )
-    shown: dict[str, Any] = {}
-    draw = plot_gallery
-
-    def spy(images: list[Image.Image], captions: list[str], title: str) -> Any:
-        shown.update(images=images, captions=captions, title=title)
-        return draw(images, captions, title)
-
-    monkeypatch.setattr("macs_hf.rendering.pictures.plot_gallery", spy)
-    path = write_gallery(test, rows, NAMES, tmp_path, count)
-    assert path == tmp_path / "mistakes.png" and path.is_file()
-    assert len(shown["images"]) == count and shown["images"][0].size == (20, 20)
-    assert shown["captions"][0].split("\n") == [
-        f"predicted {NAMES[(label[0] + 1) % 4]}", "with 90.0 %", f"true {NAMES[label[0]]}", "folder/0.png"
-    ]  # fmt: skip
-    assert shown["title"] == f"the {count} most confident of 9 mistakes on 150 test images"
+    rows = rows_of(label, [(y + (place < 9)) % 4 for place, y in enumerate(label)], np.linspace(0.9, 0.5, 150))
+    named = replace(rows, name=np.array([f"folder/{place}.png" for place in range(150)]))
+    assert write_gallery(test, named, NAMES, tmp_path, 7) == tmp_path / "mistakes.png"
+    assert (tmp_path / "mistakes.png").stat().st_size > 1000
 
 
 def test_no_mistakes_no_gallery(test: ImageDataset, tmp_path: Path) -> None:

@@ -43,11 +43,7 @@ def test_metrics_of_the_user_survive_all_that_the_trainer_measures(tmp_path: Pat
     for name in ("accuracy", "nll", "ece", "brier", "logit_margin"):  # added to those of the user
         assert metrics[f"eval_{name}"] == ours[f"eval_{name}"]
 
-    rows, at_two = run.predict_rows(test, temperatures=(1.0, 2.0))
-    expected, expected_at_two = plain.predict_rows(test, temperatures=(1.0, 2.0))
-    np.testing.assert_array_equal(rows.nll, expected.nll)
-    np.testing.assert_array_equal(at_two.confidence, expected_at_two.confidence)
-    assert not np.array_equal(rows.confidence, at_two.confidence)
+    np.testing.assert_array_equal(run.predict_rows(test).nll, plain.predict_rows(test).nll)
     with pytest.raises(ValueError, match="labels"):
         run.predict_rows(Unlabelled(8))
 

@@ -4,8 +4,8 @@ import logging
 import shlex
 import warnings
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,6 @@ def header_of_training(
         "method": f"{args.method}: {describe(objective_of(args))}",
         "training": _schedule(args),
         "device": _device(args.device, args.world_size, "bfloat16" if args.bf16 else "float16" if args.fp16 else None),
-        "cache": _cache(list(splits.values())),
         "output": args.output_dir,
     }
 
@@ -80,7 +79,6 @@ def header_of_measuring(loaded: ModelAndData, model: str, dataset: str, folder: 
         **({} if held_out is None else _held_out(held_out)),
         "network": _network(model, measured.model, measured.processor),
         "device": _device(measured.accelerator.device, measured.accelerator.num_processes),
-        "cache": _cache([test] if held_out is None else [held_out, test]),
         "output": str(folder),
     }
 
@@ -126,15 +124,6 @@ def _schedule(args: MaCSTrainingArguments) -> str:
 def _device(device: torch.device, processes: int, kind: str | None = None) -> str:
     name = "cpu" if device.type == "cpu" else str(device)  # of several processes, each has a cpu:0
     return ", ".join(filter(None, [name, kind, f"{processes} process{'es' if processes > 1 else ''}"]))
-
-
-def _cache(datasets: Sequence[Any]) -> str:
-    kept = [dataset for dataset in datasets if isinstance(dataset, ImageDataset) and dataset.is_cached]
-    if len(kept) == len(datasets):
-        return "decoded images stay in memory"
-    if not kept:
-        return "none, images are decoded each time they are read"
-    return f"decoded images of {' and '.join(dataset.split for dataset in kept)} stay in memory"
 
 
 # ---- The end ----
@@ -207,41 +196,27 @@ LIBRARIES = (
 
 
 @contextmanager
-def quiet_libraries(verbose: bool = False, downloads: bool = False) -> Iterator[None]:
-    """
-    Inside, the progress bars, log lines and warnings of other libraries are not shown.
-
-    Args:
-        verbose (`bool`, *optional*, defaults to `False`): Change nothing.
-        downloads (`bool`, *optional*, defaults to `False`): Whether downloads from the Hub keep their bars.
-    """
-    if verbose:
-        yield
-        return
-    loggers = [logging.getLogger(name) for name in LIBRARIES]
-    levels = [logger.level for logger in loggers]
-    bars = transformers_logging.is_progress_bar_enabled(), datasets.utils.are_progress_bars_disabled()
-    hidden = hub.are_progress_bars_disabled()
-    with warnings.catch_warnings():
+def quiet_libraries(downloads: bool = False) -> Iterator[None]:
+    """Inside, warnings, log lines and bars of other libraries are not shown, but for bars of what is read if asked."""
+    with warnings.catch_warnings(), ExitStack() as afterwards:
         for category in (UserWarning, FutureWarning, DeprecationWarning):
             warnings.simplefilter("ignore", category)
-        transformers_logging.disable_progress_bar()  # those of the Hub too
-        if downloads and not hidden:
-            hub.enable_progress_bars()
-        else:
-            datasets.utils.disable_progress_bars()
-        for logger in loggers:
+        for logger in map(logging.getLogger, LIBRARIES):
+            afterwards.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
-            if bars[0]:
-                transformers_logging.enable_progress_bar()
-            if not bars[1]:
-                datasets.utils.enable_progress_bars()
-            (hub.disable_progress_bars if hidden else hub.enable_progress_bars)()
+        shown = [(bars, not bars.are_progress_bars_disabled()) for bars in (hub, datasets.utils)]
+        for bars, is_shown in shown:
+            afterwards.callback(_switch, bars, is_shown)
+        if transformers_logging.is_progress_bar_enabled():
+            afterwards.callback(transformers_logging.enable_progress_bar)
+        transformers_logging.disable_progress_bar()  # those of the Hub too
+        for bars, is_shown in shown:
+            _switch(bars, is_shown and downloads)
+        yield
+
+
+def _switch(bars: Any, on: bool) -> None:
+    (bars.enable_progress_bars if on else bars.disable_progress_bars)()
 
 
 @contextmanager
@@ -250,5 +225,5 @@ def screen_of(quiet: bool, verbose: bool, *, bars: bool = True) -> Iterator[Scre
     if quiet and verbose:
         raise ArgumentError("quiet", "and --verbose contradict each other: leave one of them out.", True)
     screen = Screen(enabled=is_main_process() and not quiet, bars=bars and not verbose)
-    with quiet_libraries(verbose, downloads=screen.draws), closing(screen):
+    with nullcontext() if verbose else quiet_libraries(downloads=screen.draws), closing(screen):
         yield screen

@@ -189,6 +189,10 @@ def two_labels(split: datasets.Dataset) -> datasets.Dataset:
     return split.rename_column("label", "a").add_column("b", list(split["label"])).cast_column("b", names)
 
 
+def of_test(of_split: Callable[[datasets.Dataset], datasets.Dataset]) -> Change:
+    return saved(lambda splits: DatasetDict({**splits, "test": of_split(splits["test"])}))
+
+
 def of_train(of_split: Callable[[datasets.Dataset], datasets.Dataset]) -> Change:
     return saved(lambda splits: DatasetDict({**splits, "train": of_split(splits["train"])}))
 

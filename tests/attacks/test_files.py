@@ -11,6 +11,7 @@ from attacks.changes import (
     hostile_pickle,
     labels,
     link,
+    of_test,
     only,
     picture,
     remove,
@@ -21,6 +22,7 @@ from attacks.changes import (
     write,
 )
 from attacks.conftest import Attack
+from datasets import ClassLabel, DatasetDict
 from PIL import Image
 
 from macs_hf.training.checkpoints import RECORD_FILE
@@ -46,7 +48,11 @@ PHOTOS: dict[str, tuple[str, Change]] = {
     "a loading script": ("", write("photos/photos.py", HOSTILE_CODE)),
     "labels beyond the classes": ("Label 5 of row 0", saved(changes.label_outside)),
     "missing labels": ("label", labels([None, 1])),
+    "labels that are floats": ("--label_column", labels([0.5, 1.5])),
     "several labels per image": ("--label_column", labels([[0, 1], [1]])),
+    "other classes": ("'label'", of_test(lambda split: split.cast_column("label", ClassLabel(names=["x", "y"])))),
+    "an empty split": ("empty", of_test(lambda split: split.select([]))),
+    "one image": ("train set", saved(lambda splits: DatasetDict(train=splits["train"].select([0])))),
     "two columns of labels": ("label_column", each_split(changes.two_labels)),
     "one class in train": ("'ant'", changes.of_train(lambda split: split.select([0, 2, 4, 6]))),
     "no split to train on": ("--train_split", rename("photos/train", "photos/validation")),
@@ -96,6 +102,7 @@ MODEL: dict[str, tuple[str, Change]] = {
         f"config of {content[:10]!r}": ("model", write(CONFIG, content))
         for content in (b"[]", b"\xff\xfe\x00", b"[" * 100_000)
     },
+    "no config": ("config.json", remove(CONFIG)),
     "half a config": ("'model'", truncate(CONFIG)),
     # The processor
     "no processor": ("", remove(PROCESSOR)),

@@ -15,7 +15,6 @@ from huggingface_hub import ModelCard
 
 from macs_hf.cli.main import main
 from macs_hf.publishing.push import files_to_push
-from macs_hf.training.callbacks import Screen
 
 
 # ---- Private ----
@@ -112,11 +111,6 @@ def test_a_comparison_writes_no_control_characters(place: Path, capsys: pytest.C
         edit(f"{name}/evaluation.json", dataset="\x1b[2J\u202edata", split="\ud800")(place)
     assert main(["compare", "run", "other"]) == 0
     assert capsys.readouterr().out.startswith("\\x1b[2J\\u202edata, ? (n = 8)\n")
-
-
-def test_a_screen_writes_no_control_characters(capsys: pytest.CaptureFixture) -> None:
-    Screen().line("data \x1b]0;title\x07")
-    assert capsys.readouterr().out == "data \\x1b]0;title\\x07\n"
 
 
 def test_classes_of_a_model_do_not_write_lines(attack: Attack) -> None:

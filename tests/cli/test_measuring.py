@@ -113,11 +113,6 @@ def test_evaluate_writes_what_was_asked_for(evaluated: Done) -> None:
     assert f", {evaluated.folder / 'mistakes.png'}" in evaluated.shown
 
 
-def test_the_training_split_can_be_measured(folder: Path, tmp_path: Path) -> None:
-    report = done(folder, "evaluate", tmp_path, "--split", "train").report
-    assert (report.n, report.split) == (20, "train")
-
-
 def test_classes_in_another_order_are_aligned(folder: Path, tmp_path: Path) -> None:
     assert main(words(folder, "evaluate", "mixed", "--output_dir", str(tmp_path))) == 0
     logits, test = probabilities(folder / "model", folder / "mixed")

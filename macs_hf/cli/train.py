@@ -65,7 +65,6 @@ from .train_arguments import (
     ScriptArguments,
     argument_names,
     check_disk,
-    from_the_start,
     help_asked_for,
     parse,
 )
@@ -96,11 +95,17 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def command_of(argv: Sequence[str], processes: int) -> str:
-    """What to type to make the same run from its start, with as many processes."""
-    program = ["macs-hf", "train"]
+    """What to type to make the same run from its start, with as many processes: without a checkpoint to go on from."""
+    words, kept = iter(argv), ["macs-hf", "train"]
     if processes > 1:
-        program = ["accelerate", "launch", "--num_processes", str(processes), "-m", "macs_hf.cli.train"]
-    return shlex.join([*program, *public_words(from_the_start(argv))])
+        kept = ["accelerate", "launch", "--num_processes", str(processes), "-m", "macs_hf.cli.train"]
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        if flag.replace("-", "_") != "__resume_from_checkpoint":
+            kept.append(word)
+        elif not equals:
+            next(words)  # its value
+    return shlex.join(public_words(kept))
 
 
 # Settings that do not change what is learned.

@@ -314,18 +314,6 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, Any]:
     return script, args
 
 
-def from_the_start(argv: list[str]) -> list[str]:
-    """The words of a command line, without the checkpoint that the run is to continue from."""
-    words, kept = iter(argv), []
-    for word in words:
-        flag, equals, _ = word.partition("=")
-        if flag.replace("-", "_") != "__resume_from_checkpoint":
-            kept.append(word)
-        elif not equals:
-            next(words)  # its value
-    return kept
-
-
 def make_parser(argv: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
     """A parser with the defaults that the dataset, the model and the method ask for, and the flags it is for."""
     from transformers import HfArgumentParser

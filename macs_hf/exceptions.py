@@ -85,8 +85,7 @@ def user_message(error: BaseException, names: Mapping[str, str] | None = None) -
     text, ours = str(error).strip() or type(error).__name__, _is_ours(error)
     if "Original Traceback" in text:  # a worker of a DataLoader sends its traceback as text
         text = text.rpartition(f"\n{type(error).__name__}: ")[2]
-    if not ours:
-        text = " ".join(text.split())
+    text = " ".join(text.split())  # names of classes may hold anything
     if _is_full_disk(error, text):
         return FULL_DISK.format(error=text)
     kinds = [cls.__name__ for cls in type(error).__mro__]

@@ -201,11 +201,6 @@ def test_reports(name: str, attack: Attack) -> None:
     run(attack, "!compare run other", COMPARED, name)
 
 
-def test_a_report_to_verify(attack: Attack) -> None:
-    change = edit("run/evaluation.json", training_arguments={"max_eval_samples": 2.5})
-    attack("!verify run --dataset data --cpu", "max_eval_samples", change)
-
-
 PUSHED: dict[str, tuple[str, Change]] = {
     "deep settings of a card": ("card.json", write("run/card.json", "[" * 100_000)),
     "weights outside": ("model.safetensors", link("run/model.safetensors", "../model/model.safetensors")),

@@ -116,5 +116,5 @@ def test_a_comparison_writes_no_control_characters(place: Path, capsys: pytest.C
 def test_classes_of_a_model_do_not_write_lines(attack: Attack) -> None:
     names = {"0": "\x9b2J", "1": "x\nmacs-hf: done"}
     change = edit("model/config.json", id2label=names, label2id={name: int(number) for number, name in names.items()})
-    printed = attack("evaluate --dataset digits", "\\x9b2j, x macs-hf: done", change)
+    printed = attack("evaluate --dataset digits", "x macs-hf: done", change)
     assert "\x9b" not in printed

@@ -73,7 +73,6 @@ def test_two_processes(program: list[str], tmp_path: Path) -> None:
     ("name", "kind", "machines", "processes"),
     [
         ("cpu", DistributedType.MULTI_GPU, 1, 2),
-        ("one_gpu", DistributedType.NO, 1, 1),
         ("ddp", DistributedType.MULTI_GPU, 1, 8),
         ("ddp_multi_node", DistributedType.MULTI_GPU, 2, 16),
         ("fsdp2", DistributedType.FSDP, 1, 8),
@@ -85,7 +84,7 @@ def test_launch_configurations(name: str, kind: DistributedType, machines: int, 
     config = load_config_from_file(str(path))  # refuses keys that it does not know
     assert config.distributed_type == kind
     assert (config.num_machines, config.num_processes) == (machines, processes)
-    assert len(list(CONFIGS.glob("*.yaml"))) == 6  # all of them are here
+    assert len(list(CONFIGS.glob("*.yaml"))) == 5  # all of them are here
     assert config.use_cpu == (name == "cpu")
     comments = [line for line in path.read_text().splitlines() if line.startswith("#")]
     assert path.read_text().startswith("# ")

@@ -21,7 +21,7 @@ from ..report.report import Guarantees, PredictionSetGuarantee, Share, Temperatu
 from ..report.rows import SampleRows
 from .abstention import abstention_report
 from .prediction_sets import RAPS_K_REG, RAPS_LAMBDA, Method, class_scores, label_scores, threshold_of_scores
-from .temperature import ArrayLike, check_number, checked_samples, choose_temperature, chunks
+from .temperature import ArrayLike, checked_samples, choose_temperature, chunks
 
 
 logger = logging.getLogger(__name__)
@@ -78,20 +78,13 @@ def make_guarantees(
     """
     Prediction sets by both methods at each of `COVERAGES`, and a threshold of the confidence for each of `ACCURACIES`.
 
-    Args:
-        logits, labels: The second part of [`split_held_out`]: samples that fitted nothing else. With no samples
-            nothing is promised, and the reason is part of the outcome.
-        temperature (`float`, *optional*, defaults to 1.0): Divides the logits.
-        num_temperature (`int`, *optional*, defaults to 0): How many other held-out samples fitted it.
-        exact (`bool`, *optional*, defaults to `True`): `False` if the held-out samples also chose the checkpoint.
-
-    Returns:
-        [`Guarantees`]: Without anything about test samples; [`measure_guarantees`] adds it.
+    The samples are the second part of [`split_held_out`], and fitted nothing else; `num_temperature` others fitted the
+    temperature. With no samples nothing is promised, and the reason is part of the outcome. [`measure_guarantees`]
+    adds what came true.
     """
-    check_number("temperature", temperature)
     n = len(labels)
-    facts = {"num_temperature": num_temperature, "num_guarantee": n, "num_test": 0, "exact": exact}
-    facts["temperature"] = float(temperature)
+    facts = {"num_temperature": num_temperature, "num_guarantee": n, "num_test": 0}
+    facts |= {"temperature": float(temperature), "exact": exact}
     if not n:
         reason = (
             f"{num_temperature} held-out samples are too few: coverage guarantees take at least {MIN_HELD_OUT}, half "
@@ -226,12 +219,7 @@ def stored_abstention_threshold(config: Any, accuracy: float) -> float | None:
     """
     The confidence from which on a model promises an accuracy: that stored for the lowest accuracy not below it.
 
-    Args:
-        config (`PreTrainedConfig`): Of a downloaded model.
-        accuracy (`float`): The wanted share of right answers, between 0 and 1.
-
-    Returns:
-        `float`, or `None` if the model's config promises no such accuracy.
+    `None` if the config promises no such accuracy.
     """
     stored = promised_levels(vars(config).get("abstention_thresholds", {}))
     return next((threshold for level, threshold in stored.items() if level >= accuracy), None)

@@ -1,7 +1,7 @@
 """A classifier under all corruptions, in one pass: each batch is read once, corrupted, classified and forgotten."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import product
@@ -435,7 +435,8 @@ def evaluate_corruptions(
         return images.sized([corrupt(image[None], *key, indices=[place], **options)[0] for image, place in singles])
 
     size = torch.zeros(2, dtype=torch.int64)
-    batches = [(part, own) for positions, own in groups for part in _split(positions[rank::world], batch_size)]
+    mine = [(positions[rank::world], own) for positions, own in groups]
+    batches = [(part[i : i + batch_size], own) for part, own in mine for i in range(0, len(part), batch_size)]
     make_bar = partial(tqdm, disable=not progress or rank > 0) if isinstance(progress, bool) else progress
     with make_bar(total=sum(len(own) for _, own in batches), unit="cell", desc="corruptions") as bar:
         for part, own in batches:
@@ -465,10 +466,6 @@ def evaluate_corruptions(
         size=size,
         **_results(_summed(sums, accelerator), keys, index),
     )
-
-
-def _split(positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    yield from (positions[start : start + size] for start in range(0, len(positions), size))
 
 
 def forward_of(model: nn.Module, stats: PixelStats, device: torch.device | str | None = None) -> Forward:

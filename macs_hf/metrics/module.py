@@ -6,7 +6,6 @@ finds in a script. Nothing else of the package imports `evaluate`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import datasets
@@ -51,29 +50,22 @@ class LogitsMetric(evaluate.Metric):
         """Add a batch. Rows are kept in float32."""
         if kwargs:
             raise ValueError(f"Bad inputs for evaluation module: {list(kwargs)}; it takes predictions and references")
-        for table in arrow_tables(predictions, references):
+        predictions, references = as_array(predictions), as_array(references)
+        if predictions.ndim != 2 or references.shape != predictions.shape[:1]:
+            raise ValueError(
+                f"Mismatch: predictions must have the shape (n, classes) and references (n,), "
+                f"got {predictions.shape} and {references.shape}"
+            )
+        # Tables of the array's own memory: `evaluate` would turn every number into a Python object, so that 10,000 x
+        # 1000 logits take seconds and over a gigabyte.
+        classes = predictions.shape[1]
+        step = max(1, 4 * CHUNK // max(1, classes))
+        for start in range(0, len(predictions), step):
+            rows = np.ascontiguousarray(predictions[start : start + step], dtype=np.float32)
+            offsets = np.arange(0, rows.size + 1, classes, dtype=np.int32)
+            column = pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.reshape(-1)))
             if self.writer is None:
                 self.selected_feature_format = self.features
                 self._init_writer()
-            self.writer.write_table(table)
-
-
-def arrow_tables(predictions: Any, references: Any) -> Iterator[pa.Table]:
-    """
-    Yields tables of the rows, built from the array's own memory.
-
-    `evaluate` would turn every number into a Python object: 10,000 x 1000 logits take seconds and over a gigabyte.
-    """
-    predictions, references = as_array(predictions), as_array(references)
-    if predictions.ndim != 2 or references.shape != predictions.shape[:1]:
-        raise ValueError(
-            f"Mismatch: predictions must have the shape (n, classes) and references (n,), "
-            f"got {predictions.shape} and {references.shape}"
-        )
-    classes = predictions.shape[1]
-    step = max(1, 4 * CHUNK // max(1, classes))
-    for start in range(0, len(predictions), step):
-        rows = np.ascontiguousarray(predictions[start : start + step], dtype=np.float32)
-        offsets = np.arange(0, rows.size + 1, classes, dtype=np.int32)
-        column = pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.reshape(-1)))
-        yield pa.table({"predictions": column, "references": pa.array(references[start : start + step])})
+            labels = pa.array(references[start : start + step])
+            self.writer.write_table(pa.table({"predictions": column, "references": labels}))

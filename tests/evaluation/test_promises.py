@@ -80,17 +80,6 @@ def test_promises_of_a_report_are_those_of_the_logits(
     assert EvaluationReport.from_json(report.to_json()) == report
 
 
-def test_coverage_of_each_class_is_that_of_the_promise(
-    measured: tuple[EvaluationReport, list[SampleRows]],
-) -> None:
-    report, _ = measured
-    [promise] = [p for p in report.guarantees.prediction_sets if (p.method, p.coverage) == ("lac", 0.9)]
-    assert report.guarantees.shown_set == promise and report.classes.promised_coverage == 0.9
-    covered = {group.name: round(group.coverage.value * group.n) for group in report.classes.groups}
-    names = report.guarantees.class_names
-    assert covered == {names[i]: n for i, n in enumerate(promise.class_covered) if report.guarantees.class_counts[i]}
-
-
 def test_without_enough_held_out_images_the_report_says_why(run: MaCSTrainer) -> None:
     report, _ = evaluate_checkpoint(run, Images(20, seed=3), Images(399, seed=2), margin_samples=4)
     assert report.guarantees.prediction_sets == () and "take at least 400" in report.guarantees.reason

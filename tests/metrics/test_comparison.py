@@ -12,7 +12,6 @@ from macs_hf.metrics import (
     summarize,
 )
 from macs_hf.metrics.comparison import noise_inflation
-from macs_hf.metrics.intervals import noise_scores
 from macs_hf.report.rows import SampleRows
 
 
@@ -104,16 +103,6 @@ def test_noise_inflation_is_what_noise_adds(gap: float) -> None:
     least, most = np.mean(estimates, axis=0)
     assert least - 0.005 <= np.mean(added) <= most + 0.005  # a little too much is taken out of gaps as small as noise
     assert noise_inflation(np.ones(20), np.ones(20, dtype=bool)).tolist() == [0, 0]  # sure and right
-
-
-def test_no_noise_floor_decides_an_ece() -> None:
-    # 4,000 samples in one bin: b claims a little more than a, the same on every image, and less than the noise floor.
-    n = 4000
-    label, prediction = np.zeros(n, np.int32), np.repeat(np.array([0, 1], np.int32), n // 2)
-    zeros = np.zeros(n, np.float32)
-    a, b = (SampleRows(label, prediction, np.full(n, c, np.float32), zeros, zeros, zeros) for c in (0.55, 0.553))
-    assert compare(a, b)["ece"].verdict == "better"
-    assert noise_scores(a.confidence).mean() > 0.003
 
 
 def test_of_several_runs_the_mean_counts() -> None:

@@ -57,11 +57,8 @@ def test_compute_add_batch_and_add_agree_with_the_function(name: str, keep_in_me
     assert metric.compute()[name] == pytest.approx(plain(name, logits[:10], labels[:10]), abs=1e-9)
 
 
-@pytest.mark.parametrize("name", ["ece", "nll", "brier"])
-def test_module_errors(name: str) -> None:
-    metric = evaluate.load(metrics.path(name))
-    with pytest.raises(ValueError, match=r"predictions\[0\]"):
-        metric.compute(predictions=[[0.0, float("nan")]], references=[0])
+def test_module_errors() -> None:
+    metric = evaluate.load(metrics.path("nll"))
     with pytest.raises(ValueError, match="Mismatch"):
         metric.add_batch(predictions=[[0.0, 1.0]], references=[0, 1])
     with pytest.raises(ValueError, match="weights"):

@@ -10,11 +10,13 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features
 from PIL import Image
 from transformers import TimmWrapperImageProcessor
 
-from macs_hf.data.sources import DatasetSource, ImageSplits
+from macs_hf.data.sources import DatasetSource, ImageSplits, load_splits
+from macs_hf.data.streaming import stream_splits
 
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-RED, GREEN, BLUE = (200, 30, 40), (20, 190, 50), (10, 60, 210)
+RED, BLUE = (200, 30, 40), (10, 60, 210)
+LOADERS = (load_splits, lambda source: stream_splits(source, 10))  # whole, and as a stream
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:

@@ -21,7 +21,7 @@ from macs_hf.data.sources import DatasetSource, load_splits, source_of
 from macs_hf.data.streaming import stream_splits
 from macs_hf.exceptions import ArgumentError
 
-from .small_datasets import encoded, picture, table
+from .small_datasets import LOADERS, encoded, picture, table
 
 
 def decode_only(image: Image.Image) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def test_a_row_of_a_folder_that_names_a_file_elsewhere(
     (photos / "link.png").symlink_to(tmp_path / "secret.png")
     (photos / "linked").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for load in (load_splits, lambda source: stream_splits(source, 10)):
+    for load in LOADERS:
         with pytest.raises(ForeignFileError, match=r"in row 60 of split 'train'"):
             load(source_of(str(photos)))
 
@@ -154,7 +154,7 @@ def test_a_row_of_a_repository_that_names_a_file_elsewhere(
 ) -> None:
     rows_at(tmp_path / "data" / "train.parquet", path.format(tmp_path))
     source = pushed(tmp_path / "data")
-    for load in (load_splits, lambda source: stream_splits(source, 10)):
+    for load in LOADERS:
         with pytest.raises(ForeignFileError, match=r"'alice/photos' .* in row 60 of split 'train'"):
             load(source)
 
@@ -176,7 +176,7 @@ def test_class_folders_that_would_move_or_disappear(places: list[str], named: st
     for place in places:
         (tmp_path / place).mkdir(parents=True)
         picture(len(place)).save(tmp_path / place / "1.png")
-    for load in (load_splits, lambda source: stream_splits(source, 10)):
+    for load in LOADERS:
         with pytest.raises(ArgumentError, match=named):
             load(source_of(str(tmp_path)))
 

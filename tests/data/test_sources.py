@@ -26,14 +26,13 @@ from macs_hf.data.sources import (
     source_of,
     split_off,
 )
-from macs_hf.data.streaming import stream_splits
 from macs_hf.evaluation.evaluate import load_model_and_data
 from macs_hf.models.loading import load_classifier
 from macs_hf.models.timm_layout import save_classifier
 from macs_hf.report.report import EvaluationReport
 from macs_hf.report.run_folder import public_name
 
-from .small_datasets import images_of, picture, saved, sizes, table
+from .small_datasets import LOADERS, images_of, picture, saved, sizes, table
 
 
 def test_digits_are_the_scans_of_scikit_learn() -> None:
@@ -345,6 +344,6 @@ def test_a_folder_with_one_class_folder_is_refused(places: list[str], tmp_path: 
         (tmp_path / place).mkdir(parents=True)
         for number in range(3):
             picture(number).save(tmp_path / place / f"{number}.png")
-    for load in (load_splits, lambda source: stream_splits(source, 10)):
+    for load in LOADERS:
         with pytest.raises(ValueError, match="two classes"):
             load(DatasetSource(str(tmp_path)))

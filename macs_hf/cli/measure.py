@@ -63,20 +63,21 @@ def evaluate(options: Namespace, command: str, screen: Screen) -> None:
 
 
 def _after_evaluating(options: Namespace, found: Measured) -> dict[str, str]:
-    """What to type next, at the size that was measured."""
-    words = [options.model, "--dataset", options.dataset]
+    """What to type next, for the same model, images and size."""
+    words, same = [options.model, "--dataset", options.dataset], []
+    for name in ("dataset_config", "image_column", "label_column", "model_revision"):  # which the page has fields for
+        same += [f"--{name}", value] if (value := getattr(options, name)) is not None else []
     better = found.report.better_size
     if better is not None:
-        return {
-            "measure it at that size": shlex.join(["macs-hf", "evaluate", *words, "--image_size", str(better.size)])
-        }
+        again = ["macs-hf", "evaluate", *words, *same, "--image_size", str(better.size)]
+        return {"measure it at that size": shlex.join(again)}
     words += [] if options.image_size is None else ["--image_size", str(options.image_size)]
     browse = {"see it in the browser": shlex.join(["macs-hf", "app", *words])}
     # A temperature is for the size at which it was fitted, and no help to a model that knows nothing.
     has_one = options.image_size is None and hasattr(found.measured.model.config, TEMPERATURE_FIELD)
     if has_one or found.report.above_chance is False:
         return browse
-    return {"give it a temperature": shlex.join(["macs-hf", "calibrate", *words])} | browse
+    return {"give it a temperature": shlex.join(["macs-hf", "calibrate", *words, *same])} | browse
 
 
 def calibrate(options: Namespace, command: str, screen: Screen) -> None:

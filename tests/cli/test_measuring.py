@@ -128,15 +128,17 @@ def test_a_size_is_kept_in_the_folder_the_numbers_and_what_follows(
 ) -> None:
     """Of a model that plain Trainer trained at another size than its files say."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(EvaluationReport, "above_chance", None)  # or there would be no use in a temperature
     for size, out in ((None, "model-data-evaluate"), (48, "model-data-48px-evaluate")):
         sized = [] if size is None else ["--image_size", str(size)]
-        assert main(words(folder, "evaluate", "data", *sized)) == 0
+        assert main(words(folder, "evaluate", "data", "--label_column", "label", *sized)) == 0
         logits, test = probabilities(folder / "model", folder / "data", size)
         nll = torch.nn.functional.cross_entropy(logits, torch.tensor(test["label"])).item()
         report = EvaluationReport.load(Path("runs", out, "evaluation.json"))
         assert report.before.metrics["nll"].value == pytest.approx(nll, rel=1e-4)
         following = capsys.readouterr().out.partition("Next:\n")[2].splitlines()
-        assert following and all(("--image_size 48" in line) == (size == 48) for line in following)
+        assert all(("--image_size 48" in line) == (size == 48) for line in following)
+        assert ["--label_column label" in line for line in following] == [True, False]  # calibrate, and the page
 
 
 def test_a_calibrated_model_at_another_size_gets_a_warning(

@@ -425,11 +425,7 @@ def space_files(repo_id: str, settings: CardSettings | None) -> dict[str, bytes]
         python_version=PYTHON_VERSION,
         app_file="app.py",
         models=[repo_id],
-        tags=["calibration", "image-classification", "macs"],
         license=settings.license if settings is not None and settings.license != "unknown" else None,
-        colorFrom="blue",
-        colorTo="gray",
-        pinned=False,
         short_description="Can its probabilities be trusted?",
     )
     # Without the extras; Spaces install Gradio themselves.

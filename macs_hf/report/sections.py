@@ -213,12 +213,12 @@ def _worst(table: CorruptionTable) -> tuple[str, str]:
 def _why_at_chance(report: EvaluationReport) -> str:
     if report.better_size is not None:
         return _at_another_size(report.better_size)
-    why = (
-        "it was trained with images of another size (--image_size), its classes have another order than those of the "
-    )
-    why += "dataset, or it was trained on other data"
-    if report.training_arguments:
-        why = "too few steps, too large a learning rate, labels of other images"
+    why = "too few steps, too large a learning rate, labels of other images"
+    if not report.training_arguments:
+        why = (
+            "it was trained with images of another size (--image_size), its classes have another order than those of "
+        )
+        why += "the dataset, or it was trained on other data"
     return f"Likely reasons, in this order: {why}."
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..evaluation.run_comparison import compare_runs
 from ..metrics import Comparison
-from ..metrics.comparison import shown_difference, shown_value, title_of
+from ..metrics.comparison import difference_text, title_of, value_text
 from ..report.report import Run
 from ..report.sections import METRICS
 from ..report.text import section, table, text
@@ -37,7 +37,7 @@ def comparison_page(runs: Sequence[Run]) -> str:
     rows = []
     for metric in metrics:
         compared = [comparisons.get(metric) for comparisons in found.values()]
-        cells = [shown_value(metric, compared[0].b), *(_cell(metric, comparison) for comparison in compared)]
+        cells = [value_text(metric, compared[0].b), *(_cell(metric, comparison) for comparison in compared)]
         meaning = f"<small>{MEANINGS[metric]}</small>" if metric in MEANINGS else ""
         rows.append([title_of(metric) + meaning, *cells])
     where = f"{text(reference.report.dataset)}, {text(reference.report.split)}, {reference.report.n:,} images"
@@ -62,9 +62,9 @@ def _summary(name: str, comparisons: dict[str, Comparison]) -> str:
 def _cell(metric: str, found: Comparison | None) -> str:
     if found is None:
         return ""
-    difference, low, high = shown_difference(metric, found)
+    difference, low, high = difference_text(metric, found)
     kind, word = BADGES[found.verdict]
     badge = f'<span class="badge {kind}">{word}</span>'
     if found.verdict == "equal":
-        return f"{shown_value(metric, found.a)} {badge}"
-    return f"{shown_value(metric, found.a)} {badge}<small>{difference} ({low} to {high})</small>"
+        return f"{value_text(metric, found.a)} {badge}"
+    return f"{value_text(metric, found.a)} {badge}<small>{difference} ({low} to {high})</small>"

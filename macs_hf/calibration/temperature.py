@@ -131,10 +131,10 @@ def fit_temperature_report(logits: ArrayLike, labels: ArrayLike) -> Temperature:
 
         standard error of log T = sqrt(mean s_i^2 / n) / c,   and of T: T times that.
     """
-    return _said(find_temperature(*checked_samples(logits, labels)))
+    return _logged(find_temperature(*checked_samples(logits, labels)))
 
 
-def _said(fit: Temperature) -> Temperature:
+def _logged(fit: Temperature) -> Temperature:
     """The fit, with a warning if it stays 1 or is uncertain."""
     if fit.reason is not None:
         logger.warning("temperature stays 1.0: %s", fit.reason)
@@ -207,7 +207,7 @@ def choose_temperature(logits: ArrayLike, labels: ArrayLike, *, force: bool = Fa
     objection = None if fit.reason is not None or force else _objection(fit, logits, labels)
     if objection is not None:
         fit = Temperature(1.0, objection, n=fit.n, nll_before=fit.nll_before, nll_after=fit.nll_before)
-    return _said(fit)
+    return _logged(fit)
 
 
 def _objection(fit: Temperature, logits: Tensor, labels: Tensor) -> str | None:

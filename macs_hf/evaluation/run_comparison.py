@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..metrics import Comparison, ComparisonTable, compare, paired_difference
-from ..metrics.comparison import shown_difference
+from ..metrics.comparison import VERDICTS, difference_text
 from ..report.report import CorruptionTable, EvaluationReport, Run
 from ..report.rows import MEANS, SEVERITIES, STANDARD_15, ImageScore
 from ..report.sections import METRICS
@@ -70,18 +70,17 @@ def comparison_table(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> str:
         lines += [f"{mark} {run.name}, {_model(run.report)}" for mark, run in zip(marks, runs, strict=True)]
     lines += [COVERED[found["accuracy"].covers], ""]
     lines.append(f"{'':<21}{'a':>9}{'b':>9}{'a - b':>9}{'95 % interval':>19}")
-    verdicts = {"better": "a is better", "worse": "b is better", "undecided": "undecided", "equal": "equal"}
-    short = {}
+    short, verdicts = {}, VERDICTS | {"undecided": "undecided"}  # in 80 columns
     for metric, result in found.items():
         scale, unit, digits = METRICS[metric].style
         of_a, of_b = (f"{scale * value:.{digits}f}{unit}" for value in (result.a, result.b))
-        value, low, high = shown_difference(metric, result)
+        value, low, high = difference_text(metric, result)
         columns = "".join(f"{text.replace(' ', ''):>9}" for text in (of_a, of_b, value)) + f"{f'[{low}, {high}]':>19}"
         lines.append(f"{metric:<21}{columns}  {verdicts[result.verdict]}")
         verdict = "may be chance" if result.verdict == "undecided" else result.verdict
         short[metric] = f"  {METRICS[metric].title:<31}{of_a:>9} against {of_b:>9}  {verdict}"
-    told = [text for name, text in EXPLAINED.items() if any(metric.startswith(name) for metric in found)]
-    notes = (textwrap.fill(text, 79, subsequent_indent="  ") for text in told)
+    used = (text for name, text in EXPLAINED.items() if any(metric.startswith(name) for metric in found))
+    notes = (textwrap.fill(text, 79, subsequent_indent="  ") for text in used)
     in_short = (short[name] for name in ("accuracy", "mean15", "ece", "nll") if name in short)
     names = (side[0].name + (f" and {len(side) - 1} more" if side[1:] else "") for side in sides)
     return "\n".join([*lines, "", *notes, "", f"In short, {' against '.join(names)}:", *in_short])

@@ -444,9 +444,9 @@ class ComparisonTable(dict[str, Comparison]):
         rows = [
             [
                 title_of(metric),
-                shown_value(metric, found.a),
-                shown_value(metric, found.b),
-                "{} <small>{} to {}</small>".format(*shown_difference(metric, found)),
+                value_text(metric, found.a),
+                value_text(metric, found.b),
+                "{} <small>{} to {}</small>".format(*difference_text(metric, found)),
                 VERDICTS[found.verdict],
             ]
             for metric, found in self.items()
@@ -461,12 +461,13 @@ def title_of(metric: str) -> str:
     return f"{METRICS[metric].title} {ARROWS[METRICS[metric].better]}"
 
 
-def shown_value(metric: str, value: float) -> str:
+def value_text(metric: str, value: float) -> str:
+    """A value with its unit."""
     scale, unit, digits = METRICS[metric].style
     return words(f"{scale * value:.{digits}f}{unit}")
 
 
-def shown_difference(metric: str, found: Comparison) -> tuple[str, str, str]:
+def difference_text(metric: str, found: Comparison) -> tuple[str, str, str]:
     """The difference and the ends of its interval."""
     scale, _, digits = METRICS[metric].style
     difference, low, high = (f"{scale * v:+.{digits}f}" for v in (found.difference, found.low, found.high))

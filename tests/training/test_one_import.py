@@ -7,7 +7,6 @@ import datasets
 import numpy as np
 import torch
 from datasets import ClassLabel, Dataset, Features
-from PIL import Image
 from tiny import NUM_LABELS, build
 from torchvision.transforms import Compose, Normalize, RandomHorizontalFlip, RandomResizedCrop, Resize, ToTensor
 from transformers import EvalPrediction, TrainingArguments, ViTImageProcessor
@@ -15,13 +14,17 @@ from transformers import EvalPrediction, TrainingArguments, ViTImageProcessor
 from macs_hf import MaCSTrainer as Trainer
 
 
-def photos(size: int) -> Dataset:
+def photos(size: int, transforms: list[Any], processor: ViTImageProcessor) -> Dataset:
     rng = np.random.default_rng(size)
-    images = [Image.fromarray(rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)) for _ in range(size)]
+    images = list(rng.integers(0, 256, (size, 40, 48, 3), dtype=np.uint8))
     features = Features({"image": datasets.Image(), "labels": ClassLabel(names=[f"c{i}" for i in range(NUM_LABELS)])})
-    return Dataset.from_dict(
-        {"image": images, "labels": rng.integers(0, NUM_LABELS, size).tolist()}, features=features
-    )
+    labels = rng.integers(0, NUM_LABELS, size).tolist()
+    transform = Compose([*transforms, ToTensor(), Normalize(processor.image_mean, processor.image_std)])
+
+    def prepare(batch: dict[str, list]) -> dict[str, list]:
+        return batch | {"pixel_values": [transform(image.convert("RGB")) for image in batch["image"]]}
+
+    return Dataset.from_dict({"image": images, "labels": labels}, features=features).with_transform(prepare)
 
 
 def collate(examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
@@ -31,43 +34,22 @@ def collate(examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     }
 
 
+def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
+    return {"accuracy": float((prediction.predictions.argmax(1) == prediction.label_ids).mean())}
+
+
 def test_a_script_written_for_trainer(tmp_path: Path) -> None:
     processor = ViTImageProcessor(size={"height": 32, "width": 32})
-    normalize = Normalize(processor.image_mean, processor.image_std)
-    augment = Compose([RandomResizedCrop(32), RandomHorizontalFlip(), ToTensor(), normalize])
-    prepare = Compose([Resize((32, 32)), ToTensor(), normalize])
-
-    def train_transforms(batch: dict[str, list]) -> dict[str, list]:
-        return batch | {"pixel_values": [augment(image.convert("RGB")) for image in batch["image"]]}
-
-    def val_transforms(batch: dict[str, list]) -> dict[str, list]:
-        return batch | {"pixel_values": [prepare(image.convert("RGB")) for image in batch["image"]]}
-
-    train, validation = photos(24), photos(10)
-    train.set_transform(train_transforms)
-    validation.set_transform(val_transforms)
-
-    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
-        return {"accuracy": float((prediction.predictions.argmax(1) == prediction.label_ids).mean())}
-
+    at_each_end = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
+    quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "num_train_epochs": 1, "logging_steps": 1}
     args = TrainingArguments(
-        str(tmp_path),
-        remove_unused_columns=False,
-        num_train_epochs=1,
-        logging_steps=1,
-        eval_strategy="epoch",
-        save_strategy="epoch",
-        load_best_model_at_end=True,
-        metric_for_best_model="accuracy",
-        report_to="none",
-        disable_tqdm=True,
-        use_cpu=True,
+        str(tmp_path), remove_unused_columns=False, metric_for_best_model="accuracy", **at_each_end, **quiet
     )
     trainer = Trainer(
         model=build("vit"),
         args=args,
-        train_dataset=train,
-        eval_dataset=validation,
+        train_dataset=photos(24, [RandomResizedCrop(32), RandomHorizontalFlip()], processor),
+        eval_dataset=photos(10, [Resize((32, 32))], processor),
         compute_metrics=compute_metrics,
         processing_class=processor,
         data_collator=collate,
@@ -77,16 +59,11 @@ def test_a_script_written_for_trainer(tmp_path: Path) -> None:
     trainer.log_metrics("train", result.metrics)
     trainer.save_metrics("train", result.metrics)
     trainer.save_state()
-    metrics = trainer.evaluate()
-    trainer.save_metrics("eval", metrics)
+    assert set(trainer.evaluate()) >= {"eval_loss", "eval_accuracy", "eval_ece"}
     trainer.create_model_card(
-        finetuned_from="some/base",
-        tasks="image-classification",
-        dataset="photos",
-        tags=["image-classification", "vision"],
+        finetuned_from="some/base", tasks="image-classification", dataset="photos", tags=["vision"]
     )
     assert result.global_step == 3
-    assert set(metrics) >= {"eval_loss", "eval_accuracy", "eval_ece"}
     first = trainer.state.log_history[0]
     assert first["loss"] > first["cross_entropy_loss"]
     for name in ("model.safetensors", "preprocessor_config.json", "README.md", "all_results.json"):

@@ -122,15 +122,16 @@ def test_evaluation_leaves_the_training_trajectory_alone(tmp_path: Path) -> None
     assert same_weights(quiet.model, evaluated.model)
 
 
-def test_every_epoch_and_index_gets_its_own_augmentation_and_every_step_its_own_noise(tmp_path: Path) -> None:
-    args = arguments(tmp_path, num_train_epochs=3, max_steps=-1)
+def test_every_epoch_and_index_gets_its_own_augmentation_and_every_batch_its_own_noise(tmp_path: Path) -> None:
+    batches = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}  # four an epoch
+    args = arguments(tmp_path, num_train_epochs=3, max_steps=-1, **batches)
     runs = [Spy(model=build("vit"), args=args, train_dataset=Drawn(16)) for _ in range(2)]
     for run in runs:
         run.train()
-    epochs = [run.drawn[first] | run.drawn[first + 1] for first in (0, 2, 4)]
+    epochs = [dict(drawn for batch in run.drawn[i : i + 4] for drawn in batch.items()) for i in (0, 4, 8)]
     assert all(sorted(numbers) == list(range(16)) for numbers in epochs)
     assert len({number for numbers in epochs for number in numbers.values()}) == 48
-    assert len(set(run.seeds)) == len(run.seeds) == 6
+    assert len(set(run.seeds)) == len(run.seeds) == 12
     assert (runs[0].drawn, runs[0].seeds) == (run.drawn, run.seeds)
 
 

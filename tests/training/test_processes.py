@@ -67,16 +67,16 @@ def test_evaluation_and_corruptions_are_the_same_for_any_number_of_processes(fou
 
 def test_two_processes_draw_different_noise_and_resume_exactly_in_a_later_epoch(tmp_path: Path) -> None:
     def work(**settings: Any) -> list[dict[str, Any]]:
-        launch(HERE / "distributed_worker.py", tmp_path, json.dumps(settings), processes=2)
+        launch(HERE / "launched_worker.py", tmp_path, json.dumps(settings | {"spies": True}), processes=2)
         return results(tmp_path, 2)
 
     # BatchNorm and an average: each process has statistics of its own, of which the first one's count.
-    settings = {"model": "resnet", "samples": 24, "ema_decay": 0.7, "eval_strategy": "steps", "eval_steps": 1}
-    settings |= {"per_device_train_batch_size": 4, "save_strategy": "steps", "save_steps": 5, "max_steps": 8}
+    settings = {"ema_decay": 0.7, "eval_strategy": "steps", "eval_steps": 1, "save_steps": 5, "max_steps": 8}
+    settings |= {"per_device_train_batch_size": 4}
     whole = first, second = work(**settings)
     assert not set(first["seeds"]) & set(second["seeds"])
     # 13 and 10 samples on two processes are filled up to 16; none of those counts twice.
-    assert first["rows"] == second["rows"] == 13 and first["predictions"] == second["predictions"]
+    assert len(first["predictions"]) == 13 and first["predictions"] == second["predictions"]
     assert first["evaluation"]["loss"] == second["evaluation"]["loss"] == first["evaluation"]["nll"]
     assert first["losses"] == second["losses"] and first["temperature"] == second["temperature"]
     # Augmentation depends on seed, epoch and index only, and no sample is in two batches. Three steps an epoch.
@@ -92,5 +92,5 @@ def test_two_processes_draw_different_noise_and_resume_exactly_in_a_later_epoch(
     for before, after in zip(whole, resumed, strict=True):
         assert after["losses"]["loss"][-3:] == before["losses"]["loss"][-3:]
         assert after["drawn"] == before["drawn"][-3:]
-        assert after["evaluated"] == before["evaluated"]
+        assert after["losses"]["eval_loss"] == before["losses"]["eval_loss"]
     assert resumed[0]["weights"] == first["weights"]

@@ -210,7 +210,7 @@ def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
 # ---- Whole processes ----
 
 
-WORKER = HERE / "stopping_worker.py"
+WORKER = HERE / "launched_worker.py"
 
 
 def work(folder: Path, processes: int, check: bool = True, **settings: Any) -> subprocess.CompletedProcess:

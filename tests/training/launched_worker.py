@@ -1,5 +1,5 @@
-"""Run by test_stopping.py, in one process or under `accelerate launch`: trains, continues from what it finds,
-and is stopped or killed on the way."""
+"""Run by test_processes.py and test_stopping.py, in one process or several: trains, continues from what it finds, is
+stopped or killed on the way, and each process that comes to its end writes what it logged and drew."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from tiny import Augmented, Images, arguments, build, end_process
+from tiny import Augmented, Drawn, Images, Spy, arguments, build, end_process, logged
 from transformers import TrainerCallback
 
 from macs_hf import MaCSTrainer
@@ -39,16 +39,12 @@ class KillAtRandom(TrainerCallback):
         if args.process_index == self.random.randrange(args.world_size):
             threading.Thread(target=self.kill, daemon=True).start()
 
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        time.sleep(0.05)  # to be killed in
+
     def kill(self) -> None:
         time.sleep(self.random.uniform(0.1, 1.5))
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Slow(TrainerCallback):
-    """Leaves time to be killed in."""
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        time.sleep(0.05)
 
 
 def main(folder: str, settings: dict[str, Any]) -> None:
@@ -56,19 +52,32 @@ def main(folder: str, settings: dict[str, Any]) -> None:
     if send := settings.pop("send", None):
         callbacks.append(SendTo(*send))
     if (seed := settings.pop("kill_seed", None)) is not None:
-        callbacks += [Slow(), KillAtRandom(seed)]
+        callbacks.append(KillAtRandom(seed))
+    spies = settings.pop("spies", False)
+    checkpoint = settings.pop("resume", None) or checkpoint_to_continue(folder)
     options = {"save_strategy": "steps", "eval_strategy": "epoch", "stop_on_signals": True}
-    run = MaCSTrainer(
+    run = (Spy if spies else MaCSTrainer)(
         model=build("resnet"),
         args=arguments(folder, **options | settings),
-        train_dataset=Augmented(),
-        eval_dataset=Images(8, seed=1),
+        train_dataset=Drawn(24) if spies else Augmented(),
+        eval_dataset=Images(10, seed=1),
         callbacks=callbacks,
     )
-    run.train(resume_from_checkpoint=checkpoint_to_continue(folder))
+    run.train(resume_from_checkpoint=checkpoint)
     tensors = run.model.state_dict().values()
     weights = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()
-    end_process(folder, {"step": run.state.global_step, "weights": weights})
+    found = {"step": run.state.global_step, "weights": weights}
+    if spies:
+        evaluation, prediction = run.evaluate(), run.predict(Images(13, seed=2))
+        found |= {
+            "losses": {key: logged(run, key) for key in ("loss", "consistency_loss", "eval_loss")},
+            "seeds": run.seeds,
+            "drawn": run.drawn,
+            "evaluation": {name: evaluation[f"eval_{name}"] for name in ("loss", "nll")},
+            "predictions": prediction.predictions.tolist(),
+            "temperature": run.calibrate(Images(101, seed=3)).value,
+        }
+    end_process(folder, found)
 
 
 if __name__ == "__main__":

@@ -96,9 +96,9 @@ def check_class_folders(folder: str, files: Sequence[str]) -> None:
         lost |= {place for place in beside - read if _has_images(place)}
     if lost:
         message = (
-            f"would lose the images in {str(min(lost).relative_to(top))!r}, or have them in another split: a folder's "
-            "name has a line break or the name of a split in it, such as 'train'. Rename that folder; or sort all "
-            "class folders into train and test."
+            f"would lose the images in {str(min(lost).relative_to(top))!r}, or have them in another split: the folder "
+            "is a link, or a folder's name has a line break or the name of a split in it, such as 'train'. Put a copy "
+            "in its place; rename it; or sort all class folders into train and test."
         )
         raise ArgumentError("dataset", message, folder)
 

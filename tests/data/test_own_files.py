@@ -126,6 +126,13 @@ def test_a_folder_whose_files_are_elsewhere(how: str, photos: Path, tmp_path: Pa
         load_splits(source_of(str(photos)))
 
 
+def test_a_class_folder_that_is_a_link_is_not_left_out(photos: Path, tmp_path: Path) -> None:
+    shutil.copytree(photos / "cat", tmp_path / "bird")
+    (photos / "bird").symlink_to(tmp_path / "bird")
+    with pytest.raises(ArgumentError, match=r"'bird'.* is a link"):
+        load_splits(source_of(str(photos)))
+
+
 @pytest.fixture
 def data_hub(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubServer:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)

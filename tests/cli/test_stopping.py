@@ -108,12 +108,6 @@ def test_a_command_goes_on_from_the_newest_whole_checkpoint(
     assert "rng_state.pth" in skipped and "Continuing" in continued
 
 
-def test_checkpoints_of_the_model_alone_are_refused(run: Run, capsys: pytest.CaptureFixture) -> None:
-    words = ("--output_dir", "run", "--save_only_model", "true")
-    run(*words)
-    assert "checkpoint-6" in refused(run, capsys, *words)
-
-
 def test_a_checkpoint_of_another_command_is_refused(run: Run, finished: Path, capsys: pytest.CaptureFixture) -> None:
     words = ("--output_dir", "other", "--resume_from_checkpoint", "run/checkpoint-3")
     line = refused(run, capsys, *words, "--method", "ce")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from cli.conftest import Run
-from packaging.version import Version
 from PIL import Image
 from transformers import AutoModelForImageClassification, pipeline
 
@@ -111,12 +110,10 @@ def test_another_recipe_goes_on_if_asked_but_never_another_dataset_model_or_obje
     assert run(*smaller, "--max_steps", "4").state.global_step == 4  # it is that run from now on
 
 
-@pytest.mark.parametrize(("share", "size"), [("0.25", 9), ("1.0", 36)])
-def test_a_share_of_the_data(share: str, size: int, run: Run, tmp_path: Path) -> None:
-    trainer = run("--dataset", str(image_folder(tmp_path / "colours")), "--data_fraction", share)
+def test_a_share_of_the_data(run: Run, tmp_path: Path) -> None:
+    trainer = run("--dataset", str(image_folder(tmp_path / "colours")), "--data_fraction", "0.25")
     labels = [trainer.train_dataset[i]["labels"] for i in range(len(trainer.train_dataset))]
-    assert len(labels) == size
-    assert abs(2 * sum(labels) - size) <= 1
+    assert len(labels) == 9 and sum(labels) in (4, 5)
 
 
 def test_a_validation_split_that_is_the_training_set_is_found_before_training(
@@ -126,18 +123,6 @@ def test_a_validation_split_that_is_the_training_set_is_found_before_training(
     shutil.copytree(data / "train", data / "validation")
     assert "--calibration_split" in refused(run, capsys, "--dataset", str(data), "--output_dir", "out")
     assert not Path("out").exists()
-
-
-@pytest.mark.skipif(Version(torch.__version__) < Version("2.8"), reason="its Adam refuses such a learning rate itself")
-def test_divergence_ends_in_a_sentence(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    words = ("--dataset", str(image_folder(tmp_path / "colours")), "--learning_rate", "1e38", "--max_grad_norm", "0")
-    assert "learning_rate" in refused(run, capsys, *words)
-
-
-def test_the_current_folder_gets_no_hidden_files(run: Run, tmp_path: Path) -> None:
-    run("--output_dir", "new/..")  # the same folder
-    assert (tmp_path / "model.safetensors").exists()
-    assert not list(tmp_path.glob(".*"))
 
 
 # ---- Bad and odd images ----
@@ -153,16 +138,3 @@ def test_a_truncated_image_is_named_or_skipped(run: Run, tmp_path: Path, capsys:
     trainer = run("--dataset", str(data), "--skip_bad_images", "--output_dir", "clean")
     assert trainer.state.global_step > 0
     assert len(trainer.train_dataset) + len(trainer.eval_dataset) == 37
-
-
-def test_grey_alpha_and_cmyk_images_train(run: Run, tmp_path: Path) -> None:
-    data = image_folder(tmp_path / "colours")
-    for label, colour in COLOURS.items():
-        folder = data / "train" / label
-        paint(colour, 50).convert("L").save(folder / "100.png")
-        paint(colour, 51).convert("RGBA").save(folder / "101.png")
-        paint(colour, 52).convert("CMYK").save(folder / "102.jpg")
-        paint(colour, 53).convert("P").save(folder / "103.gif")
-    trainer = run("--dataset", str(data))
-    assert len(trainer.train_dataset) + len(trainer.eval_dataset) == 48
-    assert trainer.state.global_step == 2

@@ -334,7 +334,7 @@ def _in_a_line(report: EvaluationReport) -> str:
         line += f", without the temperature {percent(report.before.metrics['ece'].value)}"
     if temperature is None or report.is_calibrated:
         return f"{line}."
-    return f"{line}. {temperature_sentences(temperature)[-1 if temperature.reason else 1]}"
+    return f"{line}. {_outcome(temperature)}".rstrip()
 
 
 def metric_table(columns: Mapping[str, Measurement]) -> Table:
@@ -350,21 +350,28 @@ def metric_table(columns: Mapping[str, Measurement]) -> Table:
 def temperature_sentences(temperature: Temperature) -> list[str]:
     """Where it comes from, and whether it helped."""
     if temperature.reason is not None:
-        return [f"The temperature stays 1: {temperature.reason}."]
+        return [_outcome(temperature)]
     error = "" if temperature.standard_error is None else f" ± {temperature.standard_error:.4f}"
     images = "images" if temperature.n is None else f"{temperature.n:,} images"
     split = "" if temperature.calibration_split is None else f" of {temperature.calibration_split}"
-    sentences = [
+    fitted = (
         f"The temperature is {temperature.value:.4f}{error}, fitted on {images}{split} that neither trained nor "
         "tested the model; it changes the confidence, not the predicted class."
-    ]
+    )
+    return [fitted, outcome] if (outcome := _outcome(temperature)) else [fitted]
+
+
+def _outcome(temperature: Temperature) -> str:
+    """Whether it helped on the test images, or why there is none; empty where an older report does not say."""
     gain, rise = temperature.nll_gain, temperature.ece_rise
-    if gain is not None and temperature.helped:
-        sentences.append(f"It lowered the NLL of the test images by {interval_text(gain)}.")
-    elif gain is not None:
-        more = "" if rise is None else f", and it raised their ECE by {interval_text(rise, 100, ' points', 2)}"
-        sentences.append(f"Not called calibrated: the gain in NLL on the test images is {interval_text(gain)}{more}.")
-    return sentences
+    if temperature.reason is not None:
+        return f"The temperature stays 1: {temperature.reason}."
+    if gain is None:
+        return ""
+    if temperature.helped:
+        return f"It lowered the NLL of the test images by {interval_text(gain)}."
+    more = "" if rise is None else f", and it raised their ECE by {interval_text(rise, 100, ' points', 2)}"
+    return f"Not called calibrated: the gain in NLL on the test images is {interval_text(gain)}{more}."
 
 
 def corrupted(table: CorruptionTable) -> Section:
@@ -438,12 +445,14 @@ def _prediction_sets(found: Guarantees, shown: PredictionSetGuarantee, origin: s
     for sets in found.prediction_sets:
         size = "" if sets.mean_size is None else f"{sets.mean_size:.2f}"
         rows.append([level(sets.coverage), sets.method.upper(), _share(sets.test_coverage), size])
-    tested = "" if shown.test_coverage is None else f": {percent(shown.test_coverage.value)} contain the right class"
-    size = "" if shown.mean_size is None else f", {shown.mean_size:.2f} classes each"
+    finding = f"Prediction sets hold the right class of at least {level(shown.coverage)} of images (guaranteed)"
+    if shown.test_coverage is not None and shown.mean_size is not None:
+        held = percent(shown.test_coverage.value)
+        finding += f"; on the test images of {held}, with {shown.mean_size:.2f} classes on average"
     usual = 196 * math.sqrt(shown.coverage * (1 - shown.coverage) / (found.num_guarantee + 2))
     return Section(
         "Prediction sets",
-        f"Prediction sets, guaranteed {level(shown.coverage)}{tested}{size}.",
+        f"{finding}.",
         "Instead of one class, the model can return a set of classes, which contains the right one with at least the "
         "guaranteed probability for new images like the held-out ones (a conformal coverage guarantee). It comes from "
         f"{origin}. Over the choice of these images, the coverage of one model usually lies within {usual:.1f} points "
@@ -464,7 +473,7 @@ def _abstentions(found: Guarantees, origin: str) -> Section:
     rows = [
         [
             level(part.accuracy),
-            f"{part.threshold:.6g}",
+            f"{part.threshold:.6g}" if part.threshold > 0 else "any",
             _share(part.test_answered),
             _share(part.test_accuracy) or "no image is answered",
         ]
@@ -485,10 +494,16 @@ def _abstentions(found: Guarantees, origin: str) -> Section:
 
 
 def _answers_line(part: AbstentionGuarantee) -> str:
-    line = f"Answers if it is {level(part.threshold)} sure, guaranteed {level(part.accuracy)} right"
+    which = (
+        f"its answers with a confidence of at least {level(part.threshold)}" if part.threshold > 0 else "all answers"
+    )
+    line = f"Of {which}, at least {level(part.accuracy)} are right (guaranteed)"
     if part.test_answered is None or part.test_accuracy is None:
-        return f"{line}: no test image is answered."
-    return f"{line}: {percent(part.test_accuracy.value)} right, {percent(part.test_answered.value)} answered."
+        return f"{line}; no test image gets such an answer."
+    right = f"{percent(part.test_accuracy.value)} are right"
+    if part.threshold > 0:
+        return f"{line}; {percent(part.test_answered.value)} of the test images get such an answer, of which {right}."
+    return f"{line}; on the test images {right}."
 
 
 def _with_severities(header: list[str], rows: list[list[str]], found: Sequence[Mapping[int, Share]]) -> Table:
@@ -570,8 +585,8 @@ def _ood(found: OutOfDistribution) -> Section:
     what = f"{found.n:,} images of none of its classes ({short_name(found.dataset)}, {found.split})"
     means = f"mean confidence {percent(found.confidence)}, on test images {percent(found.known_confidence)}"
     notes = [
-        f"Where confidence is at least {part.threshold:.6g}, guaranteed {level(part.accuracy)} right: "
-        f"{_share(part.unknown)} of the unknown images are answered, and {percent(part.known.value)} of test images."
+        f"With the threshold for {level(part.accuracy)} right answers, a confidence of {part.threshold:.6g}, "
+        f"{percent(part.known.value)} of the test images are answered, and {_share(part.unknown)} of the unknown ones."
         for part in found.answered
     ]
     if found.left_out:

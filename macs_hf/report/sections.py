@@ -370,7 +370,7 @@ def _outcome(temperature: Temperature) -> str:
         return ""
     if temperature.helped:
         return f"It lowered the NLL of the test images by {interval_text(gain)}."
-    more = "" if rise is None else f", and it raised their ECE by {interval_text(rise, 100, ' points', 2)}"
+    more = "" if rise is None else f", and it changed their ECE by {interval_text(rise, 100, ' points', 2)}"
     return f"Not called calibrated: the gain in NLL on the test images is {interval_text(gain)}{more}."
 
 

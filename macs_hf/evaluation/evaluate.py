@@ -52,7 +52,7 @@ from ..report.rows import CORRUPTIONS, SEVERITIES, SampleRows, sample_rows
 from ..report.run_folder import REPORT_FILE, public_name
 from ..sharding import full_precision, gathered_weights, sharded_modules, share_statistics
 from .corruption_benchmark import ByteImages, GuaranteeCounts, evaluate_corruptions, forward_of, subset
-from .margins import analyze_margins, spectral_complexity
+from .margins import analyze_margins
 
 
 logger = logging.get_logger(__name__)
@@ -410,8 +410,7 @@ def _margins(measured: MeasuredModel, test: Dataset, samples: int) -> MarginAnal
                 yield batch["pixel_values"].to(measured.accelerator.device), batch["labels"]
                 bar.update(len(batch["labels"]))
 
-        found = analyze_margins(measured.forward, batches())
-        return dataclasses.replace(found, spectral_complexity_log10=spectral_complexity(measured.model))
+        return analyze_margins(measured.forward, batches())
 
 
 # ---- Test predictions ----

@@ -444,23 +444,17 @@ class Guarantees(Part):
 class MarginAnalysis(Part):
     """Means over the images, misclassified ones included; `macs_hf.evaluation.margins` has the equations."""
 
+    __pydantic_config__ = STRICT | {"extra": "ignore"}  # earlier reports have more fields
+
     num_samples: PositiveInt
     logit_norm: NonNegative  # L2
     max_logit: float
     margin: float  # signed: negative where the prediction is wrong
-    margin_threshold: float
-    margin_share: Fraction  # images whose margin exceeds the threshold
     logit_sensitivity: NonNegative  # change of the logits in the maximum norm over the L2 length of the noise
-    logit_sensitivity_l2: NonNegative  # the same with the change in L2
-    probability_sensitivity: Annotated[float, Field(ge=-ROUNDING, le=2 + ROUNDING)]  # L1 change of the probabilities
-    consistency: NonNegative  # KL(p(x) || p(x + e)) in nats
     margin_to_sensitivity: float | None  # margin / logit_sensitivity, a ratio of means; none for a constant model
-    radius_estimate: NonNegative  # of the theorem, from estimated constants; 0 where the prediction is wrong
-    radius_estimate_lipschitz: float  # by the corollary, from the change of single logits: never larger
     sigma: float  # standard deviation of the noise
     num_draws: PositiveInt  # noise samples per image
     space: Literal["normalized", "pixel"]  # the units of sigma and of every length
-    spectral_complexity_log10: float | None = None  # none if it was not computed, or if a layer is all zero
 
 
 # ---- Leakage ----
@@ -681,6 +675,10 @@ class EvaluationReport(Part):
         """Whether the whole interval of the accuracy is above `chance_level`; `None` if that is not known."""
         chance = self.chance_level
         return None if chance is None else self.published.metrics["accuracy"].low > chance
+
+    def __repr__(self) -> str:  # with all its parts it would fill pages; `print` shows what it says
+        facts = (f"{name}={getattr(self, name)!r}" for name in ("model", "dataset", "split", "n"))
+        return f"{type(self).__name__}({', '.join(facts)}, ...)"
 
     def to_json(self) -> str:
         text = json.dumps({"schema_version": self.schema_version} | to_plain(self), indent=2, allow_nan=False)

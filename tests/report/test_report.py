@@ -25,7 +25,7 @@ from macs_hf.report.rows import SampleRows
 
 
 METRICS = REPORT.before.metrics
-MARGINS = MarginAnalysis(4, 3.0, 2.0, -0.5, 1.0, 0.25, 0.3, 0.4, 0.1, 0.01, None, 0.5, 0.4, 0.1, 10, "pixel", 7.5)
+MARGINS = MarginAnalysis(4, 3.0, 2.0, -0.5, 0.3, None, 0.1, 10, "pixel")
 WHOLE = replace(FOUND, margins=MARGINS, seeds={"seed": 0}, command="macs-hf evaluate {someone} [model]")
 
 
@@ -96,7 +96,7 @@ CELL = {"n": 1, "accuracy": 1, "nll": 1, "ece": 0, "scaled_nll": 1, "scaled_ece"
         ("corruptions.cells.rain", {}, "cells.rain"),
         ("corruptions.cells.snow", {"3": CELL}, "cells.snow"),
         ("corruptions.cells.snow.3.scaled_nll", None, "cells.snow"),
-        ("margins.margin_share", 2.0, None),
+        ("margins.logit_sensitivity", -2.0, None),
         ("margins.space", "inches", None),
         ("image_size", [32], None),
         ("classes.groups.0.n", 3, "classes"),

@@ -50,8 +50,9 @@ def load_data(
     Args:
         source ([`DatasetSource`] or `str`): Which dataset: one of the benchmark's names, a Hub id or a local folder.
         wanted (`Sequence[str]`, *optional*, defaults to all three): Those of `train`, `validation` and `test` needed.
-        unseen (`bool`, *optional*, defaults to `False`): Whether the model knows none of the images. Of a folder
-            without splits all are then test images, or half of them if validation is wanted too.
+        unseen (`bool`, *optional*, defaults to `False`): Whether the model knows none of the images. Without a test
+            split, all of validation, or of a folder without splits, is then tested, or half of it if validation is
+            wanted too.
         streaming (`bool`, *optional*, defaults to `False`): Read the training images when they are needed.
         skip_bad_images (`bool`, *optional*, defaults to `False`): Leave out images that cannot be read.
         max_eval_samples (`int`, *optional*): At most this many validation, and so many test images.

@@ -96,11 +96,13 @@ def plan_splits(
     if plan["validation"] is None and "validation" in sizes and "validation" not in (train, source.test_split):
         plan["validation"] = "validation"
     plan = {role: split for role, split in plan.items() if role in (*wanted, "test")}
-    if unseen and "train" not in wanted and [*sizes] == [train] and not any(plan.values()):
-        halves = {role: train + half for role, half in zip(("validation", "test"), HALVES, strict=True)}
-        plan = halves if "validation" in wanted else {"test": train}
+    whole = train if [*sizes] == [train] and is_local(source.path) else "validation"
+    unseen = unseen and "train" not in wanted
+    if unseen and plan["test"] is None and source.validation_split is None and whole in sizes:
+        halves = {role: whole + half for role, half in zip(("validation", "test"), HALVES, strict=True)}
+        plan = halves if "validation" in wanted else {"test": whole}
         which = " and ".join(map(repr, plan.values()))
-        logger.warning(f"{dataset} has no splits: all of it is measured, as {which}. None may have trained the model.")
+        logger.warning(f"{dataset} has no split 'test': all of {which} is measured. None may have trained the model.")
     split_off = [role for role, split in plan.items() if split is None]
     if "train" in wanted or split_off:
         plan = {"train": train} | plan
@@ -122,7 +124,8 @@ def plan_splits(
             "slices of them; without validation_split, it is split off train."
         )
     if "test" in split_off:
-        logger.warning(f"{dataset} has no split 'test': a tenth of {train!r} is used as the test set.")
+        known = " A model that was trained on it will look better than it is: name another split." if unseen else ""
+        logger.warning(f"{dataset} has no split 'test': a tenth of {train!r} is used as the test set.{known}")
     # Training keeps these rows apart; a model that comes from elsewhere may have been trained on them.
     if "train" not in wanted and plan.get("validation", "") in (None, train):
         part = f"a tenth of {train!r}" if "validation" in split_off else repr(train)
@@ -194,7 +197,7 @@ def load_splits(source: DatasetSource, wanted: Sequence[str] = ROLES, unseen: bo
     """
     raw = load_raw(source)
     sizes = {name: len(split) for name, split in raw.items()}
-    plan = plan_splits(source, sizes, wanted, unseen and is_local(source.path))
+    plan = plan_splits(source, sizes, wanted, unseen)
     parts = {role: parts_of(name, sizes) for role, name in plan.items() if name is not None}
     # Splits that are not needed (SVHN has 531,131 `extra` images) are left alone.
     needed = [part.split for role in ROLES for part in parts.get(role, ())]

@@ -157,6 +157,19 @@ def test_a_folder_without_splits_that_the_model_has_not_seen(tmp_path: Path, cap
     assert sizes(load_splits(source, ROLES, unseen=True)) == sizes(load_splits(source)) == (64, 8, 8)
 
 
+def test_without_a_test_split_validation_is_tested_and_not_what_may_have_trained_the_model(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = saved(tmp_path, train=table([0, 1] * 20), validation=table([0, 1] * 10, start=100))
+    whole = images_of(load_splits(source, EVALUATE, unseen=True).test)
+    splits = load_splits(source, CALIBRATE, unseen=True)
+    halves = [images_of(part) for part in (splits.validation, splits.test)]
+    assert len(whole) == 20 and sorted(halves[0] + halves[1]) == sorted(whole)
+    chosen = load_splits(replace(source, validation_split="validation"), CALIBRATE, unseen=True)
+    assert (len(chosen.validation), len(chosen.test)) == (20, 4) and "trained on it" in caplog.text
+    assert sizes(load_splits(source, ROLES, unseen=True)) == sizes(load_splits(source)) == (36, 20, 4)
+
+
 def test_a_folder_is_measured_whole_unless_the_model_was_trained_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
             from ..publishing.push import push_space
 
             repo_id = commit.repo_url.repo_id
-            print("Space:", push_space(repo_id, private=options.private, folder=options.folder))
+            print("Space:", push_space(repo_id, options.folder, private=options.private))
             if options.private:
                 print("A private model is read with a token: add one as the secret HF_TOKEN in the Space's settings.")
     return 0

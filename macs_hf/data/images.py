@@ -109,11 +109,6 @@ class ImageDataset(Dataset):
         """Which data this is, whatever the transform."""
         return self.rows._fingerprint
 
-    @property
-    def is_cached(self) -> bool:
-        """Whether its decoded images are kept in memory."""
-        return self._cache is not None
-
     def __len__(self) -> int:
         return len(self.rows)
 

@@ -44,7 +44,7 @@ PAPER = "https://arxiv.org/abs/2603.05812"  # whose page on the Hub then lists t
 AT_ONCE = ("reliability.png", "severity.png")
 GUARANTEES = ("Coverage guarantees", "Prediction sets", "Answering only when sure")
 NOTHING = "Nothing: no images were held out for it."
-NOT_MEASURED = {
+OPTIONAL_PARTS = {
     "corruptions": "corrupted images",
     "ood": "images of none of its classes",
     "groups": "groups of images, such as those of one camera",
@@ -104,7 +104,7 @@ def _variables(report: EvaluationReport, settings: CardSettings) -> dict[str, An
         "headline": headline(report),
         "first_section": section_markdown(first._replace(notes=(), pictures=at_once), settings.pictures),
         "guaranteed": [part.finding for part in others if part.title in GUARANTEES] or [NOTHING],
-        "not_measured": ", ".join(what for name, what in NOT_MEASURED.items() if getattr(report, name) is None),
+        "not_measured": ", ".join(what for name, what in OPTIONAL_PARTS.items() if getattr(report, name) is None),
         "notes": notes_markdown(first),
         "other_sections": [section_markdown(part, settings.pictures, "###") for part in folded],
         "set_level": None if sets is None else sets.coverage,

@@ -268,10 +268,10 @@ def push_checkpoint(
     return IN_TURN.submit(push)
 
 
-def download_checkpoint(repo_id: str, revision: str | None = None) -> str:
+def download_checkpoint(repo_id: str) -> str:
     """The folder of the checkpoint that `hub_strategy="checkpoint"` pushed, to resume from."""
-    with hub_needed(f"Checkpoint {repo_id!r}", repo_id, revision=revision):
-        folder = Path(snapshot_download(repo_id, revision=revision, allow_patterns=f"{LAST_CHECKPOINT}/*"))
+    with hub_needed(f"Checkpoint {repo_id!r}", repo_id):
+        folder = Path(snapshot_download(repo_id, allow_patterns=f"{LAST_CHECKPOINT}/*"))
     if not (folder / LAST_CHECKPOINT / "trainer_state.json").is_file():
         raise FileNotFoundError(
             f"{repo_id!r} has no {LAST_CHECKPOINT}/ to resume from. Runs with hub_strategy='checkpoint' push one; "
@@ -388,13 +388,13 @@ it may be, and what breaks it. {mark}
 """
 
 
-def push_space(repo_id: str, *, private: bool | None = None, token: str | None = None, folder: str | Path) -> str:
+def push_space(repo_id: str, folder: str | Path, *, private: bool | None = None) -> str:
     """
     Make a Space of the same name as a model that is on the Hub, or bring it up to date, in one commit; returns its
     address. One of this name that was not made here is left alone, with a `ValueError`. By default it is as private as
     the model; the card in `folder` says under which licence it is.
     """
-    api = hub_api(token)
+    api = hub_api()
     try:
         if private is None:
             private = api.model_info(repo_id).private  # a Space shows the model's name and card

@@ -25,7 +25,7 @@ def test_a_pushed_space_serves_its_model(
     run = save_model(tmp_path / "run", temperature=2.0, promises=True)
     save_data(tmp_path / "secret-data")
     push_folder(run, "alice/insects")
-    push_space("alice/insects", folder=run)
+    push_space("alice/insects", run)
     port = free_port()
     for name, content in hub.files("alice/insects", "space").items():
         path = tmp_path / "space" / name

@@ -182,7 +182,7 @@ def test_images_are_read_once(transform: Any, monkeypatch: pytest.MonkeyPatch) -
     filled = dataset(transform)
     list(DataLoader(filled, batch_size=2, num_workers=2))  # workers fill the cache of all
     assert filled._cache.missing(range(12)) == []
-    assert not dataset(TrainTransform(LARGE)).is_cached  # each epoch has other crops
+    assert dataset(TrainTransform(LARGE))._cache is None  # each epoch has other crops
 
 
 def test_the_budget_is_that_of_all_datasets_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, ViTImageProcessor
 
 from macs_hf.calibration import prediction_sets, store_guarantees
 from macs_hf.models.timm_layout import save_in_timm_layout
-from macs_hf.publishing.card import GUARANTEES, NOT_MEASURED, CardSettings, model_card, write_card
+from macs_hf.publishing.card import GUARANTEES, OPTIONAL_PARTS, CardSettings, model_card, write_card
 from macs_hf.publishing.push import files_to_push
 from macs_hf.rendering.markdown import escaped, table_markdown
 from macs_hf.report.report import EvaluationReport, Guarantees, Interval, Temperature
@@ -78,8 +78,8 @@ def test_a_reader_finishes_what_is_not_folded(report: EvaluationReport) -> None:
     assert titles == ["How to use it", "Measured", "What is guaranteed", "What was not tested"]
     guaranteed = above.partition("## What is guaranteed")[2].partition("##")[0].count("\n- ")
     assert guaranteed == sum(part.title in GUARANTEES for part in sections(report)) or guaranteed == 1
-    missing = [what for name, what in NOT_MEASURED.items() if getattr(report, name) is None]
-    assert all((what in above.partition("Not measured:")[2]) is (what in missing) for what in NOT_MEASURED.values())
+    missing = [what for name, what in OPTIONAL_PARTS.items() if getattr(report, name) is None]
+    assert all((what in above.partition("Not measured:")[2]) is (what in missing) for what in OPTIONAL_PARTS.values())
 
 
 def test_what_the_beginning_says() -> None:

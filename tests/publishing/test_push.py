@@ -446,15 +446,15 @@ def test_it_holds_the_whole_package_and_what_it_needs(tmp_path: Path) -> None:
 def test_pushing_again_brings_it_up_to_date_and_leaves_others_alone(run: Path, hub: HubServer) -> None:
     api = HfApi()
     api.create_repo("alice/insects")
-    push_space("alice/insects", folder=run)
+    push_space("alice/insects", run)
     for name in ("macs_hf/old.py", "notes.md"):
         api.upload_file(path_or_fileobj=b"x", path_in_repo=name, repo_id="alice/insects", repo_type="space")
-    push_space("alice/insects", folder=run)
+    push_space("alice/insects", run)
     files = hub.files("alice/insects", "space")
     assert "macs_hf/old.py" not in files and "notes.md" in files
     api.upload_file(path_or_fileobj=b"mine", path_in_repo="app.py", repo_id="alice/insects", repo_type="space")
     with pytest.raises(ValueError, match="serves something else"):
-        push_space("alice/insects", folder=run)
+        push_space("alice/insects", run)
     assert hub.files("alice/insects", "space")["app.py"] == b"mine"
 
 
@@ -471,4 +471,4 @@ def test_a_private_model_has_a_private_space(run: Path, hub: HubServer, capsys: 
 def test_a_hub_that_fails_is_a_sentence(run: Path, hub: HubServer) -> None:
     hub.inject("commit", status=403)
     with pytest.raises(ConnectionError, match="The model is pushed, but the Space"):
-        push_space("alice/insects", folder=run)
+        push_space("alice/insects", run)

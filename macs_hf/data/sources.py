@@ -293,7 +293,7 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
             OwnFiles(source.path, split.info.builder_name).check_images(split, name)
         return found
     except (OSError, ForeignFileError, ArgumentError):
-        raise  # which say themselves what is missing, or not the dataset's
+        raise  # these say what is missing, or which file is not the dataset's own
     except Exception as error:
         # A broken README, table of metadata or file, or a loading script, makes `datasets` raise nearly anything.
         cause = error

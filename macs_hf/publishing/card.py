@@ -40,10 +40,10 @@ HIDDEN_ARGUMENTS = re.compile(
     r"(push_to_hub|hub_|license|report_to|log_|logging_|disable_tqdm|use_cpu|dataloader_|accelerator_config|debug|do_).*"
 )
 PAPER = "https://arxiv.org/abs/2603.05812"  # whose page on the Hub then lists the model
-# The pictures that are not folded away, the sections that guarantee something, and what may not have been measured.
-AT_ONCE = ("reliability.png", "severity.png")
+UNFOLDED_PICTURES = ("reliability.png", "severity.png")
 GUARANTEES = ("Coverage guarantees", "Prediction sets", "Answering only when sure")
-NOTHING = "Nothing: no images were held out for it."
+NOTHING_GUARANTEED = "Nothing: no images were held out for it."
+# Parts of a report that may be missing, as the card names what was not measured.
 OPTIONAL_PARTS = {
     "corruptions": "corrupted images",
     "ood": "images of none of its classes",
@@ -91,9 +91,11 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
 def _variables(report: EvaluationReport, settings: CardSettings) -> dict[str, Any]:
     """What the template says of a report: what everybody should read first, and all else folded below."""
     first, *others = sections(report)
-    at_once = {name: alt for part in (first, *others) for name, alt in part.pictures.items() if name in AT_ONCE}
+    at_once = {
+        name: alt for part in (first, *others) for name, alt in part.pictures.items() if name in UNFOLDED_PICTURES
+    }
     folded = (
-        part._replace(pictures={name: alt for name, alt in part.pictures.items() if name not in AT_ONCE})
+        part._replace(pictures={name: alt for name, alt in part.pictures.items() if name not in UNFOLDED_PICTURES})
         for part in others
     )
     guarantees = report.guarantees
@@ -103,7 +105,7 @@ def _variables(report: EvaluationReport, settings: CardSettings) -> dict[str, An
         "origin_of_training": _training(report, settings.datasets),
         "headline": headline(report),
         "first_section": section_markdown(first._replace(notes=(), pictures=at_once), settings.pictures),
-        "guaranteed": [part.finding for part in others if part.title in GUARANTEES] or [NOTHING],
+        "guaranteed": [part.finding for part in others if part.title in GUARANTEES] or [NOTHING_GUARANTEED],
         "not_measured": ", ".join(what for name, what in OPTIONAL_PARTS.items() if getattr(report, name) is None),
         "notes": notes_markdown(first),
         "other_sections": [section_markdown(part, settings.pictures, "###") for part in folded],

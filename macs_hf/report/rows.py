@@ -225,10 +225,10 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 ImageScore = Literal["accuracy", "nll", "scaled_nll"]
 NOT_MEASURED = 255  # in `hits`: this image was not seen under this corruption
-# What is kept of them, in columns of the file such as `hits_fog`; if each image was seen under one corruption, in
-# `hits_corruption`, beside a column with its name.
+# What is kept of each image, in columns of the file such as `hits_fog`. If each image was seen under one corruption
+# only, its name is in the column `corruption`, and what is kept in `hits_corruption` and the like.
 PARTS = {"hits": (np.uint8, NOT_MEASURED), "nll": (np.float32, np.nan), "scaled_nll": (np.float32, np.nan)}
-ONE = "corruption"
+ASSIGNED = "corruption"
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,13 +284,13 @@ class CorruptionRows:
         seen, columns = self.hits != NOT_MEASURED, {}
         is_spread = len(self) > 0 and (seen.sum(axis=1) == 1).all()
         if is_spread:
-            columns[ONE] = np.full(n, None, dtype=object)
-            columns[ONE][self.index] = np.array(self.names, dtype=object)[seen.argmax(axis=1)]
+            columns[ASSIGNED] = np.full(n, None, dtype=object)
+            columns[ASSIGNED][self.index] = np.array(self.names, dtype=object)[seen.argmax(axis=1)]
         for part in PARTS:
             if (array := getattr(self, part)) is not None:
                 whole = np.full((n, len(self.names)), np.nan, dtype=np.float32)
                 whole[self.index] = np.where(seen, array, np.nan)
-                one = {f"{part}_{ONE}": np.fmax.reduce(whole, axis=1)}  # the only one that is not NaN
+                one = {f"{part}_{ASSIGNED}": np.fmax.reduce(whole, axis=1)}  # the only one that is not NaN
                 all_of_them = {f"{part}_{name}": whole[:, place] for place, name in enumerate(self.names)}
                 columns |= one if is_spread else all_of_them
         return columns
@@ -298,9 +298,9 @@ class CorruptionRows:
     @classmethod
     def from_table(cls, table: pyarrow.Table) -> CorruptionRows | None:
         """The inverse of [`to_columns`](CorruptionRows.to_columns); `None` if there are no such columns."""
-        is_spread = ONE in table.column_names
+        is_spread = ASSIGNED in table.column_names
         if is_spread:
-            drawn = np.array(list(map(str, table[ONE].to_pylist())), dtype=object)
+            drawn = np.array(list(map(str, table[ASSIGNED].to_pylist())), dtype=object)
             found = set(drawn) - {"None"}
             names = (*(name for name in CORRUPTIONS if name in found), *found.difference(CORRUPTIONS))
         else:
@@ -309,7 +309,7 @@ class CorruptionRows:
             return None
         arrays: dict[str, np.ndarray | None] = {}
         for part, (kind, missing) in PARTS.items():
-            columns = [f"{part}_{name}" for name in ((ONE,) if is_spread else names)]
+            columns = [f"{part}_{name}" for name in ((ASSIGNED,) if is_spread else names)]
             if part != "hits" and not set(columns) <= set(table.column_names):
                 arrays[part] = None
                 continue

@@ -193,9 +193,5 @@ def of_test(of_split: Callable[[datasets.Dataset], datasets.Dataset]) -> Change:
     return saved(lambda splits: DatasetDict({**splits, "test": of_split(splits["test"])}))
 
 
-def of_train(of_split: Callable[[datasets.Dataset], datasets.Dataset]) -> Change:
-    return saved(lambda splits: DatasetDict({**splits, "train": of_split(splits["train"])}))
-
-
 def emptied(name: str) -> Change:
     return both(remove(name), lambda folder: (folder / name).mkdir())

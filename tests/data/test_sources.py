@@ -319,6 +319,7 @@ def test_a_part_of_the_classes_is_matched_by_name(names: list[str], expected: li
         ({"left": IMAGE, "right": IMAGE, "label": LABEL}, {}, "image_column="),
         ({"image": IMAGE, "label": LABEL}, {"image_column": "label"}, "image_column="),
         ({"image": IMAGE, "label": LABEL}, {"label_column": "class"}, "label_column="),
+        ({"image": IMAGE, "label": Value("float64")}, {}, "label_column="),
     ],
 )
 def test_columns(features: dict[str, Any], named: dict[str, str], found: tuple[str, str] | str) -> None:

@@ -241,8 +241,6 @@ class Api(Connection):
                     add[value["path"]] = stored
                 case "deletedFile":
                     delete.append(value["path"])
-                case "deletedFolder":
-                    delete.append(value["path"].rstrip("/") + "/")
                 case key:
                     raise HubError(400, f"this Hub does not know the commit operation {key!r}")
         with store.lock:

@@ -145,13 +145,12 @@ class Store:
         add: dict[str, StoredFile] | None = None,
         delete: Iterable[str] = (),
     ) -> Commit:
-        """Put a commit on `branch`. An entry of `delete` ending in `/` is a folder."""
+        """Put a commit on `branch`."""
         with self.lock:
             parent = repo.commits.get(repo.branches.get(branch, ""))
             files = dict(parent.files) if parent else {}
             for path in delete:
-                for gone in [p for p in files if p == path or (path.endswith("/") and p.startswith(path))]:
-                    del files[gone]
+                del files[path]
             files |= add or {}
             commit = Commit(secrets.token_hex(20), title, message, parent and parent.id, files)
             repo.commits[commit.id] = commit

@@ -10,7 +10,6 @@ from huggingface_hub import HfApi
 from loopback_hub.server import HubServer
 
 from macs_hf.evaluation import write_report
-from macs_hf.hub import reason_of
 from macs_hf.models.timm_layout import save_in_timm_layout
 from macs_hf.publishing.card import CardSettings, model_card, saved_report, write_card
 from macs_hf.publishing.push import files_to_push
@@ -118,15 +117,3 @@ def test_a_page_that_is_too_large_stays_local(run: Path) -> None:
     assert "report.html" in files_to_push(run)
     page.write_bytes(b" " * (10**6 + 1))
     assert "report.html" not in files_to_push(run) and "evaluation.json" in files_to_push(run)
-
-
-def test_reason_is_found_behind_other_exceptions() -> None:
-    class Answer:
-        status_code = 507
-
-    inner = OSError("inner")
-    inner.response = Answer()
-    outer = RuntimeError("outer")
-    outer.__cause__ = inner
-    assert reason_of(outer) == "the Hub has no space (HTTP 507)"
-    assert reason_of(RuntimeError("just this.")) == "just this"

@@ -41,11 +41,11 @@ from .metrics.comparison import Verdict
 from .models.timm_layout import timm_config
 from .objective.supervision import logits_of
 from .pixels import preparation
-from .rendering.markdown import rendered
+from .rendering.markdown import rendered, table_markdown
 from .report.report import TEMPERATURE_FIELD, Measurement
 from .report.rows import SampleRows
 from .report.run_folder import IDENTITY_FILE, LOCK_FILE, redact, write_text_atomically
-from .report.sections import interval_text
+from .report.sections import METRICS, Table, interval_text, metric_table
 from .training.callbacks import Screen
 
 
@@ -517,13 +517,6 @@ def divide_logits(path: str | PathLike, temperature: float) -> None:
 TEMPLATE = Path(__file__).parent / "publishing" / "templates" / "export_card.md"
 TAGS = ("onnx", "transformers.js", "image-classification", "calibration", "macs")
 KINDS = {FLOAT32_FILE: "float32", INT8_FILE: "int8 (`q8` in transformers.js)"}
-# Key, label, factor, unit and digits of each row.
-METRICS = (
-    ("accuracy", "Accuracy", 100, " %", 2),
-    ("ece", "ECE", 100, " %", 2),
-    ("nll", "NLL", 1, "", 4),
-    ("brier", "Brier score", 1, "", 4),
-)
 
 
 def write_card(report: ExportReport, folder: str | PathLike, *, name: str, license: str | None = None) -> None:
@@ -536,21 +529,29 @@ def write_card(report: ExportReport, folder: str | PathLike, *, name: str, licen
         datasets=[report.dataset] if report.dataset is not None and is_hub_id(report.dataset) else None,
         tags=list(TAGS),
     )
-    columns = {"float32": report.float32} if report.float32 is not None else {}
-    if report.int8 is not None:
-        columns["int8"] = report.int8.published
     card = rendered(
         TEMPLATE,
         metadata=data.to_yaml(),
         name=name,
         report=report,
         files=[(file, KINDS[file], size / 1e6) for file, size in report.files.items()],
-        columns=columns,
-        metrics=METRICS,
+        measured=table_markdown(measured_table(report)) if report.float32 is not None else "",
         interval=interval_text,
         temperature=temperature_sentence(report) if report.int8 is not None else "",
     )
     ModelCard(card).save(Path(folder) / "README.md")
+
+
+def measured_table(report: ExportReport) -> Table:
+    """The metrics of the files and, if there is an int8 file, by how much they differ."""
+    if report.int8 is None:
+        return metric_table({"float32": report.float32})
+    found, changes = metric_table({"float32": report.float32, "int8": report.int8.published}), {}
+    for name, change in report.int8.differences.items():
+        shown = METRICS[name]
+        difference = interval_text(change, shown.scale, digits=2 if shown.scale == 100 else 4, sign="+")
+        changes[shown.title] = f"{difference}, {change.verdict}"
+    return Table((*found.header, "int8 - float32"), [[*row, changes.get(row[0], "")] for row in found.rows])
 
 
 def temperature_sentence(report: ExportReport) -> str:

@@ -6,12 +6,11 @@ from typing import Any
 
 from ..data.preparing import aligned_images, load_data
 from ..exceptions import ArgumentError
-from ..exporting import ExportReport, check_request, export_model, temperature_sentence
+from ..exporting import ExportReport, check_request, export_model, measured_table, temperature_sentence
 from ..hub import is_local
 from ..models.loading import load_pretrained, model_id
 from ..publishing.card import CardSettings, license_of
 from ..report.run_folder import claim_folder, locked_folder, path_fingerprint, public_name
-from ..report.sections import metric_table
 from ..report.text import table_lines
 from ..training.callbacks import Screen
 from .errors import checked_output_dir
@@ -82,8 +81,7 @@ def summary(report: ExportReport) -> str:
     lines = [f"{report.model} as ONNX", ""]
     if report.float32 is not None:
         lines = [f"{report.model} as ONNX on {report.dataset}, {report.split} (n = {report.n})", ""]
-        columns = {"float32": report.float32} | ({"int8": report.int8.published} if report.int8 is not None else {})
-        lines += [*table_lines(metric_table(columns)), ""]
+        lines += [*table_lines(measured_table(report)), ""]
     lines.append(
         f"largest difference between a logit of the float32 file and of PyTorch: {agreement.largest_difference:.1e}, "
         f"on {agreement.n} {agreement.images} (largest logit: {agreement.largest_logit:.1f})"

@@ -19,7 +19,7 @@ from ..rendering.pictures import confident_mistakes, png, report_pictures
 from ..report.report import EvaluationReport
 from ..report.rows import SampleRows
 from ..report.run_folder import public_words
-from ..report.text import percent, section, text
+from ..report.text import html_percent, html_text, section_markup
 from .jobs import Job, picture
 from .uploads import unpack
 
@@ -154,8 +154,10 @@ def gallery(dataset: ImageDataset, rows: SampleRows, labels: Sequence[str]) -> s
         image = dataset.image(index)
         image.thumbnail((THUMBNAIL, THUMBNAIL))
         label, taken_for = (labels[int(column[index])] for column in (rows.label, rows.prediction))
-        cards += f"<figure>{picture(image, f'an image of {label}', 'thumbnail')}<figcaption>{text(label)}<br>taken "
-        cards += f"for {text(taken_for)}<br>{percent(float(rows.confidence[index]))} sure</figcaption></figure>"
+        said = f"{html_text(label)}<br>taken for {html_text(taken_for)}<br>"
+        said += f"{html_percent(float(rows.confidence[index]))} sure"
+        drawn = picture(image, f"an image of {label}", "thumbnail")
+        cards += f"<figure>{drawn}<figcaption>{said}</figcaption></figure>"
     if not cards:
         return ""
-    return section("Mistakes it was sure of", f'<div class="gallery">{cards}</div>', "The surest first.")
+    return section_markup("Mistakes it was sure of", f'<div class="gallery">{cards}</div>', "The surest first.")

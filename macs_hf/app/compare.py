@@ -7,7 +7,7 @@ from ..metrics import Comparison
 from ..metrics.comparison import difference_text, title_of, value_text
 from ..report.report import Run
 from ..report.sections import METRICS
-from ..report.text import section, table, text
+from ..report.text import html_text, section_markup, table_markup
 
 
 # What the less known of the metrics mean.
@@ -33,22 +33,23 @@ def comparison_page(runs: Sequence[Run]) -> str:
     reference, *others = runs
     found = {run.name: compare_runs(run, reference) for run in others}
     metrics = list(next(iter(found.values())))
-    header = ["", text(reference.name), *(text(name) for name in found)]
+    header = ["", html_text(reference.name), *(html_text(name) for name in found)]
     rows = []
     for metric in metrics:
         compared = [comparisons.get(metric) for comparisons in found.values()]
         cells = [value_text(metric, compared[0].b), *(_cell(metric, comparison) for comparison in compared)]
         meaning = f"<small>{MEANINGS[metric]}</small>" if metric in MEANINGS else ""
         rows.append([title_of(metric) + meaning, *cells])
-    where = f"{text(reference.report.dataset)}, {text(reference.report.split)}, {reference.report.n:,} images"
+    report = reference.report
+    where = html_text(f"{report.dataset}, {report.split}, {report.n:,} images")
     hint = (
-        f"{where}. ↑: higher is better, ↓: lower is. Below each value the difference to {text(reference.name)} "
+        f"{where}. ↑: higher is better, ↓: lower is. Below each value the difference to {html_text(reference.name)} "
         "with its paired 95 % interval, over the test images; another training run may give another answer."
     )
     summary = "".join(f"<li>{_summary(name, comparisons)}</li>" for name, comparisons in found.items())
-    body = f'<ul class="summary">{summary}</ul>{table(header, rows)}'
-    title = f"Compared with {text(reference.name)}"
-    return f'<article class="macs comparison">{section(title, body, hint)}</article>'
+    body = f'<ul class="summary">{summary}</ul>{table_markup(header, rows)}'
+    title = f"Compared with {html_text(reference.name)}"
+    return f'<article class="macs comparison">{section_markup(title, body, hint)}</article>'
 
 
 def _summary(name: str, comparisons: dict[str, Comparison]) -> str:
@@ -56,7 +57,7 @@ def _summary(name: str, comparisons: dict[str, Comparison]) -> str:
     for metric, comparison in comparisons.items():
         by_verdict.setdefault(comparison.verdict, []).append(METRICS[metric].title.replace(", ", " "))
     said = [f"{word} in: {', '.join(by_verdict[word])}" for word in ("better", "worse") if word in by_verdict]
-    return f"<b>{text(name)}</b> {'; '.join(said) or 'does not differ beyond chance'}."
+    return f"<b>{html_text(name)}</b> {'; '.join(said) or 'does not differ beyond chance'}."
 
 
 def _cell(metric: str, found: Comparison | None) -> str:

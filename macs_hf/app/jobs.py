@@ -1,7 +1,6 @@
 """What one visitor has, may ask for and waits for: work in a thread, finished runs, limits."""
 
 import atexit
-import base64
 import io
 import logging
 import shutil
@@ -23,9 +22,10 @@ from ..data.sources import DATASETS
 from ..exceptions import HINT, user_message
 from ..hub import TIMEOUT_SECONDS, hub_api, is_local
 from ..models.loading import model_id
+from ..rendering.html import image_html
 from ..report.report import Run, load_run
 from ..report.run_folder import REPORT_FILE, ROWS_FILE
-from ..report.text import text
+from ..report.text import html_text
 
 
 # ---- Work that can be watched and stopped ----
@@ -270,15 +270,13 @@ def hub_run(repo_id: str) -> Run | None:
 
 
 def picture(image: Image.Image, alt: str, kind: str = "") -> str:
-    """An image inside the page itself, so that no file of it can be fetched by others."""
     content = io.BytesIO()
     image.save(content, "PNG")
-    encoded = base64.b64encode(content.getvalue()).decode()
-    return f'<img class="{kind}" alt="{text(alt)}" src="data:image/png;base64,{encoded}">'
+    return image_html(content.getvalue(), alt, kind)
 
 
 def notice(said: str | Exception, kind: str = "error") -> str:
     """A box with a sentence: an `error`, or a `note`."""
     role = "alert" if kind == "error" else "status"
     said = explain(said) if isinstance(said, Exception) else said
-    return f'<div class="notice {kind}" role="{role}">{text(said)}</div>'
+    return f'<div class="notice {kind}" role="{role}">{html_text(said)}</div>'

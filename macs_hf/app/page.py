@@ -27,7 +27,7 @@ from ..exceptions import ArgumentError
 from ..hub import is_local
 from ..report.report import load_run
 from ..report.rows import FAMILIES, SEVERITIES
-from ..report.text import percent, text
+from ..report.text import html_percent, html_text
 from .audit import AuditRequest, audit, report_page, save_model
 from .compare import comparison_page
 from .jobs import LABELS, LOOPBACK, Job, Visitor, hub_run, is_run, notice
@@ -262,7 +262,8 @@ def progress_bar(job: Job | None) -> str:
     elif job is not None:
         seconds, share = monotonic() - job.since, min(1, job.done / job.total) if job.total else 0.0
         left = f", about {seconds / share - seconds:.0f} s left" if share else ""
-        said = f"{text(job.stage)}: {percent(share, 0)}{left}" if job.total else f"{text(job.stage)}, {seconds:.0f} s"
+        said = html_text(job.stage)
+        said += f": {html_percent(share, 0)}{left}" if job.total else f", {seconds:.0f} s"
     bar = f'<span class="bar"><i style="width:{share:.1%}"></i></span>'
     return f'<div class="macs progress" role="status"><p>{said}</p>{bar}</div>'
 

@@ -22,7 +22,7 @@ from ..evaluation.evaluate import class_names
 from ..models.loading import load_pretrained
 from ..pixels import PixelStats
 from ..report.report import EvaluationReport
-from ..report.text import exact_percent, percent, section, text
+from ..report.text import html_level, html_percent, html_text, section_markup
 from .jobs import picture
 
 
@@ -157,8 +157,8 @@ SMALLEST_SHOWN = 240  # pixels; smaller images are enlarged without smoothing
 def sureness(share: float) -> str:
     """A confidence in percent; one that is nearly 0 or 1 is not shown as if it were certain."""
     if 0 < share < 0.0005:
-        return f"&lt;{percent(0.001)}"
-    return f"&gt;{percent(0.999)}" if 0.9995 <= share < 1 else percent(share)
+        return f"&lt;{html_percent(0.001)}"
+    return f"&gt;{html_percent(0.999)}" if 0.9995 <= share < 1 else html_percent(share)
 
 
 def answer_page(found: Answer, coverage: float, accuracy: float) -> str:
@@ -178,22 +178,22 @@ def answer_page(found: Answer, coverage: float, accuracy: float) -> str:
 
 def _headline(found: Answer, accuracy: float) -> str:
     name, confidence = found.prediction()
-    title, kind, said = text(name), "good", f"{sureness(confidence)} sure."
+    title, kind, said = html_text(name), "good", f"{sureness(confidence)} sure."
     threshold, exact = found.calibration.answers.get(accuracy), found.calibration.exact
-    share = f"{'at least' if exact else 'about'} {exact_percent(accuracy)}"
+    share = f"{'at least' if exact else 'about'} {html_level(accuracy)}"
     was, before = found.prediction(0)
     if was != name:
-        kind, said = "bad", f"{said} Not corrupted, it was <b>{text(was)}</b>, with {sureness(before)}."
+        kind, said = "bad", f"{said} Not corrupted, it was <b>{html_text(was)}</b>, with {sureness(before)}."
     if threshold is not None and confidence < threshold:
         title, kind = "I would not answer", "neutral"
-        said = f"The likeliest class is <b>{text(name)}</b>, with {sureness(confidence)}. It answers from "
-        said += f"{exact_percent(threshold)} on, where {share} of the answers are right."
+        said = f"The likeliest class is <b>{html_text(name)}</b>, with {sureness(confidence)}. It answers from "
+        said += f"{html_level(threshold)} on, where {share} of the answers are right."
     elif threshold is not None:
-        which = f"answers from {exact_percent(threshold)} on" if threshold > 0 else "all answers"
+        which = f"answers from {html_level(threshold)} on" if threshold > 0 else "all answers"
         guarantee = f"{share.capitalize()} of {which} are right.{'' if exact else f' {APPROXIMATE}'}"
         said += f" {CORRUPTED if found.corruption else guarantee}"
     elif found.calibration.answers:
-        said += f" How sure it must be for {exact_percent(accuracy)} of answers to be right is not known."
+        said += f" How sure it must be for {html_level(accuracy)} of answers to be right is not known."
     return f'<header class="verdict {kind}"><h2>{title}</h2><p>{said}</p></header>'
 
 
@@ -207,10 +207,10 @@ def _bars(found: Answer) -> str:
         kind, rows = "bar before" if shares is found.before else "bar", ""
         for index in found.likeliest()[:SHOWN_CLASSES]:
             share = float(shares[-1, index].exp())
-            rows += f'<li><span class="name">{text(found.label_names[index])}</span><span class="value">'
+            rows += f'<li><span class="name">{html_text(found.label_names[index])}</span><span class="value">'
             rows += f'{sureness(share)}</span><span class="{kind}"><i style="width:{share:.2%}"></i></span></li>'
         drawn += f'<div><h4>{title}</h4><ol class="bars">{rows}</ol></div>'
-    return section("How sure it is", f'<div class="columns">{drawn}</div>', hint)
+    return section_markup("How sure it is", f'<div class="columns">{drawn}</div>', hint)
 
 
 def _prediction_set(found: Answer, coverage: float) -> str:
@@ -218,10 +218,10 @@ def _prediction_set(found: Answer, coverage: float) -> str:
         return ""
     members = found.prediction_set(coverage)
     if members is None:
-        known = ", ".join(exact_percent(level) for level in found.calibration.sets)
-        said = f"<p>No coverage is guaranteed at {exact_percent(coverage)}, only at {known}.</p>"
-        return section("Prediction set", said)
-    chips = "".join(f'<span class="chip">{text(name)}</span>' for name in members)
-    hint = f"It holds the right class with a probability of {exact_percent(coverage)}, for images like those of the "
+        known = ", ".join(html_level(level) for level in found.calibration.sets)
+        said = f"<p>No coverage is guaranteed at {html_level(coverage)}, only at {known}.</p>"
+        return section_markup("Prediction set", said)
+    chips = "".join(f'<span class="chip">{html_text(name)}</span>' for name in members)
+    hint = f"It holds the right class with a probability of {html_level(coverage)}, for images like those of the "
     hint += f"audit: its coverage guarantee.{'' if found.calibration.exact else f' {APPROXIMATE}'}"
-    return section("Prediction set", f'<p class="chips">{chips}</p>', CORRUPTED if found.corruption else hint)
+    return section_markup("Prediction set", f'<p class="chips">{chips}</p>', CORRUPTED if found.corruption else hint)

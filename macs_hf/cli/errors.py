@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import sys
-import textwrap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -20,10 +19,9 @@ from typing import Any
 
 from ..exceptions import ArgumentError, user_message
 from ..report.run_folder import public_name, redact, refuse_secrets
-from ..report.text import printable
+from ..report.text import WIDEST, printable, wrapped
 
 
-WIDEST = 120  # columns
 UNREAD = 141  # the exit code that shells give for SIGPIPE
 
 # Arguments of the library whose flags have other names.
@@ -47,8 +45,7 @@ def _write(text: str) -> None:
     text = printable(text)
     if sys.stderr.isatty():
         width = min(shutil.get_terminal_size().columns, WIDEST)
-        options = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
-        text = textwrap.fill(text, width, subsequent_indent="  ", **options)
+        text = "\n".join(wrapped(text, width, 2))
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 

@@ -10,7 +10,6 @@ import json
 import math
 import re
 import shutil
-import textwrap
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
@@ -21,7 +20,8 @@ from rich.filesize import decimal
 from ..exceptions import ArgumentError
 from ..objective.objective import DEFAULT_METHOD, METHODS, Objective, settings_of
 from ..report.run_folder import refuse_secrets
-from .errors import WIDEST, folder_name, refuse_empty
+from ..report.text import WIDEST, wrapped
+from .errors import folder_name, refuse_empty
 
 
 # ---- Checks ----
@@ -446,14 +446,7 @@ def common_help(argv: list[str]) -> str:
         for name, text in arguments.items():
             text = text or helps[name].partition(". ")[0].rstrip(".")
             text += f" (default: {by_method[name]}, set by the method)" if name in by_method else ""
-            lines += textwrap.wrap(
-                text,
-                width,
-                initial_indent=f"  --{name:<29} ",
-                subsequent_indent=" " * 34,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
+            lines += wrapped(text, width, 34, f"  --{name:<29} ")
         lines.append("")
     lines.append("--help-all lists all arguments, with those of transformers' TrainingArguments.")
     return "\n".join(lines)

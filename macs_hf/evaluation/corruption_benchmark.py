@@ -468,17 +468,16 @@ def evaluate_corruptions(
     )
 
 
-def forward_of(model: nn.Module, stats: PixelStats, device: torch.device | str | None = None) -> Forward:
+def forward_of(model: nn.Module, stats: PixelStats) -> Forward:
     """
     A function from uint8 images to logits.
 
     Args:
         model (`nn.Module`): Takes normalised images, as `pixel_values`; returns logits or something with `.logits`.
         stats (`PixelStats`): With what to normalise them.
-        device (`torch.device`, *optional*): Where the model is; by default where its parameters are.
     """
     parameter = next(model.parameters())
-    device, dtype = torch.device(device or parameter.device), parameter.dtype
+    device, dtype = parameter.device, parameter.dtype
 
     @torch.inference_mode()
     def forward(images: Tensor) -> Tensor:

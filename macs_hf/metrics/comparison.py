@@ -18,7 +18,7 @@ from scipy.special import ndtri, stdtrit
 
 from ..report.rows import SampleRows
 from ..report.sections import METRICS
-from ..report.text import SPACE, table, words
+from ..report.text import SPACE, html_words, table_markup
 from .ece import bin_index, bin_sums, bin_terms, calibration_error, folded_mean
 from .scores import check_settings
 from .selective import RISKS, aurc_without_each, resampled_coverages
@@ -363,9 +363,9 @@ def _scores(
     return found
 
 
-def ece_difference(a: SampleRows, b: SampleRows, n_bins: int = 15) -> Comparison:
+def ece_difference(a: SampleRows, b: SampleRows) -> Comparison:
     """The `ece` of [`compare`] alone, for one run on each side."""
-    return _ece_scores(*_columns([a, b]), n_bins).difference(1, higher_is_better=False)
+    return _ece_scores(*_columns([a, b]), n_bins=15).difference(1, higher_is_better=False)
 
 
 def _ece_scores(confidence: np.ndarray, correct: np.ndarray, n_bins: int) -> RunScores:
@@ -452,8 +452,8 @@ class ComparisonTable(dict[str, Comparison]):
             for metric, found in self.items()
         ]
         covers = next(iter(self.values())).covers if self else "images"
-        hint = f"<p>Small: 95{SPACE}% intervals of the difference, over test {covers}.</p>"
-        return hint + table(["", "a", "b", "a - b", ""], rows)
+        hint = f"<p>In small type: the 95{SPACE}% interval of the difference, over test {covers}.</p>"
+        return hint + table_markup(["", "a", "b", "a - b", ""], rows)
 
 
 def title_of(metric: str) -> str:
@@ -464,7 +464,7 @@ def title_of(metric: str) -> str:
 def value_text(metric: str, value: float) -> str:
     """A value with its unit."""
     scale, unit, digits = METRICS[metric].style
-    return words(f"{scale * value:.{digits}f}{unit}")
+    return html_words(f"{scale * value:.{digits}f}{unit}")
 
 
 def difference_text(metric: str, found: Comparison) -> tuple[str, str, str]:

@@ -102,13 +102,13 @@ def look_like_probabilities(predictions: Any) -> bool:
     )
 
 
-def warn_of_probabilities(predictions: Any, stacklevel: int = 3) -> None:
+def warn_of_probabilities(predictions: Any) -> None:
     """Warns if values to be read as logits look like probabilities."""
     if look_like_probabilities(predictions):
         warnings.warn(
             "predictions look like probabilities (no row has a negative value and each sums to 1), but they are read "
             "as logits: pass probabilities=True",
-            stacklevel=stacklevel,
+            stacklevel=3,
         )
 
 

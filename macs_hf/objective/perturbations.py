@@ -69,7 +69,7 @@ def name_of(function: OwnPerturbation) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def check_perturbation(function: OwnPerturbation, pixels: Tensor, seed: int = 0) -> None:
+def check_perturbation(function: OwnPerturbation, pixels: Tensor) -> None:
     """
     Refuse a perturbation of the user's own that does not give valid pixels, or draws from elsewhere than its
     generator, so that a run could not be repeated or resumed. Calls it twice, on `pixels` in [0, 1].
@@ -78,7 +78,7 @@ def check_perturbation(function: OwnPerturbation, pixels: Tensor, seed: int = 0)
     def refuse(problem: str) -> NoReturn:
         raise ValueError(f"perturbation={name_of(function)} {problem}")
 
-    once, again = (function(pixels.clone(), torch.Generator(pixels.device).manual_seed(seed)) for _ in range(2))
+    once, again = (function(pixels.clone(), torch.Generator(pixels.device).manual_seed(0)) for _ in range(2))
     if once.shape != pixels.shape:
         refuse(f"must keep the shape {tuple(pixels.shape)}, got {tuple(once.shape)}.")
     if not (once.min() >= 0 and once.max() <= 1):  # nor NaN

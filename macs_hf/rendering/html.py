@@ -8,7 +8,7 @@ from ..report.report import EvaluationReport, save_run
 from ..report.rows import SampleRows
 from ..report.run_folder import GALLERY, PAGE_FILE, PICTURES, redact, write_text_atomically
 from ..report.sections import Table, sections, short_name
-from ..report.text import headline_html, section_html, table_html, text
+from ..report.text import headline_html, html_text, section_html, table_html
 from .pictures import png, report_pictures
 
 
@@ -44,7 +44,7 @@ def write_report(report: EvaluationReport, rows: Sequence[SampleRows], folder: s
 
 def write_report_page(report: EvaluationReport, images: Mapping[str, bytes], folder: str | Path) -> Path:
     """Write `report.html`, which holds everything it shows, pictures too: it can be mailed, and opened anywhere."""
-    name = text(short_name(report.model))
+    name = html_text(short_name(report.model))
     head = (
         f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" '
@@ -68,17 +68,23 @@ def report_article(
     """
     parts = sections(report)
     said = {part.lead for part in parts}  # a note may be the warning of the same
-    notices = "".join(f'<p class="notice note">{text(note)}</p>' for note in dict.fromkeys(notes) if note not in said)
+    new = [html_text(note) for note in dict.fromkeys(notes) if note not in said]
+    notices = "".join(f'<p class="notice note">{note}</p>' for note in new)
     body = ""
     for part in parts:
-        drawn = "".join(_image(images[name], alt, name) for name, alt in part.pictures.items() if name in images)
+        drawn = "".join(
+            image_html(images[name], alt, "figure wide" if name in WIDE else "figure")
+            for name, alt in part.pictures.items()
+            if name in images
+        )
         body += section_html(part, f'<div class="stack">{drawn}</div>' if drawn else "")
     return f'<article class="macs report">{headline_html(report)}{notices}{body}{mistakes}{_origin(report)}</article>'
 
 
-def _image(content: bytes, alt: str, name: str) -> str:
-    kind = "figure wide" if name in WIDE else "figure"
-    return f'<img class="{kind}" alt="{text(alt)}" src="data:image/png;base64,{base64.b64encode(content).decode()}">'
+def image_html(content: bytes, alt: str, kind: str) -> str:
+    """A PNG inside the page itself, so that no file of it can be fetched by others."""
+    encoded = base64.b64encode(content).decode()
+    return f'<img class="{kind}" alt="{html_text(alt)}" src="data:image/png;base64,{encoded}">'
 
 
 def _origin(report: EvaluationReport) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import html
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .report import EvaluationReport
-from .sections import Section, Table, headline, level, sections, short_name
-from .sections import percent as plain_percent
+from .sections import Section, Table, headline, level, percent, sections, short_name
 
 
 # ---- Terminal ----
@@ -19,6 +19,15 @@ from .sections import percent as plain_percent
 # Escapes that clear a screen or set its title, marks that turn the direction of writing, and halves of characters,
 # which cannot be written at all. Lines and tabs stay.
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+WIDEST = 120  # columns that are written in, however wide a terminal is
+
+
+def wrapped(text: str, width: int, indent: int = 0, first: str = "") -> list[str]:
+    """A paragraph as lines that are broken between words only, so that paths and flags can be copied."""
+    options = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=" " * indent, **options)
 
 
 def printable(text: str) -> str:
@@ -60,7 +69,7 @@ def table_lines(found: Table) -> list[str]:
 
 
 # ---- HTML ----
-# Whatever comes from outside goes through `text`, so that it is shown as text.
+# Whatever comes from outside goes through `html_text`, so that it is shown as text.
 
 
 SPACE = "\u00a0"  # between a number and its unit, where no line breaks
@@ -68,7 +77,7 @@ SPACE = "\u00a0"  # between a number and its unit, where no line breaks
 TEMPLATE_CHARACTERS = {"{": "&#123;", "}": "&#125;", "$": "&#36;", "`": "&#96;"}
 
 
-def text(value: Any) -> str:
+def html_text(value: Any) -> str:
     """Text from outside (names, labels, reasons) inside HTML."""
     escaped = html.escape(str(value))
     for character, entity in TEMPLATE_CHARACTERS.items():
@@ -76,27 +85,27 @@ def text(value: Any) -> str:
     return escaped
 
 
-def words(value: Any) -> str:
-    """As [`text`], with no line break between a number and its unit."""
-    return text(value).replace(" %", f"{SPACE}%")
+def html_words(value: Any) -> str:
+    """As [`html_text`], with no line break between a number and its unit."""
+    return html_text(value).replace(" %", f"{SPACE}%")
 
 
-def percent(share: float, digits: int = 1) -> str:
-    return words(plain_percent(share, digits))
+def html_percent(share: float, digits: int = 1) -> str:
+    return html_words(percent(share, digits))
 
 
-def exact_percent(share: float) -> str:
-    """A threshold or a promise, see [`level`]."""
-    return words(level(share))
+def html_level(share: float) -> str:
+    """A threshold or a guarantee, see [`level`]."""
+    return html_words(level(share))
 
 
-def section(title: str, body: str, hint: str = "") -> str:
+def section_markup(title: str, body: str, hint: str = "") -> str:
     """A part of a page; the title and the hint are HTML already."""
     hint = f'<p class="hint">{hint}</p>' if hint else ""
     return f'<section class="part"><h3>{title}</h3>{hint}{body}</section>'
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table_markup(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of cells that are HTML already; the first column names the rows."""
     head = "".join(f"<th scope='col'>{cell}</th>" for cell in header)
     body = "".join(
@@ -112,20 +121,20 @@ def headline_html(report: EvaluationReport) -> str:
     where = f"{short_name(report.model)} on {short_name(report.dataset)}, {report.split}"
     badge = {"trusted": "good", "unknown": "neutral"}.get(found.trust, "bad")
     return (
-        f'<header class="verdict {badge}"><p class="where">{text(where)}</p><h2>{found.title}</h2>'
-        f"<p>{words(f'{found.ability} {found.confidence}')}</p></header>"
+        f'<header class="verdict {badge}"><p class="where">{html_text(where)}</p><h2>{found.title}</h2>'
+        f"<p>{html_words(f'{found.ability} {found.confidence}')}</p></header>"
     )
 
 
 def section_html(part: Section, pictures: str = "") -> str:
     """A section of a report, with its pictures as HTML."""
     listed = "" if part.table is None else table_html(part.table)
-    notes = "".join(f"<p>{words(note)}</p>" for note in part.notes)
-    return section(words(part.title), f"{listed}{notes}{pictures}", words(part.lead))
+    notes = "".join(f"<p>{html_words(note)}</p>" for note in part.notes)
+    return section_markup(html_words(part.title), f"{listed}{notes}{pictures}", html_words(part.lead))
 
 
 def table_html(found: Table) -> str:
-    return table([words(cell) for cell in found.header], [[words(cell) for cell in row] for row in found.rows])
+    return table_markup([*map(html_words, found.header)], [[*map(html_words, row)] for row in found.rows])
 
 
 def report_in_notebook(report: EvaluationReport) -> str:

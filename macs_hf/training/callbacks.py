@@ -5,7 +5,6 @@ import io
 import math
 import re
 import sys
-import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -28,7 +27,7 @@ from transformers.trainer_utils import has_length
 from ..metrics import measure, summarize
 from ..rendering.pictures import plot_measurements, png
 from ..report.rows import SampleRows, sample_rows
-from ..report.text import printable
+from ..report.text import WIDEST, printable, wrapped
 
 
 # ---- Calibration ----
@@ -153,7 +152,6 @@ def _send(tracker: TrainerCallback, name: str, image: Image.Image, step: int) ->
 # Where a run writes what a person reads: lines and, below them, at most one bar. A log file gets the lines only.
 
 
-WIDEST = 120  # columns
 SECONDS_BETWEEN_DRAWINGS = 0.1
 # In a log file, long work shows that it goes on.
 SECONDS_BETWEEN_SIGNS_OF_LIFE = 300.0
@@ -204,8 +202,7 @@ class Screen:
             return
         parts = [printable(text)]
         if wrap and self.is_terminal:
-            options = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
-            parts = textwrap.wrap(parts[0], self.width, subsequent_indent=" " * indent, **options) or parts
+            parts = wrapped(parts[0], self.width, indent) or parts
         for part in parts:
             self._console.print(Text(part, style=style), soft_wrap=True)
 

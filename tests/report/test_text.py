@@ -14,7 +14,7 @@ from macs_hf.publishing.push import pull_request_refusal
 from macs_hf.report.report import Cell, CorruptionTable, EvaluationReport, Interval, SizeTrial, Temperature
 from macs_hf.report.rows import SEVERITIES, SampleRows
 from macs_hf.report.sections import Table, headline, sections
-from macs_hf.report.text import SPACE, table_lines, text, words
+from macs_hf.report.text import SPACE, html_text, html_words, table_lines
 
 
 LOGITS = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
@@ -103,7 +103,7 @@ def test_a_report() -> None:
     ece = report.before.metrics["ece"]
     assert f"|{100 * ece.value:.2f} % [{100 * ece.low:.2f}, {100 * ece.high:.2f}]|" in plain(shown)
     assert f"|{100 * report.before.noise_floor:.2f} %|" in plain(shown)
-    assert text(EVIL) in shown and all(words(name) in shown for name in HOSTILE)
+    assert html_text(EVIL) in shown and all(html_words(name) in shown for name in HOSTILE)
 
 
 def test_a_comparison_is_a_dictionary_and_a_table() -> None:

@@ -22,15 +22,17 @@ classifier = pipeline("image-classification", model=options.model)
 config = classifier.model.config
 threshold = stored_abstention_threshold(config, options.accuracy)
 if threshold is None:
-    print(f"No promise: the model has no threshold for {100 * options.accuracy:g} % right answers. It always answers.")
+    print(
+        f"No guarantee: the model has no threshold for {100 * options.accuracy:g} % right answers. It always answers."
+    )
 else:
     stored = config.abstention_thresholds
-    # The promise is approximate if the held-out images also chose the checkpoint.
+    # The guarantee is approximate if the held-out images also chose the checkpoint.
     share = f"{'at least' if stored.get('exact', True) else 'about'} {100 * options.accuracy:g} %"
     answering = f"Answering if the probability is at least {threshold:.6g}" if threshold > 0 else "Answering always"
     print(
         f"{answering}: {share} of the answers are right for images like the held-out ones "
-        f"({1 - stored['delta']:.0%} certainty). For other images nothing is promised."
+        f"({1 - stored['delta']:.0%} certainty). For other images nothing is guaranteed."
     )
 
 for image in options.images:

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from macs_hf import METHODS, MaCSTrainer, Objective, PixelStats, supervise
 from macs_hf.calibration import fold_temperature, folding
-from macs_hf.calibration.promises import calibrate_logits, set_outcome
+from macs_hf.calibration.guarantees import calibrate_logits, set_outcome
 from macs_hf.corruptions import CORRUPTIONS, corrupt, digital
 from macs_hf.evaluation.evaluate import ood_scores
 from macs_hf.objective import losses, perturbations

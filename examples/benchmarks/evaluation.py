@@ -3,7 +3,7 @@
     python examples/benchmarks/evaluation.py --output evaluation.json
 
 - The default metrics: `MaCSTrainer.evaluate` beside the same model over the same batches in memory.
-- A report: `evaluate_checkpoint` (temperature, promises, rows, intervals, margins; what `macs-hf calibrate` runs) on
+- A report: `evaluate_checkpoint` (temperature, guarantees, rows, intervals, margins; what `macs-hf calibrate` runs) on
   PNG images, beside a loop that reads the same images and runs the network as often; and the same with corruptions.
 """
 

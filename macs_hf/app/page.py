@@ -22,7 +22,7 @@ from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 
-from ..calibration.promises import ACCURACIES, COVERAGES
+from ..calibration.guarantees import ACCURACIES, COVERAGES
 from ..exceptions import ArgumentError
 from ..hub import is_local
 from ..report.report import load_run

@@ -13,8 +13,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..calibration import store_guarantees
 from ..calibration.folding import folded_temperature
+from ..calibration.guarantees import guaranteed_levels
 from ..calibration.prediction_sets import prediction_sets
-from ..calibration.promises import promised_levels
 from ..corruptions.corrupt import corrupt, to_levels
 from ..data.transforms import EvalTransform
 from ..evaluation.corruption_benchmark import forward_of
@@ -50,7 +50,7 @@ def stored_calibration(config: Any, temperature: float) -> Calibration:
     sets = vars(config).get("prediction_set_thresholds", {}).get("lac", {})
     answers = vars(config).get("abstention_thresholds", {})
     exact = sets.get("exact", True) and answers.get("exact", True)
-    return Calibration(temperature, promised_levels(sets), promised_levels(answers), exact)
+    return Calibration(temperature, guaranteed_levels(sets), guaranteed_levels(answers), exact)
 
 
 def audited_calibration(report: EvaluationReport, folded: float) -> Calibration:

@@ -1,9 +1,8 @@
-"""What is fitted on held-out data: a temperature, folded into the classifier head, and promises for new images."""
+"""What is fitted on held-out data: a temperature, folded into the classifier head, and guarantees for new images."""
 
 from .abstention import abstention_report, abstention_threshold
 from .folding import fold_temperature, folded_temperature
-from .prediction_sets import prediction_set_threshold, prediction_sets
-from .promises import (
+from .guarantees import (
     calibrate_logits,
     make_guarantees,
     measure_guarantees,
@@ -11,6 +10,7 @@ from .promises import (
     store_guarantees,
     stored_abstention_threshold,
 )
+from .prediction_sets import prediction_set_threshold, prediction_sets
 from .temperature import (
     calibration_error_rise,
     choose_temperature,

@@ -1,4 +1,4 @@
-"""Answering only when sure: a threshold on the confidence that promises an accuracy among the answered images.
+"""Answering only when sure: a threshold on the confidence that guarantees an accuracy among the answered images.
 
 For each threshold t of a fixed list, from the highest down, an exact binomial test asks whether the n_t held-out
 samples with `confidence >= t`, of which k_t are right, show that the accuracy among such images is at least a:
@@ -12,8 +12,8 @@ probability of at most delta, and no correction for the many tests is needed.
 
 Two kinds of thresholds are skipped, since one unlucky sample there would end the search before it begins: those that
 too few samples reach for the test to pass even if all were right (a^n_t > delta; it takes 59 samples for 0.95 and
-0.05), and those that fewer than 5 % of the samples reach. Skipping looks at how many samples are answered, never
-at which are right. The promise stays a theorem as long as no band of confidence below the first threshold with too low
+0.05), and those that fewer than 5 % of the samples reach. Skipping looks at how many samples are answered, never at
+which are right. The guarantee stays a theorem as long as no band of confidence below the first threshold with too low
 an accuracy is more accurate than a: given all counts, the wrong answers at the first such threshold that is tested are
 then a sum of independent draws, each wrong with a probability of at least 1 - a. Where accuracy rises again at lower
 confidence, a numerical search for the worst case also stayed below delta.
@@ -41,7 +41,7 @@ def abstention_threshold(
     confidence: ArrayLike, correct: ArrayLike, accuracy: float = 0.95, delta: float = 0.05
 ) -> float | None:
     """
-    The lowest confidence from which on the answers of a model can be promised to have an accuracy.
+    The lowest confidence from which on the answers of a model can be guaranteed to have an accuracy.
 
     With a probability of 1 - `delta` over the draw of the held-out samples, the accuracy among images of the same
     distribution with `confidence >= threshold` is at least `accuracy`.
@@ -52,10 +52,10 @@ def abstention_threshold(
         correct (`torch.Tensor`, `np.ndarray` or list of shape `(samples,)`): Whether the most probable class was the
             right one.
         accuracy (`float`, *optional*, defaults to 0.95): The wanted share of right answers.
-        delta (`float`, *optional*, defaults to 0.05): The probability with which the promise may be broken.
+        delta (`float`, *optional*, defaults to 0.05): The probability with which the guarantee may be broken.
 
     Returns:
-        `float`, or `None` with the reason logged where no threshold can be promised.
+        `float`, or `None` with the reason logged where no threshold can be guaranteed.
 
     Example:
 
@@ -80,7 +80,7 @@ def abstention_report(
     check_number("accuracy", accuracy, 0, 1)
     check_number("delta", delta, 0, 1)
     confidence, correct = on_cpu(confidence).double().numpy(), on_cpu(correct).numpy()
-    if confidence.size or correct.size:  # without samples nothing can be promised, and the reason says so
+    if confidence.size or correct.size:  # without samples nothing can be guaranteed, and the reason says so
         check_confidences(confidence, correct)
     reached = confidence >= THRESHOLDS[:, None]
     answered, right = reached.sum(1), (reached & (correct > 0)).sum(1)

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from .. import __version__
-from ..calibration.promises import MIN_HELD_OUT
+from ..calibration.guarantees import MIN_HELD_OUT
 from ..calibration.temperature import MIN_SAMPLES
 from ..data.images import ImageDataset, find_leakage
 from ..data.transforms import input_size

@@ -18,7 +18,7 @@ from torchvision.transforms.v2.functional import pil_to_tensor
 from tqdm.auto import tqdm
 
 from ..calibration.folding import evaluating
-from ..calibration.promises import set_outcome, share
+from ..calibration.guarantees import set_outcome, share
 from ..corruptions.corrupt import check_cell, check_images, corrupt, parameter_set, to_levels
 from ..corruptions.weather import frost_source
 from ..data.transforms import decode
@@ -221,7 +221,7 @@ def standard_error(results: np.ndarray) -> float | None:
 
 
 # ---- Guarantees ----
-# What becomes of a model's promises on corrupted images: they are made for clean ones, and fail on others.
+# What becomes of a model's guarantees on corrupted images: they are made for clean ones, and fail on others.
 
 
 class GuaranteeCounts:
@@ -263,13 +263,13 @@ class GuaranteeCounts:
             return {severity: share(k / n * images, images) for severity, (k, n, images) in counts.items()}
 
         sets = [
-            dataclasses.replace(promise, severity_coverage=shares(hits, seen))
-            for promise, hits in zip(self.guarantees.prediction_sets, covered, strict=True)
+            dataclasses.replace(part, severity_coverage=shares(hits, seen))
+            for part, hits in zip(self.guarantees.prediction_sets, covered, strict=True)
         ]
         outcomes = (shares(*counts) for counts in zip(right, answered, strict=True))
         abstentions = [
-            promise if promise.threshold is None else dataclasses.replace(promise, severity_accuracy=next(outcomes))
-            for promise in self.guarantees.abstentions
+            part if part.threshold is None else dataclasses.replace(part, severity_accuracy=next(outcomes))
+            for part in self.guarantees.abstentions
         ]
         return dataclasses.replace(self.guarantees, prediction_sets=tuple(sets), abstentions=tuple(abstentions))
 

@@ -23,7 +23,7 @@ from transformers import default_data_collator
 from transformers.utils import logging
 
 from ..calibration.folding import calibration_record, folded_temperature
-from ..calibration.promises import MIN_HELD_OUT, calibrate_logits, promised_levels, set_outcome, with_test_outcome
+from ..calibration.guarantees import MIN_HELD_OUT, calibrate_logits, guaranteed_levels, set_outcome, with_test_outcome
 from ..calibration.temperature import calibration_error_rise, temperature_helped
 from ..data.images import CACHE_BYTES, ImageDataset, find_leakage
 from ..data.preparing import OodImages, aligned_images, load_data
@@ -103,7 +103,7 @@ class MeasuredModel:
         on_images (`Callable`, *optional*): Called with the images of each batch.
         train_dataset (`Dataset`, *optional*): What it was trained on: refused to calibrate on, and looked for in test.
         chosen_by_validation (`bool`, *optional*, defaults to `False`): Whether the held-out images chose the weights,
-            which makes promises from them approximate.
+            which makes guarantees from them approximate.
         recorded (`dict`, *optional*): Training arguments that the report shall have.
     """
 
@@ -448,7 +448,7 @@ def _predict_test(
         guarantees = dataclasses.replace(guarantees, class_names=names)
         if (shown := guarantees.shown_set) is not None:
             covered = sets[:, guarantees.prediction_sets.index(shown)] > 0
-            coverage = {"covered": covered, "promised_coverage": shown.coverage}
+            coverage = {"covered": covered, "guaranteed_coverage": shown.coverage}
     fields: dict[str, Any] = {"n": len(published), "guarantees": guarantees, "image_size": image_size}
     if classes <= MAX_GROUPS:
         fields["classes"] = group_measures(published, names=names, **coverage)
@@ -504,7 +504,7 @@ def _measure_ood(
 
     if guarantees is None:  # the model may have come with thresholds
         prefix, stored = "", getattr(calibration_record(measured.model), "abstention_thresholds", None)
-        thresholds = promised_levels(stored or {})
+        thresholds = guaranteed_levels(stored or {})
     else:
         prefix = CALIBRATED
         thresholds = {p.accuracy: p.threshold for p in guarantees.abstentions if p.threshold is not None}

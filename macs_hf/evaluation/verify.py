@@ -12,7 +12,7 @@ from huggingface_hub import snapshot_download
 from torch import Tensor
 from transformers.utils import logging
 
-from ..calibration.promises import measure_guarantees
+from ..calibration.guarantees import measure_guarantees
 from ..corruptions.weather import PROCEDURAL, frost_source
 from ..data.images import ImageDataset
 from ..data.preparing import aligned_images, load_data
@@ -170,7 +170,7 @@ def _share(name: str, holds: Sequence[bool], at_least: float) -> Number:
 def _clean(
     measured: MeasuredModel, test: ImageDataset, report: EvaluationReport, rows: SampleRows | None
 ) -> Iterator[Number]:
-    """The metrics of the published model, its answers image by image, and what came true of its promises."""
+    """The metrics of the published model, its answers image by image, and what came true of its guarantees."""
     logits, labels = measured.logits(test, f"testing on {len(test):,} images")
     logits, labels = torch.from_numpy(logits), torch.from_numpy(labels)
     now = SampleRows.from_logits(logits, labels)
@@ -181,21 +181,21 @@ def _clean(
     metrics, stated = measure(now).metrics, report.published.metrics
     yield from (_compared(name, stated[name], metrics[name]) for name in stated if name in metrics)
     if report.guarantees is not None:
-        yield from _promised(logits, labels, report.guarantees)
+        yield from _guaranteed(logits, labels, report.guarantees)
 
 
-def _promised(logits: Tensor, labels: Tensor, stated: Guarantees) -> Iterator[Number]:
+def _guaranteed(logits: Tensor, labels: Tensor, stated: Guarantees) -> Iterator[Number]:
     """Coverage of sets, and how many answers were given and right."""
     # The model carries the temperature in its head.
     found = measure_guarantees(replace(stated, temperature=1.0), logits, labels)
     pairs: list[tuple[str, Interval | None, Interval | None]] = []
-    for promise, now in zip(stated.prediction_sets, found.prediction_sets, strict=True):
-        title = f"sets of {100 * promise.coverage:g} % ({promise.method})"
-        pairs.append((f"{title}: coverage", promise.test_coverage, now.test_coverage))
-    for promise, now in zip(stated.abstentions, found.abstentions, strict=True):
-        title = f"answers at {100 * promise.accuracy:g} %"
-        pairs.append((f"{title}: given", promise.test_answered, now.test_answered))
-        pairs.append((f"{title}: right", promise.test_accuracy, now.test_accuracy))
+    for guarantee, now in zip(stated.prediction_sets, found.prediction_sets, strict=True):
+        title = f"sets of {100 * guarantee.coverage:g} % ({guarantee.method})"
+        pairs.append((f"{title}: coverage", guarantee.test_coverage, now.test_coverage))
+    for guarantee, now in zip(stated.abstentions, found.abstentions, strict=True):
+        title = f"answers at {100 * guarantee.accuracy:g} %"
+        pairs.append((f"{title}: given", guarantee.test_answered, now.test_answered))
+        pairs.append((f"{title}: right", guarantee.test_accuracy, now.test_accuracy))
     yield from (_compared(*pair) for pair in pairs if None not in pair)
 
 

@@ -26,7 +26,7 @@ def group_measures(
     column: str = "label",
     names: Sequence[str] | None = None,
     covered: np.ndarray | None = None,
-    promised_coverage: float | None = None,
+    guaranteed_coverage: float | None = None,
 ) -> GroupTable:
     """
     Accuracy, calibration and coverage of each group, worst first, corrected for looking at many.
@@ -47,7 +47,7 @@ def group_measures(
         names (sequence of `str`, *optional*): Names of the groups 0, 1, …, such as those of the classes.
         covered (`np.ndarray` of shape `(n,)` and type `bool`, *optional*): Whether the prediction set of each sample
             holds its class.
-        promised_coverage (`float`, *optional*): The share of them that was promised; only kept in the table.
+        guaranteed_coverage (`float`, *optional*): The share of them that was guaranteed; only kept in the table.
 
     Example:
 
@@ -89,7 +89,7 @@ def group_measures(
         )
         measures.append(found)
     measures.sort(key=lambda group: (group.accuracy.high, group.accuracy.value, group.name))
-    return GroupTable(column, tuple(measures), promised_coverage)
+    return GroupTable(column, tuple(measures), guaranteed_coverage)
 
 
 def confusion_matrix(rows: SampleRows, n_classes: int | None = None, names: Sequence[str] = ()) -> ConfusionMatrix:

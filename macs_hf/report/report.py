@@ -252,11 +252,12 @@ class GroupTable(Part):
     # Worst first: in ascending order of the upper end of the accuracy's interval, so that a group of a few images is
     # not the worst by chance.
     groups: tuple[GroupMeasures, ...]
-    promised_coverage: Fraction | None = None  # what the prediction sets guarantee for all images together
+    # What the prediction sets guarantee for all images together.
+    guaranteed_coverage: Annotated[Fraction | None, Field(alias="promised_coverage")] = None
 
     def _rules(self) -> Iterator[tuple[bool, str]]:
         covered = all(group.coverage is not None for group in self.groups)
-        yield covered or self.promised_coverage is None, "groups must have a coverage, since one is promised"
+        yield covered or self.guaranteed_coverage is None, "groups must have a coverage, since one is guaranteed"
 
     @property
     def n(self) -> int:
@@ -433,8 +434,8 @@ class Guarantees(Part):
     @property
     def shown_set(self) -> PredictionSetGuarantee | None:
         """The sets that are shown where there is room for one kind: LAC at 90 %, or else the first of LAC."""
-        sets = [promise for promise in self.prediction_sets if promise.method == "lac"]
-        return next((promise for promise in sets if promise.coverage == SHOWN_COVERAGE), sets[0] if sets else None)
+        sets = [part for part in self.prediction_sets if part.method == "lac"]
+        return next((part for part in sets if part.coverage == SHOWN_COVERAGE), sets[0] if sets else None)
 
 
 # ---- Margins ----

@@ -539,15 +539,15 @@ def _ranked(found: RiskCoverage) -> Section:
 
 def worst_groups(table: GroupTable, confusion: ConfusionMatrix | None = None) -> Section:
     """The classes, or the groups by another column, that the model is least accurate on."""
-    of_classes, promised = table.column == "label", table.promised_coverage
+    of_classes, guaranteed = table.column == "label", table.guaranteed_coverage
     what, number = "class" if of_classes else table.column, f"{len(table.groups):,}"
     header = [what, "images", "accuracy", "confidence - accuracy"]
-    header += [] if promised is None else [f"{level(promised)} sets with the right class"]
+    header += [] if guaranteed is None else [f"{level(guaranteed)} sets with the right class"]
     rows = []
     for group in table.groups[:WORST]:
         gap = interval_text(group.gap, 100, " %", 1, "+")
         rows.append([group.name, f"{group.n:,}", _share(group.accuracy) + _star(group.significant), gap])
-        if promised is not None:
+        if guaranteed is not None:
             rows[-1].append(_share(group.coverage) + _star(group.coverage_significant))
     notes = [f"*: differs from all other images beyond chance, corrected for {number} comparisons."]
     if of_classes:

@@ -28,7 +28,9 @@ def picture(label: int, seed: int) -> Image.Image:
     return Image.fromarray(pixels.astype(np.uint8))
 
 
-def save_model(folder: Path, names: list[str] = CLASSES, *, temperature: float = 1.0, promises: bool = False) -> Path:
+def save_model(
+    folder: Path, names: list[str] = CLASSES, *, temperature: float = 1.0, guarantees: bool = False
+) -> Path:
     """
     A classifier that looks at the mean of each channel, and is far too sure.
 
@@ -36,14 +38,14 @@ def save_model(folder: Path, names: list[str] = CLASSES, *, temperature: float =
         folder (`Path`): Where to.
         names (`list[str]`, *optional*): Its classes.
         temperature (`float`, *optional*, defaults to 1.0): Folded into its head.
-        promises (`bool`, *optional*, defaults to `False`): Whether its config has thresholds.
+        guarantees (`bool`, *optional*, defaults to `False`): Whether its config has thresholds.
     """
     set_seed(0)
     model, processor = load_classifier("tiny", names)
     with torch.no_grad():
         model.classifier[-1].weight.mul_(30)
     fold_temperature(model, temperature, torch.randn(2, 3, 32, 32))
-    if promises:
+    if guarantees:
         model.config.prediction_set_thresholds = {"lac": SETS}
         model.config.abstention_thresholds = ANSWERS | {"delta": 0.05}
     save_classifier(model, processor, folder)

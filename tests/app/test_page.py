@@ -33,7 +33,7 @@ ELSEWHERE = "127.0.0.2"  # an address of this machine that is not one of its own
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("serving")
-    save_model(folder / "model", temperature=2.0, promises=True)
+    save_model(folder / "model", temperature=2.0, guarantees=True)
     save_data(folder / "data")
     save_model(folder / "hostile", HOSTILE)
     save_data(folder / "hostile-data", HOSTILE)

@@ -38,7 +38,7 @@ KNOWN = Calibration(2.0, {0.9: 0.4}, {0.9: 0.5, 0.95: 0.8})
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("trying") / "model", temperature=TEMPERATURE, promises=True)
+    return save_model(tmp_path_factory.mktemp("trying") / "model", temperature=TEMPERATURE, guarantees=True)
 
 
 def logits_of(folder: Path, pixels: torch.Tensor) -> torch.Tensor:

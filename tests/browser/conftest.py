@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, one whose names are markup, their data, a zip, and two runs on the same images."""
     folder = tmp_path_factory.mktemp("browser")
-    save_model(folder / "model", temperature=0.5, promises=True)
+    save_model(folder / "model", temperature=0.5, guarantees=True)
     save_model(folder / "calm", temperature=4.0)
     save_data(folder / "data", test=600)  # so many that an audit can be cancelled
     save_model(folder / "hostile", HOSTILE)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def test_a_pushed_space_serves_its_model(
     chromium: "Browser", hub: HubServer, tmp_path: Path, monkeypatch: "pytest.MonkeyPatch"
 ) -> None:
-    run = save_model(tmp_path / "run", temperature=2.0, promises=True)
+    run = save_model(tmp_path / "run", temperature=2.0, guarantees=True)
     save_data(tmp_path / "secret-data")
     push_folder(run, "alice/insects")
     push_space("alice/insects", run)

@@ -1,4 +1,4 @@
-"""Answering only when sure: against the procedure written out, closed forms, and simulated promises."""
+"""Answering only when sure: against the procedure written out, closed forms, and simulated guarantees."""
 
 import math
 
@@ -56,7 +56,7 @@ def test_a_model_that_is_wrong_where_it_is_sure_gets_no_threshold() -> None:
 
 
 def simulated(confidence: list[float], share: list[float], right: list[float], n: int, draws: int = 800) -> float:
-    """How often the promise of 0.9 at delta = 0.1 breaks for a population of a few confidences."""
+    """How often the guarantee of 0.9 at delta = 0.1 breaks for a population of a few confidences."""
     share, right = np.array(share) / sum(share), np.array(right)
     accuracy = np.cumsum(share * right) / np.cumsum(share)  # of answering from each confidence on, highest first
     rng = np.random.default_rng(0)
@@ -79,7 +79,7 @@ def simulated(confidence: list[float], share: list[float], right: list[float], n
         ([2, 1, 1, 6], [0.88, 0.95, 0.92, 0.88], 90),  # it rises again where thresholds were skipped
     ],
 )
-def test_promises_are_broken_no_more_often_than_delta(share: list[float], right: list[float], n: int) -> None:
+def test_guarantees_are_broken_no_more_often_than_delta(share: list[float], right: list[float], n: int) -> None:
     assert simulated([0.99, 0.9, 0.8, 0.7], share, right, n) <= 0.1
 
 

@@ -161,12 +161,12 @@ def test_margins_are_those_of_all_classes(trained: MaCSTrainer) -> None:
 def test_from_400_samples_on_half_of_them_fit_the_temperature(trained: MaCSTrainer) -> None:
     held_out = Images(400, seed=2)
     report, _ = evaluate_checkpoint(trained, Images(20, seed=3), held_out, margin_samples=4)
-    fitting, promising = split_held_out(400)
+    fitting, others = split_held_out(400)
     assert report.temperature.n == len(fitting) == 200
     logits = logits_of(trained, held_out)
     assert report.temperature.value == pytest.approx(fit_temperature(logits[fitting], held_out.labels[fitting]))
     # What the others would give, by which the test could tell them apart.
-    assert report.temperature.value != pytest.approx(fit_temperature(logits[promising], held_out.labels[promising]))
+    assert report.temperature.value != pytest.approx(fit_temperature(logits[others], held_out.labels[others]))
 
 
 def test_recorded_arguments_are_the_main_ones_and_those_that_differ(tmp_path: Path) -> None:

@@ -194,8 +194,8 @@ def test_scores_of_unknown_images_are_those_of_their_logits(trained: MaCSTrainer
     confidence = softmax(logits_of(trained, new.images) / temperature, axis=1).max(axis=1)
     assert found.confidence == pytest.approx(confidence.mean(), abs=1e-5)
     assert found.known_confidence == pytest.approx(rows[-1].confidence.mean(), abs=1e-5)
-    promised = {p.accuracy: p.threshold for p in report.guarantees.abstentions if p.threshold is not None}
-    assert {answer.accuracy: answer.threshold for answer in found.answered} == promised
+    guaranteed = {p.accuracy: p.threshold for p in report.guarantees.abstentions if p.threshold is not None}
+    assert {answer.accuracy: answer.threshold for answer in found.answered} == guaranteed
     for answer in found.answered:
         number = int((confidence >= answer.threshold).sum())
         assert answer.unknown.value == pytest.approx(number / 90, abs=1.5 / 90)

@@ -116,8 +116,8 @@ def test_selective_prediction_of_a_downloaded_model(hub: HubServer) -> None:
     Image.fromarray(np.full((40, 40, 3), 90, np.uint8)).save(hub.root / "grey.png")
     done = run_script(hub, "use_model.py", "alice/by-timm", "grey.png", "--accuracy", "0.1")
     assert done.returncode == 0, done.stderr[-3000:]
-    # It was trained on too few images to promise anything.
-    assert "No promise: the model has no threshold for 10 % right answers." in done.stdout
+    # It was trained on too few images to guarantee anything.
+    assert "No guarantee: the model has no threshold for 10 % right answers." in done.stdout
     assert re.search(r"grey.png: (circle|square|triangle) \(0\.\d+\)", done.stdout)
 
 

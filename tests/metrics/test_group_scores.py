@@ -48,8 +48,8 @@ def test_measures_are_those_of_the_images_of_a_group() -> None:
 def test_coverage_of_sets_in_each_group() -> None:
     rows = simulated([0.9, 0.5, 0.7], 200, claim=0.8)
     covered = np.concatenate([np.arange(200) < held for held in (199, 150, 180)])
-    table = group_measures(rows, names=["cat", "dog", "fox"], covered=covered, promised_coverage=0.9)
-    assert table.promised_coverage == 0.9
+    table = group_measures(rows, names=["cat", "dog", "fox"], covered=covered, guaranteed_coverage=0.9)
+    assert table.guaranteed_coverage == 0.9
     found = {group.name: group for group in table.groups}
     for name, held in (("cat", 199), ("dog", 150), ("fox", 180)):
         expected = stats.binomtest(held, 200).proportion_ci(method="wilson")

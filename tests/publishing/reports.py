@@ -109,13 +109,13 @@ def group(name: str, n: int, accuracy: float, gap: float, significant: bool) -> 
     return GroupMeasures(name, n, n < 30, next(intervals), 0.05, 0.02, next(intervals), significant, significant)
 
 
-def with_coverage(table: GroupTable, shares: dict[str, float], promised: float) -> GroupTable:
+def with_coverage(table: GroupTable, shares: dict[str, float], guaranteed: float) -> GroupTable:
     groups = (
         replace(g, coverage=Interval(shares[g.name], shares[g.name] - 0.02, shares[g.name] + 0.02))
         for g in table.groups
     )
     worst, *others = groups
-    return replace(table, groups=(replace(worst, coverage_significant=True), *others), promised_coverage=promised)
+    return replace(table, groups=(replace(worst, coverage_significant=True), *others), guaranteed_coverage=guaranteed)
 
 
 def detections(auroc: float) -> tuple[Detection, ...]:

@@ -39,7 +39,7 @@ CASES = {
             after=None,
             temperature=Temperature(1.0, "60 samples are fewer than the 100 a fit needs", "validation", 60),
             corruptions=None,
-            guarantees=Guarantees(60, 0, 0, 1.0, True, "promises take at least 400 held-out samples"),
+            guarantees=Guarantees(60, 0, 0, 1.0, True, "guarantees take at least 400 held-out samples"),
             training_arguments={"lambda_margin": 0.0, "lambda_consistency": 0.0},
         ),
         CardSettings("small"),

@@ -73,9 +73,9 @@ def test_what_a_report_is_about_has_to_be_in_the_saved_model(run: Path) -> None:
         write_card(run, "alice/pets", MEASURED)
     write_card(run, "alice/pets")
     changed_config(run, calibration_temperature=1.5)
-    promise = PredictionSetGuarantee("lac", 0.9, 0.4, 200, Share(0.9, 0.8, 1.0, 50), 1.2, (20, 25))
-    promised = Guarantees(200, 200, 50, 1.5, True, None, (25, 25), (), (promise,))
-    report = replace(MEASURED, guarantees=promised)
+    guarantee = PredictionSetGuarantee("lac", 0.9, 0.4, 200, Share(0.9, 0.8, 1.0, 50), 1.2, (20, 25))
+    guaranteed = Guarantees(200, 200, 50, 1.5, True, None, (25, 25), (), (guarantee,))
+    report = replace(MEASURED, guarantees=guaranteed)
     with pytest.raises(ValueError, match="prediction_set_thresholds"):
         write_card(run, "alice/pets", report)
     changed_config(run, prediction_set_thresholds={"lac": {"0.9": 0.4}})

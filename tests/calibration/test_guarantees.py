@@ -1,4 +1,4 @@
-"""All promises in one call, in the model's config, and what plain transformers does with them."""
+"""All guarantees in one call, in the model's config, and what plain transformers does with them."""
 
 import logging
 import subprocess
@@ -27,7 +27,7 @@ from macs_hf.calibration import (
     store_guarantees,
     stored_abstention_threshold,
 )
-from macs_hf.calibration.promises import promised_levels
+from macs_hf.calibration.guarantees import guaranteed_levels
 from macs_hf.report.report import Guarantees
 
 
@@ -57,27 +57,27 @@ def test_sets_are_those_of_the_single_functions(guarantees: Guarantees) -> None:
     assert (guarantees.num_temperature, guarantees.num_guarantee, guarantees.num_test) == (600, 600, 1000)
     assert guarantees.class_counts == tuple(np.bincount(test_labels).tolist())
     assert guarantees.exact is False and guarantees.reason is None and guarantees.temperature == TEMPERATURE
-    for promise in guarantees.prediction_sets:
-        threshold = prediction_set_threshold(held_out / TEMPERATURE, labels, promise.coverage, promise.method)
-        assert promise.threshold == threshold and promise.num_samples == 600
-        sets = prediction_sets(test / TEMPERATURE, threshold, promise.method)
+    for guarantee in guarantees.prediction_sets:
+        threshold = prediction_set_threshold(held_out / TEMPERATURE, labels, guarantee.coverage, guarantee.method)
+        assert guarantee.threshold == threshold and guarantee.num_samples == 600
+        sets = prediction_sets(test / TEMPERATURE, threshold, guarantee.method)
         covered = sets[torch.arange(1000), test_labels]
-        assert promise.test_coverage.value == pytest.approx(covered.double().mean().item(), abs=1e-12)
-        assert promise.test_coverage.n == 1000
+        assert guarantee.test_coverage.value == pytest.approx(covered.double().mean().item(), abs=1e-12)
+        assert guarantee.test_coverage.n == 1000
         wilson = stats.binomtest(int(covered.sum()), 1000).proportion_ci(method="wilson")
-        assert (promise.test_coverage.low, promise.test_coverage.high) == pytest.approx(tuple(wilson), abs=1e-12)
-        assert promise.mean_size == pytest.approx(sets.sum(1).double().mean().item(), abs=1e-12)
-        assert sum(promise.class_covered) == int(covered.sum())
-        assert promise.class_covered[2] == int(covered[test_labels == 2].sum())
-        assert promise.test_coverage.value > promise.coverage - 0.03
+        assert (guarantee.test_coverage.low, guarantee.test_coverage.high) == pytest.approx(tuple(wilson), abs=1e-12)
+        assert guarantee.mean_size == pytest.approx(sets.sum(1).double().mean().item(), abs=1e-12)
+        assert sum(guarantee.class_covered) == int(covered.sum())
+        assert guarantee.class_covered[2] == int(covered[test_labels == 2].sum())
+        assert guarantee.test_coverage.value > guarantee.coverage - 0.03
 
 
-def test_one_part_fits_the_temperature_and_the_other_makes_the_promises() -> None:
+def test_one_part_fits_the_temperature_and_the_other_makes_the_guarantees() -> None:
     logits, labels = samples(500, 5)
-    fitting, promising = split_held_out(500)
+    fitting, others = split_held_out(500)
     fit, made = calibrate_logits(logits, labels, exact=False)
     assert fit.value == fit_temperature(logits[fitting], labels[fitting])
-    assert made == make_guarantees(logits[promising], labels[promising], fit.value, num_temperature=250, exact=False)
+    assert made == make_guarantees(logits[others], labels[others], fit.value, num_temperature=250, exact=False)
     assert (made.num_test, made.prediction_sets[0].test_coverage, made.abstentions[0].test_answered) == (0, None, None)
     with pytest.raises(ValueError, match="labels"):
         calibrate_logits(logits, labels[:250])
@@ -91,25 +91,25 @@ def test_abstention_is_that_of_the_single_function(guarantees: Guarantees) -> No
     (held_out, labels), (test, test_labels) = samples(600, 1), samples(1000, 2)
     confidence, prediction = (held_out.double() / TEMPERATURE).softmax(1).max(1)
     sure, answer = (test.double() / TEMPERATURE).softmax(1).max(1)
-    assert [promise.accuracy for promise in guarantees.abstentions] == [0.9, 0.95, 0.99]
-    for promise in guarantees.abstentions:
-        assert promise.threshold == abstention_threshold(confidence, prediction == labels, promise.accuracy)
-        if promise.threshold is None:
+    assert [guarantee.accuracy for guarantee in guarantees.abstentions] == [0.9, 0.95, 0.99]
+    for guarantee in guarantees.abstentions:
+        assert guarantee.threshold == abstention_threshold(confidence, prediction == labels, guarantee.accuracy)
+        if guarantee.threshold is None:
             continue
-        answered = sure >= promise.threshold
-        assert promise.test_answered.value == pytest.approx(answered.double().mean().item())
+        answered = sure >= guarantee.threshold
+        assert guarantee.test_answered.value == pytest.approx(answered.double().mean().item())
         right = (answer == test_labels)[answered]
-        assert (promise.test_accuracy.value, promise.test_accuracy.n) == (
+        assert (guarantee.test_accuracy.value, guarantee.test_accuracy.n) == (
             pytest.approx(right.double().mean().item()),
             int(answered.sum()),
         )
     assert guarantees.abstentions[0].threshold < guarantees.abstentions[1].threshold
 
 
-def test_what_cannot_be_promised_has_a_reason(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_guaranteed_has_a_reason(caplog: pytest.LogCaptureFixture) -> None:
     logits, labels = samples(399, 0)
-    _, promise = split_held_out(399)
-    nothing = make_guarantees(logits[promise], labels[promise], 2.0, num_temperature=399)
+    _, others = split_held_out(399)
+    nothing = make_guarantees(logits[others], labels[others], 2.0, num_temperature=399)
     assert nothing.prediction_sets == () and nothing.abstentions == () and "399" in nothing.reason
     made = measure_guarantees(make_guarantees(*samples(200, 0), 2.0), *samples(50, 1))
     assert "200" in made.abstentions[-1].reason and made.abstentions[-1].test_answered is None
@@ -149,7 +149,7 @@ def test_the_threshold_for_an_accuracy_is_that_of_the_next_stored_one(guarantees
     config = build("vit").config
     assert stored_abstention_threshold(config, 0.9) is None
     store_guarantees(config, guarantees)
-    at_90, at_95 = (promise.threshold for promise in guarantees.abstentions[:2])
+    at_90, at_95 = (guarantee.threshold for guarantee in guarantees.abstentions[:2])
     assert stored_abstention_threshold(config, 0.5) == stored_abstention_threshold(config, 0.9) == at_90
     assert stored_abstention_threshold(config, 0.91) == stored_abstention_threshold(config, 0.95) == at_95
     assert stored_abstention_threshold(config, 0.999) is None
@@ -177,20 +177,20 @@ def test_thresholds_are_stored_by_level_and_approximate_ones_as_such(guarantees:
     model = build("vit")
     store_guarantees(model.config, replace(guarantees, exact=True))
     exact, sets = dict(model.config.abstention_thresholds), dict(model.config.prediction_set_thresholds)
-    promised = {str(p.accuracy): p.threshold for p in guarantees.abstentions if p.threshold is not None}
-    assert exact == promised | {"delta": 0.05}
+    guaranteed = {str(p.accuracy): p.threshold for p in guarantees.abstentions if p.threshold is not None}
+    assert exact == guaranteed | {"delta": 0.05}
     assert list(sets["lac"]) == ["0.8", "0.9", "0.95", "0.99"]
     assert (sets["raps"]["lambda"], sets["raps"]["k_reg"]) == (0.01, 5)
     store_guarantees(model.config, replace(guarantees, exact=False))
     assert model.config.abstention_thresholds == exact | {"exact": False}
     assert model.config.prediction_set_thresholds == {name: levels | {"exact": False} for name, levels in sets.items()}
     levels = {p.coverage: p.threshold for p in guarantees.prediction_sets if p.method == "raps"}
-    assert promised_levels(model.config.prediction_set_thresholds["raps"]) == levels
+    assert guaranteed_levels(model.config.prediction_set_thresholds["raps"]) == levels
     assert stored_abstention_threshold(model.config, 0.9) == exact["0.9"]
 
 
 @pytest.mark.slow
-def test_the_example_answers_only_where_the_model_promises(guarantees: Guarantees, tmp_path: Path) -> None:
+def test_the_example_answers_only_where_the_model_guarantees(guarantees: Guarantees, tmp_path: Path) -> None:
     Image.new("RGB", (32, 32), (90, 10, 200)).save(tmp_path / "blue.png")
     model = build("vit")
     processor = ViTImageProcessor(size={"height": 32, "width": 32})
@@ -203,7 +203,7 @@ def test_the_example_answers_only_where_the_model_promises(guarantees: Guarantee
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
-    assert "No promise" in answer()
+    assert "No guarantee" in answer()
     store_guarantees(model.config, replace(guarantees, exact=True))
     assert "blue.png: not sure enough" in answer()  # an untrained model: about a quarter for each of four classes
     model.config.abstention_thresholds["0.9"] = 0.0

@@ -1,4 +1,4 @@
-"""Promises in the report: made from held-out data, measured on test and corrupted images, saved with the model."""
+"""Guarantees in the report: made from held-out data, measured on test and corrupted images, saved with the model."""
 
 import json
 import logging
@@ -58,7 +58,7 @@ def logits_of(run: MaCSTrainer, data: Images) -> np.ndarray:
         return run.model.eval()(data.images).logits.numpy()
 
 
-def test_promises_of_a_report_are_those_of_the_logits(
+def test_guarantees_of_a_report_are_those_of_the_logits(
     run: MaCSTrainer, measured: tuple[EvaluationReport, list[SampleRows]]
 ) -> None:
     report, rows = measured
@@ -68,10 +68,13 @@ def test_promises_of_a_report_are_those_of_the_logits(
     assert (found.num_temperature, found.num_guarantee, found.num_test) == (200, 200, 90)
     assert found.exact and found.class_names == tuple(f"LABEL_{i}" for i in range(NUM_LABELS))
     assert found.class_counts == expected.class_counts
-    for promise, wanted in zip(found.prediction_sets, expected.prediction_sets, strict=True):
-        assert promise.threshold == pytest.approx(wanted.threshold, abs=1e-6)
-        assert (promise.test_coverage, promise.mean_size) == (wanted.test_coverage, pytest.approx(wanted.mean_size))
-        assert promise.class_covered == wanted.class_covered and promise.severity_coverage == {}
+    for guarantee, wanted in zip(found.prediction_sets, expected.prediction_sets, strict=True):
+        assert guarantee.threshold == pytest.approx(wanted.threshold, abs=1e-6)
+        assert (guarantee.test_coverage, guarantee.mean_size) == (
+            wanted.test_coverage,
+            pytest.approx(wanted.mean_size),
+        )
+        assert guarantee.class_covered == wanted.class_covered and guarantee.severity_coverage == {}
     assert [p.test_accuracy for p in found.abstentions] == [p.test_accuracy for p in expected.abstentions]
     # What else is new in a report.
     assert report.temperature.nll_gain == temperature_helped(*rows)
@@ -87,7 +90,7 @@ def test_without_enough_held_out_images_the_report_says_why(run: MaCSTrainer) ->
     assert report.guarantees is None and report.risk_coverage.aurc.value > 0
 
 
-def test_promises_are_approximate_where_validation_chose_the_checkpoint(
+def test_guarantees_are_approximate_where_validation_chose_the_checkpoint(
     run: MaCSTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run.args, "load_best_model_at_end", True)
@@ -96,7 +99,7 @@ def test_promises_are_approximate_where_validation_chose_the_checkpoint(
 
 
 @pytest.mark.parametrize("name", ["vit", "timm"])
-def test_one_call_stores_promises_that_are_saved_with_the_model(name: str, tmp_path: Path) -> None:
+def test_one_call_stores_guarantees_that_are_saved_with_the_model(name: str, tmp_path: Path) -> None:
     """In the layout of timm as well, and through a second save."""
     run = confident(tmp_path, name)
     _, made = calibrate_logits(logits_of(run, HELD_OUT), HELD_OUT.labels)
@@ -106,13 +109,13 @@ def test_one_call_stores_promises_that_are_saved_with_the_model(name: str, tmp_p
     reloaded.save_pretrained(tmp_path / "again")
     for folder in (tmp_path, tmp_path / "again"):
         config = AutoModelForImageClassification.from_pretrained(folder).config
-        for promise in made.prediction_sets:
-            stored = config.prediction_set_thresholds[promise.method][str(promise.coverage)]
-            assert stored == pytest.approx(promise.threshold, abs=1e-6)
+        for guarantee in made.prediction_sets:
+            stored = config.prediction_set_thresholds[guarantee.method][str(guarantee.coverage)]
+            assert stored == pytest.approx(guarantee.threshold, abs=1e-6)
         assert config.prediction_set_thresholds["raps"]["k_reg"] == 5
 
 
-def test_a_network_without_a_config_keeps_its_promises_itself(tmp_path: Path) -> None:
+def test_a_network_without_a_config_keeps_its_guarantees_itself(tmp_path: Path) -> None:
     class Own(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -179,10 +182,10 @@ def test_outcome_by_severity(guarantees: Guarantees, design: str, names: tuple[s
     tally.update(CLEAN, *draws(50, 0))
     found = tally.totals(table_of(names, design))
     counted = [name for name in names if name in STANDARD_15]
-    for promise in found.prediction_sets:
-        for severity, share in promise.severity_coverage.items():
+    for guarantee in found.prediction_sets:
+        for severity, share in guarantee.severity_coverage.items():
             held = [
-                prediction_sets(logits / 2, promise.threshold, promise.method)[torch.arange(50), labels].double()
+                prediction_sets(logits / 2, guarantee.threshold, guarantee.method)[torch.arange(50), labels].double()
                 for logits, labels in (cells[name, severity] for name in counted)
             ]
             assert share.value == pytest.approx(torch.cat(held).mean().item())
@@ -191,14 +194,14 @@ def test_outcome_by_severity(guarantees: Guarantees, design: str, names: tuple[s
     at_90 = next(p for p in found.prediction_sets if (p.method, p.coverage) == ("lac", 0.9))
     if len(names) > 1:
         assert at_90.severity_coverage[5].value < at_90.severity_coverage[1].value < 0.9
-    for promise in found.abstentions:
-        if promise.threshold is None:
-            assert promise.severity_accuracy == {}
+    for guarantee in found.abstentions:
+        if guarantee.threshold is None:
+            assert guarantee.severity_accuracy == {}
             continue
-        for severity, share in promise.severity_accuracy.items():
+        for severity, share in guarantee.severity_accuracy.items():
             logits, labels = (torch.cat(part) for part in zip(*(cells[n, severity] for n in counted), strict=True))
             confidence, prediction = (logits / 2).softmax(1).max(1)
-            right = (prediction == labels)[confidence >= promise.threshold]
+            right = (prediction == labels)[confidence >= guarantee.threshold]
             assert share.value == pytest.approx(right.double().mean().item())
             assert share.n == round(len(right) / (len(counted) if design == "crossed" else 1))
     assert found.abstentions[0].threshold is not None
@@ -209,9 +212,9 @@ def test_the_benchmark_adds_the_outcome_by_severity_to_the_report(run: MaCSTrain
     report, _ = evaluate_checkpoint(
         run, Images(40, seed=3), HELD_OUT, corruptions="cifar", corruption_samples=20, margin_samples=4
     )
-    for promise in report.guarantees.prediction_sets:
-        assert {s: share.n for s, share in promise.severity_coverage.items()} == dict.fromkeys(SEVERITIES, 20)
-        assert promise.test_coverage.n == 40
+    for guarantee in report.guarantees.prediction_sets:
+        assert {s: share.n for s, share in guarantee.severity_coverage.items()} == dict.fromkeys(SEVERITIES, 20)
+        assert guarantee.test_coverage.n == 40
 
 
 @pytest.mark.parametrize("temperature", [None, 2.0])

@@ -1,4 +1,4 @@
-"""All promises of a model: made from held-out samples that fitted nothing else, compared with test samples, stored.
+"""All guarantees of a model: made from held-out samples that fitted nothing else, compared with test samples, stored.
 
 fit, guarantees = calibrate_logits(held_out_logits, held_out_labels)
 guarantees = measure_guarantees(guarantees, test_logits, test_labels)  # what came true; it decides nothing
@@ -28,13 +28,13 @@ logger = logging.getLogger(__name__)
 
 COVERAGES = (0.8, 0.9, 0.95, 0.99)
 ACCURACIES = (0.9, 0.95, 0.99)
-DELTA = 0.05  # the probability with which the promise of an accuracy may be broken
-MIN_HELD_OUT = 400  # from here on, half of the held-out samples fit the temperature and half make promises
+DELTA = 0.05  # the probability with which the guarantee of an accuracy may be broken
+MIN_HELD_OUT = 400  # from here on, half of the held-out samples fit the temperature and half make guarantees
 
 
 def split_held_out(samples: int) -> tuple[np.ndarray, np.ndarray]:
     """
-    Which held-out samples fit the temperature, and which make promises: a random half each, from 400 samples on.
+    Which held-out samples fit the temperature, and which make guarantees: a random half each, from 400 samples on.
 
     Below that, all go to the temperature, and the second part is empty. Two arrays of positions, ascending.
 
@@ -54,7 +54,7 @@ def calibrate_logits(
     logits: ArrayLike, labels: ArrayLike, *, exact: bool = True, force_temperature: bool = False
 ) -> tuple[Temperature, Guarantees]:
     """
-    A temperature from one part of the held-out samples, if it helps there (see [`choose_temperature`]), and promises
+    A temperature from one part of the held-out samples, if it helps there (see [`choose_temperature`]), and guarantees
     from the other part (see [`split_held_out`]).
 
     Args:
@@ -66,10 +66,9 @@ def calibrate_logits(
             does not help beyond chance.
     """
     logits, labels = checked_samples(logits, labels)
-    fitting, promising = split_held_out(len(labels))
+    fitting, others = split_held_out(len(labels))
     fit = choose_temperature(logits[fitting], labels[fitting], force=force_temperature)
-    promised = logits[promising], labels[promising]
-    return fit, make_guarantees(*promised, fit.value, num_temperature=fit.n, exact=exact)
+    return fit, make_guarantees(logits[others], labels[others], fit.value, num_temperature=fit.n, exact=exact)
 
 
 def make_guarantees(
@@ -79,7 +78,7 @@ def make_guarantees(
     Prediction sets by both methods at each of `COVERAGES`, and a threshold of the confidence for each of `ACCURACIES`.
 
     The samples are the second part of [`split_held_out`], and fitted nothing else; `num_temperature` others fitted the
-    temperature. With no samples nothing is promised, and the reason is part of the outcome. [`measure_guarantees`]
+    temperature. With no samples nothing is guaranteed, and the reason is part of the outcome. [`measure_guarantees`]
     adds what came true.
     """
     n = len(labels)
@@ -111,7 +110,7 @@ def make_guarantees(
 
 def measure_guarantees(guarantees: Guarantees, logits: ArrayLike, labels: ArrayLike) -> Guarantees:
     """
-    What became of the promises on test samples, which must not be those that the promises come from.
+    What became of the guarantees on test samples, which must not be those that the guarantees come from.
 
     Args:
         guarantees ([`Guarantees`]): From [`make_guarantees`] or [`calibrate_logits`].
@@ -133,12 +132,12 @@ def set_outcome(logits: Tensor, labels: Tensor, guarantees: Guarantees) -> Tenso
     device, sets = logits.device, guarantees.prediction_sets
     logits = (logits.cpu() if device.type == "mps" else logits).double()  # MPS has no float64
     labels = labels.to(logits.device)[:, None]
-    scores = {method: class_scores(logits, method) for method in {promise.method for promise in sets}}
+    scores = {method: class_scores(logits, method) for method in {guarantee.method for guarantee in sets}}
     own = {method: scores[method].gather(1, labels)[:, 0] for method in scores}
     # The most probable class has the lowest score: in every set that is not empty, and added to those that are.
     right = logits.argmax(1) == labels[:, 0]
-    columns = [(own[promise.method] <= promise.threshold) | right for promise in sets]
-    columns += [(scores[promise.method] <= promise.threshold).sum(1).clamp(min=1) for promise in sets]
+    columns = [(own[guarantee.method] <= guarantee.threshold) | right for guarantee in sets]
+    columns += [(scores[guarantee.method] <= guarantee.threshold).sum(1).clamp(min=1) for guarantee in sets]
     if not columns:
         return logits.new_zeros((len(logits), 0), dtype=torch.float32, device=device)
     return torch.stack(columns, dim=1).to(device, torch.float32)
@@ -150,20 +149,20 @@ def with_test_outcome(guarantees: Guarantees, rows: SampleRows, outcome: np.ndar
     covered, sizes = np.split(outcome.astype(np.float64), 2, axis=1)
     sets = [
         replace(
-            promise,
+            guarantee,
             test_coverage=share(float(held.sum()), len(rows)),
             mean_size=float(size.mean()),
             class_covered=tuple(counts(rows.label[held > 0]).tolist()),
         )
-        for promise, held, size in zip(guarantees.prediction_sets, covered.T, sizes.T, strict=True)
+        for guarantee, held, size in zip(guarantees.prediction_sets, covered.T, sizes.T, strict=True)
     ]
     abstentions = []
-    for promise in guarantees.abstentions:
-        if promise.threshold is not None:
-            right = rows.correct[rows.confidence >= promise.threshold]
+    for guarantee in guarantees.abstentions:
+        if guarantee.threshold is not None:
+            right = rows.correct[rows.confidence >= guarantee.threshold]
             accuracy = share(float(right.sum()), len(right)) if len(right) else None
-            promise = replace(promise, test_answered=share(len(right), len(rows)), test_accuracy=accuracy)
-        abstentions.append(promise)
+            guarantee = replace(guarantee, test_answered=share(len(right), len(rows)), test_accuracy=accuracy)
+        abstentions.append(guarantee)
     found = {"prediction_sets": tuple(sets), "abstentions": tuple(abstentions)}
     return replace(guarantees, num_test=len(rows), class_counts=tuple(counts(rows.label).tolist()), **found)
 
@@ -202,30 +201,30 @@ def store_guarantees(config: Any, guarantees: Guarantees) -> None:
     forget_guarantees(config)
     kind = {} if guarantees.exact else {"exact": False}
     sets: dict[str, dict[str, float]] = {}
-    for promise in guarantees.prediction_sets:
-        sets.setdefault(promise.method, dict(kind))[str(promise.coverage)] = promise.threshold
+    for guarantee in guarantees.prediction_sets:
+        sets.setdefault(guarantee.method, dict(kind))[str(guarantee.coverage)] = guarantee.threshold
     if "raps" in sets:
         sets["raps"] |= {"lambda": RAPS_LAMBDA, "k_reg": RAPS_K_REG}
     answers = {str(p.accuracy): p.threshold for p in guarantees.abstentions if p.threshold is not None}
     if answers:
         answers |= {"delta": guarantees.abstentions[0].delta} | kind
     config.prediction_set_thresholds, config.abstention_thresholds = sets, answers
-    reasons = [guarantees.reason, *(promise.reason for promise in guarantees.abstentions)]
+    reasons = [guarantees.reason, *(guarantee.reason for guarantee in guarantees.abstentions)]
     if not answers and (reason := next(filter(None, reasons), None)) is not None:
         config.guarantee_reason = reason
 
 
 def stored_abstention_threshold(config: Any, accuracy: float) -> float | None:
     """
-    The confidence from which on a model promises an accuracy: that stored for the lowest accuracy not below it.
+    The confidence from which on a model guarantees an accuracy: that stored for the lowest accuracy not below it.
 
-    `None` if the config promises no such accuracy.
+    `None` if the config guarantees no such accuracy.
     """
-    stored = promised_levels(vars(config).get("abstention_thresholds", {}))
+    stored = guaranteed_levels(vars(config).get("abstention_thresholds", {}))
     return next((threshold for level, threshold in stored.items() if level >= accuracy), None)
 
 
-def promised_levels(stored: Mapping[str, float]) -> dict[float, float]:
+def guaranteed_levels(stored: Mapping[str, float]) -> dict[float, float]:
     """The thresholds of a table that [`store_guarantees`] wrote, lowest level first, without what else it holds."""
     levels = {float(key): float(value) for key, value in stored.items() if key not in FACTS}
     return dict(sorted(levels.items()))

@@ -20,7 +20,7 @@ from reproduction.results import collect, runs_of_grid
 from reproduction.runner import is_finished, run_cells
 from reproduction.tables import NO_PAPER, load_paper, render
 
-from macs_hf.cli.errors import plain_errors
+from macs_hf.cli.process import plain_errors
 
 
 PAPER = Path(__file__).parent / "reproduction" / "grid.yaml"

@@ -3,8 +3,8 @@
 import argparse
 import time
 
-from .errors import ends_on_signals, plain_errors
 from .measure_arguments import add_options
+from .process import ends_on_signals, plain_errors
 
 
 MISSING = "The app needs Gradio 6.31 or later, which is not installed. Install it with `pip install 'gradio>=6.31'`."

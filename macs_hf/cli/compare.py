@@ -9,7 +9,7 @@ from ..exceptions import ArgumentError
 from ..report.report import Run, load_run
 from ..report.run_folder import REPORT_FILE
 from ..report.text import printable
-from .errors import plain_errors, refuse_empty
+from .process import plain_errors, refuse_empty
 
 
 def main(argv: list[str]) -> int:

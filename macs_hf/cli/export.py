@@ -13,9 +13,9 @@ from ..publishing.card import CardSettings, license_of
 from ..report.run_folder import claim_folder, locked_folder, path_fingerprint, public_name
 from ..report.text import table_lines
 from ..training.callbacks import Screen
-from .errors import checked_output_dir
 from .measure import chosen_source
 from .output import header_of_exporting, show_files, show_header, show_summary
+from .process import checked_output_dir
 
 
 # Options that say which images to measure on.

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from .. import __version__
 from ..report.run_folder import public_words
-from .errors import ends_on_signals, plain_errors, running
+from .process import ends_on_signals, plain_errors, running
 
 
 # Each is a module beside this one, loaded when it is asked for, with a function `main(argv)`; but for those in `WORK`.

@@ -31,8 +31,8 @@ from ..report.run_folder import GALLERY, atomic_folder, claim_folder, locked_fol
 from ..report.sections import interval_text
 from ..report.text import printable
 from ..training.callbacks import Screen
-from .errors import checked_output_dir, folder_name, is_main_process
 from .output import after_saving, header_of_measuring, model_of, show_files, show_header, show_next, show_summary
+from .process import checked_output_dir, folder_name, is_main_process
 from .train_arguments import check_gallery
 
 

@@ -30,7 +30,7 @@ from ..report.sections import leakage_line
 from ..training.arguments import MaCSTrainingArguments
 from ..training.callbacks import Screen
 from ..training.trainer import MaCSTrainer
-from .errors import is_main_process
+from .process import is_main_process
 from .train_arguments import ScriptArguments
 
 

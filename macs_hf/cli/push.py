@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from ..report.run_folder import locked_folder
-from .errors import running
+from .process import running
 
 
 def main(argv: list[str]) -> int:

@@ -48,7 +48,6 @@ from ..training.checkpoints import (
     last_complete_checkpoint,
 )
 from ..training.trainer import MaCSTrainer
-from .errors import checked_output_dir, ends_on_signals, folder_name, keep_freed_memory, plain_errors
 from .measure import chosen_source, ood_images, write_results
 from .output import (
     after_saving,
@@ -60,6 +59,7 @@ from .output import (
     show_next,
     show_summary,
 )
+from .process import checked_output_dir, ends_on_signals, folder_name, keep_freed_memory, plain_errors
 from .train_arguments import (
     PROGRAM,
     ScriptArguments,
@@ -83,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
             ends_on_signals(PROGRAM, lambda: checkpoint_line(args.output_dir)),
             screen_of(script.quiet, script.verbose, bars=not args.disable_tqdm) as screen,
         ):
-            source, splits = load_splits(script, args)
+            source, splits = load_images(script, args)
             model, processor = load_model(script, args, splits)
             data = prepare_images(source, splits, processor, script, args)
             trainer, checkpoint = build_trainer(model, processor, data, script, args, screen)
@@ -146,7 +146,7 @@ def start(script: ScriptArguments, args: MaCSTrainingArguments) -> None:
         logging.get_logger("macs_hf").setLevel(logging.ERROR)  # one process speaks for all
 
 
-def load_splits(script: ScriptArguments, args: MaCSTrainingArguments) -> tuple[DatasetSource, ImageSplits]:
+def load_images(script: ScriptArguments, args: MaCSTrainingArguments) -> tuple[DatasetSource, ImageSplits]:
     """The splits of the dataset; before them the repository to push to, since what follows is long work."""
     if script.streaming:
         check_streaming(args.max_steps, script.data_fraction, script.max_train_samples)

@@ -21,7 +21,7 @@ from ..exceptions import ArgumentError
 from ..objective.objective import DEFAULT_METHOD, METHODS, Objective, settings_of
 from ..report.run_folder import refuse_secrets
 from ..report.text import WIDEST, wrapped
-from .errors import folder_name, refuse_empty
+from .process import folder_name, refuse_empty
 
 
 # ---- Checks ----

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch._utils import ExceptionWrapper
 
-from macs_hf.cli.errors import plain_errors
+from macs_hf.cli.process import plain_errors
 from macs_hf.data.streaming import check_streaming
 from macs_hf.exceptions import ArgumentError, user_message
 from macs_hf.hub import HubSilentError
@@ -135,7 +135,7 @@ def test_a_traceback_on_request(error: type, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("work", ["[print('line') for _ in range(100_000)]", "import this"])
 def test_output_that_nobody_reads_ends_a_command_quietly(work: str) -> None:
     """Written while it works, or when it ends."""
-    code = f"from macs_hf.cli.errors import plain_errors\nwith plain_errors('macs-hf'): {work}"
+    code = f"from macs_hf.cli.process import plain_errors\nwith plain_errors('macs-hf'): {work}"
     reader, writer = os.pipe()
     os.close(reader)
     try:

@@ -13,7 +13,7 @@ from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedType
 from transformers import AutoModelForImageClassification
 
-from macs_hf.cli.errors import plain_errors
+from macs_hf.cli.process import plain_errors
 from macs_hf.cli.train import main
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import macs_hf
-from macs_hf.cli.errors import keep_freed_memory
 from macs_hf.cli.main import COMMANDS, main
+from macs_hf.cli.process import keep_freed_memory
 
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +80,7 @@ def test_the_package_runs_as_a_module() -> None:
 
 PAGES = """
 import resource
-from macs_hf.cli.errors import keep_freed_memory
+from macs_hf.cli.process import keep_freed_memory
 
 def new_pages():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -14,8 +14,8 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageClassification, ResNetConfig, set_seed
 
-from macs_hf.cli.errors import folder_name
 from macs_hf.cli.main import main
+from macs_hf.cli.process import folder_name
 from macs_hf.data.sources import align_labels
 from macs_hf.models.loading import load_classifier
 from macs_hf.report.report import EvaluationReport, load_run

@@ -22,9 +22,9 @@ from transformers.utils import logging as transformers_logging
 
 from macs_hf import METHODS, Objective
 from macs_hf.cli import train
-from macs_hf.cli.errors import ends_on_signals
 from macs_hf.cli.main import main
 from macs_hf.cli.output import _held_out, quiet_libraries
+from macs_hf.cli.process import ends_on_signals
 from macs_hf.models.loading import load_classifier
 from macs_hf.objective.objective import describe
 

@@ -1,4 +1,4 @@
-"""How a command starts and ends: what a user can fix ends it in one sentence and exit code 2, a bug in its traceback.
+"""A command as a process: what a user can fix ends it in one sentence and exit code 2, a bug in its traceback.
 
 The library knows nothing of commands: its errors carry the name of their argument, for which a flag is written here.
 """

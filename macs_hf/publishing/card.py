@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -266,25 +267,29 @@ def write_card(
         _check_folded(folder, report, config)
     elif (folder / REPORT_FILE).is_file():
         logger.warning(f"The card says nothing of {folder / REPORT_FILE}: pass report= if it is about this model.")
-    settings = {"name": repo_id.rpartition("/")[2], "timm": "pretrained_cfg" in config}
-    settings["temperature"] = config.get(TEMPERATURE_FIELD)
-    if (before := CardSettings.load(earlier or folder)) is not None:
-        settings |= {name: getattr(before, name) for name in EARLIER}
+    found = {"name": repo_id.rpartition("/")[2], "timm": "pretrained_cfg" in config}
+    found["temperature"] = config.get(TEMPERATURE_FIELD)
     if report is not None:
-        settings["datasets"] = (report.dataset,) if is_hub_id(report.dataset) else ()
-        settings["pictures"] = tuple(name for name in PICTURES if (folder / name).is_file())
-    settings |= {name: value for name, value in changes.items() if value is not None}
-    settings["gallery"] = settings.get("gallery", False) and (folder / GALLERY).is_file()
-    settings |= {name: tuple(settings[name]) for name in ("tags", "datasets") if name in settings}
-    if settings.get("base_model") is not None and not is_hub_id(settings["base_model"]):
-        settings["base_model"] = None
-    if settings.get("license", "unknown") == "unknown":
-        settings["license"] = license_of(settings.get("base_model"), config)
-    place = {"repo_id": repo_id} if "/" in repo_id else {"folder": _public_path(Path(earlier or folder))}
-    whole = CardSettings(**settings, **place)
-    card = model_card(report, whole)
+        found["datasets"] = (report.dataset,) if is_hub_id(report.dataset) else ()
+        found["pictures"] = tuple(name for name in PICTURES if (folder / name).is_file())
+    before = CardSettings.load(earlier or folder)
+    kept = {} if before is None else {name: getattr(before, name) for name in EARLIER}
+    given = {name: value for name, value in changes.items() if value is not None}
+    given |= {name: tuple(given[name]) for name in ("tags", "datasets") if name in given}
+    settings = CardSettings(**found | kept | given)
+    base_model = settings.base_model if settings.base_model and is_hub_id(settings.base_model) else None
+    is_at_hub = "/" in repo_id
+    settings = replace(
+        settings,
+        repo_id=repo_id if is_at_hub else None,
+        folder=None if is_at_hub else _public_path(Path(earlier or folder)),
+        base_model=base_model,
+        license=license_of(base_model, config) if settings.license == "unknown" else settings.license,
+        gallery=settings.gallery and (folder / GALLERY).is_file(),
+    )
+    card = model_card(report, settings)
     write_text_atomically(folder / CARD_FILE, card.content)
-    whole.save(folder)
+    settings.save(folder)
     return card
 
 

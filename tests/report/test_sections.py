@@ -224,6 +224,9 @@ def test_what_is_guaranteed_and_what_came_true() -> None:
     gap = replace(found, abstentions=(replace(found.abstentions[0], severity_accuracy=gap, threshold=1 - 1e-6),))
     row = section(replace(REPORT, guarantees=gap), "Answering only when sure").table.rows[0]
     assert row[1] == "0.999999" and row[-1] == "80.0 / 70.0 / 60.0 / - / 40.0 %"
+    always = replace(found, abstentions=(replace(found.abstentions[0], threshold=0.0),))
+    part = section(replace(REPORT, guarantees=always), "Answering only when sure")  # of every image
+    assert part.table.rows[0][1] == "any" and "confidence" not in part.finding and "96.0 %" in part.finding
     none = replace(REPORT, guarantees=Guarantees(60, 0, 0, 1.5, True, "a reason"))
     assert "a reason" in section(none, "Coverage guarantees").finding
 

@@ -1,6 +1,7 @@
 """Files of a dataset on this disk: only its own are opened, and class folders are what they are called."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,8 @@ import datasets
 import numpy as np
 from datasets import Dataset
 from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
-from huggingface_hub import constants
+from huggingface_hub import DatasetCard, constants
+from huggingface_hub.errors import EntryNotFoundError
 from pyarrow import compute
 
 from ..exceptions import ArgumentError
@@ -81,6 +83,19 @@ class OwnFiles:
 
 class ForeignFileError(ValueError):
     """A dataset names a file that is not its own."""
+
+
+def addresses_in_readme(dataset: str) -> list[str]:
+    """Addresses that a dataset's README gives for its files, which `datasets` would ask before anybody sees them."""
+    readme = os.path.join(dataset, "README.md")
+    if is_local(dataset) and not os.path.isfile(readme):
+        return []
+    try:
+        card = DatasetCard.load(readme if is_local(dataset) else dataset, ignore_metadata_errors=True)
+    except EntryNotFoundError:
+        return []
+    named = [config.get("data_files") for config in card.data.get("configs") or []]
+    return re.findall(r"[\w:.-]*://[^\s'\"]*", str(named))
 
 
 # ---- Class folders ----

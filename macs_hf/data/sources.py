@@ -15,7 +15,7 @@ from transformers.utils import logging
 from ..exceptions import ArgumentError, check_labels
 from ..hub import check_place, hub_needed, is_local
 from ..report.sections import renamed_line
-from .own_files import ForeignFileError, OwnFiles, check_class_folders
+from .own_files import ForeignFileError, OwnFiles, addresses_in_readme, check_class_folders
 
 
 logger = logging.get_logger(__name__)
@@ -280,6 +280,7 @@ def load_raw(source: DatasetSource, streaming: bool = False) -> DatasetDict | It
             own.check(*(file["filename"] for split in found.values() for file in split.cache_files))
         else:
             with hub_needed(f"Dataset {source.path!r}", source.path, "dataset"):
+                own.check(*addresses_in_readme(source.path))
                 builder = datasets.load_dataset_builder(source.path, source.config)
                 files = [str(file) for split in (builder.config.data_files or {}).values() for file in split]
                 own.check(*files)

@@ -399,13 +399,17 @@ def open_stored(stored: Any) -> Image.Image:
     if not isinstance(stored, dict):
         return stored
     if stored["bytes"] is not None:
-        return Image.open(io.BytesIO(stored["bytes"]))
-    if "://" in stored["path"]:
+        image = Image.open(io.BytesIO(stored["bytes"]))
+    elif "://" in stored["path"]:
         with xopen(stored["path"], "rb") as file:
-            return Image.open(io.BytesIO(file.read()))
-    if not stat.S_ISREG(os.stat(stored["path"]).st_mode):
+            image = Image.open(io.BytesIO(file.read()))
+    elif not stat.S_ISREG(os.stat(stored["path"]).st_mode):
         raise ValueError("it is no file")  # a pipe would be waited for
-    return Image.open(stored["path"])
+    else:
+        image = Image.open(stored["path"])
+    if image.format == "EPS":
+        raise ValueError("it is an EPS file, a program that Ghostscript would run")
+    return image
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

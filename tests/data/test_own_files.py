@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from macs_hf.data.images import ImageDataset
 from macs_hf.data.own_files import ForeignFileError
 from macs_hf.data.sources import DatasetSource, load_splits, source_of
 from macs_hf.data.streaming import stream_splits
+from macs_hf.data.transforms import is_readable
 from macs_hf.exceptions import ArgumentError
 
 from .small_datasets import LOADERS, encoded, picture, table
@@ -164,6 +166,26 @@ def test_a_row_of_a_repository_that_names_a_file_elsewhere(
     for load in LOADERS:
         with pytest.raises(ForeignFileError, match=r"'alice/photos' .* in row 60 of split 'train'"):
             load(source)
+
+
+@pytest.mark.parametrize("on_hub", [False, True])
+def test_no_other_host_is_asked(on_hub: bool, data_hub: HubServer, photos: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        elsewhere.settimeout(0.2)
+        address = f"http://127.0.0.1:{elsewhere.getsockname()[1]}/a.parquet"
+        config = {"config_name": "default", "data_files": [{"split": "train", "path": ["cat/*", address]}]}
+        (photos / "README.md").write_text(f"---\nconfigs: {json.dumps([config])}\n---\n")
+        source = pushed(photos) if on_hub else source_of(str(photos))
+        for load in LOADERS[: 1 + on_hub]:
+            with pytest.raises(ForeignFileError, match=address):
+                load(source)
+        with pytest.raises(TimeoutError):
+            elsewhere.accept()
+
+
+def test_an_eps_image_is_not_run(photos: Path) -> None:
+    picture(1).save(photos / "cat" / "0.eps")
+    assert not is_readable({"bytes": (photos / "cat" / "0.eps").read_bytes(), "path": None})
 
 
 # ---- Class folders ----

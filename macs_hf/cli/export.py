@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.preparing import aligned_images, load_data
+from ..evaluation.evaluate import split_that_trained
 from ..exceptions import ArgumentError
 from ..exporting import ExportReport, check_request, export_model, measured_table, temperature_sentence
 from ..hub import is_local
@@ -49,7 +50,8 @@ def _export(options: Namespace, folder: Path, command: str, screen: Screen) -> E
     source = splits = None
     if wanted:
         source, bad = chosen_source(options), options.skip_bad_images
-        splits = load_data(source, wanted, skip_bad_images=bad, max_eval_samples=options.max_samples)
+        unseen = split_that_trained(options.model, source) is None
+        splits = load_data(source, wanted, unseen=unseen, skip_bad_images=bad, max_eval_samples=options.max_samples)
     model, processor = load_pretrained(options.model, options.model_revision, options.image_size)
     images = aligned_images(splits, wanted, model.config, processor)
     show_header(screen, "export", header_of_exporting(model, processor, images, options))

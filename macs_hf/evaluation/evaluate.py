@@ -615,7 +615,7 @@ def load_model_and_data(
     """
     wanted = ("validation", "test") if calibrate else ("test",)
     capped = {"skip_bad_images": skip_bad_images, "max_eval_samples": max_samples}
-    splits = load_data(source, wanted, unseen=not _was_trained_on(model, source), **capped)
+    splits = load_data(source, wanted, unseen=split_that_trained(model, source) is None, **capped)
     classifier, processor = load_pretrained(model, revision, image_size)
     check_single_label(classifier)
     folded_temperature(classifier)  # what its config says of it must be a number
@@ -638,10 +638,15 @@ def load_model_and_data(
     )
 
 
-def _was_trained_on(model: str, source: DatasetSource) -> bool:
-    """Whether a local model's own report says that it was trained on the dataset, which was divided then."""
+def split_that_trained(model: str, source: DatasetSource) -> str | None:
+    """The split of the dataset that a local model was trained on, by its own report; `None` if it was another one."""
     try:
         report = EvaluationReport.load(Path(model, REPORT_FILE))
     except (OSError, ValueError):  # none, or none of ours
-        return False
-    return bool(report.training_arguments) and report.dataset == public_name(source.path)
+        return None
+    if not report.training_arguments or report.dataset != public_name(source.path):
+        return None
+    split = report.training_arguments.get("train_split") or "train"
+    if (source.test_split or "").partition("[")[0] == split:
+        logger.warning(f"{model!r} was trained on {split!r}: what is measured there is better than on new images.")
+    return split

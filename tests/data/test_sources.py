@@ -171,7 +171,7 @@ def test_without_a_test_split_validation_is_tested_and_not_what_may_have_trained
 
 
 def test_a_folder_is_measured_whole_unless_the_model_was_trained_on_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     data, model = saved(tmp_path / "data", train=table([0, 1] * 20)), tmp_path / "model"
     save_classifier(*load_classifier("tiny", ["cat", "dog"]), model)
@@ -185,7 +185,9 @@ def test_a_folder_is_measured_whole_unless_the_model_was_trained_on_it(
     assert measured() == (40, 20)
     report = SimpleNamespace(training_arguments={"max_steps": 1}, dataset=public_name(data.path))
     monkeypatch.setattr(EvaluationReport, "load", lambda path: report)
-    assert measured() == (4, 4)
+    assert measured() == (4, 4) and "on new images" not in caplog.text
+    load_model_and_data(str(model), replace(data, test_split="train[:50%]"), calibrate=False, use_cpu=True)
+    assert "on new images" in caplog.text
 
 
 def test_a_validation_split_is_split_off_stratified_and_without_common_rows(tmp_path: Path) -> None:

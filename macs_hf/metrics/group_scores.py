@@ -16,7 +16,7 @@ from .intervals import noise_scores, wilson
 
 MAX_GROUPS = 1000
 FEW = 30
-ALPHA = 1 - 0.95  # 0.05, as it is rounded
+ALPHA = 0.05  # chance that any group is said to differ though none does
 
 
 def group_measures(

@@ -448,7 +448,7 @@ def _prediction_sets(found: Guarantees, shown: PredictionSetGuarantee, origin: s
     finding = f"Prediction sets hold the right class of at least {level(shown.coverage)} of images (guaranteed)"
     if shown.test_coverage is not None and shown.mean_size is not None:
         held = percent(shown.test_coverage.value)
-        finding += f"; on the test images of {held}, with {shown.mean_size:.2f} classes on average"
+        finding += f"; they hold that of {held} of the test images, with {shown.mean_size:.2f} classes on average"
     usual = 196 * math.sqrt(shown.coverage * (1 - shown.coverage) / (found.num_guarantee + 2))
     return Section(
         "Prediction sets",

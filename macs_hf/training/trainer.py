@@ -144,7 +144,8 @@ class MaCSTrainer(Trainer):
         self._takes_pixel_values = takes_pixel_values(self.model)
         if not self._takes_pixel_values:
             # With remove_unused_columns, Trainer keeps what the model's signature names.
-            self._signature_columns = ["pixel_values", "label", *self.label_names]
+            self._set_signature_columns_if_needed()
+            self._signature_columns.append("pixel_values")
         self._stats_were_given = self.pixel_stats is not None
         self.pixel_stats = self.pixel_stats or found_pixel_stats(self.model, self.processing_class)
         objective = objective_of(self.args)

@@ -12,23 +12,8 @@ HOSTILE = [
 ]
 EVIL = " ".join(HOSTILE) + "\"'><script>window.pwned=1</script>"
 TAGS = {"article", "header", "section", "div", "p", "h1", "h2", "h3", "h4", "small", "b", "br", "code", "details"}
-TAGS |= {
-    "summary",
-    "table",
-    "thead",
-    "tbody",
-    "tr",
-    "th",
-    "td",
-    "img",
-    "figure",
-    "figcaption",
-    "span",
-    "ul",
-    "ol",
-    "li",
-}
-TAGS |= {"i", "svg", "title", "line", "polyline", "circle", "text"}
+TAGS |= {"summary", "span", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "img", "figure"}
+TAGS |= {"figcaption", "i", "svg", "title", "line", "polyline", "circle", "text"}
 ATTRIBUTES = {"class", "alt", "src", "scope", "role", "style", "aria-label", "viewbox", "points", "text-anchor"}
 ATTRIBUTES |= {"x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r"}
 

@@ -52,13 +52,7 @@ def test_there_and_back_for_any_order() -> None:
 
 @pytest.mark.parametrize(
     ("mean", "std", "channels"),
-    [
-        ((0.5, 0.5, 0.5), (0.2, 0.0, 0.2), None),
-        ((0.5,), (math.inf,), None),
-        ((math.nan,), (0.5,), None),
-        ((0.5, 0.5), (0.1,), None),
-        ((0.5,), (0.5,), (0, 0, 1)),
-    ],
+    [((0.5, 0.5, 0.5), (0.2, 0.0, 0.2), None), ((math.nan,), (0.5,), None), ((0.5,), (0.5,), (0, 0, 1))],
 )
 def test_statistics_that_cannot_be(mean: Any, std: Any, channels: Any) -> None:
     with pytest.raises(ValueError, match="PixelStats"):

@@ -3,7 +3,6 @@
 import itertools
 import math
 import random
-import zlib
 from typing import Any
 
 import numpy as np
@@ -97,26 +96,6 @@ def test_workers_and_batches_do_not_change_the_draws() -> None:
 
 def keys(seed: int = 0, name: str = "fog", severity: int = 1, count: int = 400) -> Tensor:
     return image_keys(seed, name, severity, torch.arange(count))
-
-
-def mix(value: int) -> int:
-    """SplitMix64 in whole numbers."""
-    mask = (1 << 64) - 1
-    value = (value + 0x9E3779B97F4A7C15) & mask
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
-    return value ^ (value >> 31)
-
-
-def test_words_follow_the_definition() -> None:
-    mask, key = (1 << 32) - 1, mix(mix(17) ^ mix(mix(mix(5) ^ zlib.crc32(b"snow")) ^ 3))
-    low, high = key & mask, key >> 32
-    for j, word in enumerate(words(image_keys(5, "snow", 3, torch.tensor([17])), 20)[0].tolist()):
-        x = (j * 0x9E3779B9 + low) & mask
-        x = ((x ^ (x >> 16)) * 0x7FEB352D) & mask
-        x ^= high
-        x = ((x ^ (x >> 15)) * 0x846CA68B) & mask
-        assert (x ^ (x >> 16)) == word & mask
 
 
 def test_numbers_never_change() -> None:

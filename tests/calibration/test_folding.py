@@ -13,11 +13,7 @@ import torch
 from PIL import Image
 from small_models import CLASSES, MODELS, SIZE, TEMPERATURE, TIMM, build, logits_of
 from torch import Tensor, nn
-from transformers import (
-    AutoImageProcessor,
-    AutoModelForImageClassification,
-    ViTImageProcessor,
-)
+from transformers import AutoImageProcessor, ViTImageProcessor
 
 from macs_hf.calibration import fold_temperature, folded_temperature
 from macs_hf.models.timm_layout import save_in_timm_layout
@@ -47,13 +43,10 @@ def test_logits_are_divided_and_predictions_kept(name: str, images: Tensor) -> N
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("resnet18", {"channels": [8, 8, 8, 8]}),
         ("resnetv2_50", {"layers": [1, 1, 1, 1], "channels": [16, 16, 32, 32]}),  # a 1x1 convolution
         ("convnext_atto", {"depths": [1, 1, 1, 1], "dims": [8, 8, 8, 8], "head_hidden_size": 12}),  # NormMlp
-        (
-            "deit_tiny_distilled_patch16_224",
-            {"img_size": SIZE, "depth": 1, "embed_dim": 12, "num_heads": 2},
-        ),  # two heads
+        # Two heads.
+        ("deit_tiny_distilled_patch16_224", {"img_size": SIZE, "depth": 1, "embed_dim": 12, "num_heads": 2}),
     ],
 )
 def test_bare_timm_models(name: str, arguments: dict, images: Tensor) -> None:
@@ -77,14 +70,6 @@ def test_folding_composes_and_restores(images: Tensor) -> None:
     assert folded_temperature(model) == 1.0
     for key, weight in model.state_dict().items():
         torch.testing.assert_close(weight, weights[key], rtol=3e-7, atol=0)
-
-
-def test_a_temperature_of_one_leaves_every_bit(images: Tensor) -> None:
-    model = build("vit")
-    weights = copy.deepcopy(model.state_dict())
-    fold_temperature(model, 1.0)
-    assert all(torch.equal(weight, weights[key]) for key, weight in model.state_dict().items())
-    assert model.config.calibration_temperature == 1.0
 
 
 def test_modes_random_state_and_gradients_are_left_alone(images: Tensor) -> None:
@@ -127,12 +112,10 @@ class Head(nn.Module):
 SMALL = torch.randn(4, 3, 2, 2, generator=torch.Generator().manual_seed(2))
 
 
-@pytest.mark.parametrize("behind", [nn.LayerNorm(5), nn.Tanh(), nn.Softmax(-1), nn.LogSoftmax(-1), nn.BatchNorm1d(5)])
+@pytest.mark.parametrize("behind", [nn.LayerNorm(5), nn.Tanh(), nn.LogSoftmax(-1)])
 def test_a_head_that_is_not_linear_is_refused_and_restored(behind: nn.Module) -> None:
     model = Head(behind)
     nn.init.ones_(model.linear.bias)
-    if isinstance(behind, nn.BatchNorm1d):
-        nn.init.ones_(behind.bias)
     weights = copy.deepcopy(model.state_dict())
     with pytest.raises(ValueError, match="`linear` does not scale the logits"):
         fold_temperature(model, 1.0001, SMALL)  # so close to 1 that the logits hardly move
@@ -154,17 +137,11 @@ def test_tied_quantised_and_headless_models_are_refused() -> None:
         fold_temperature(nn.Sequential(nn.Conv2d(3, 8, 2), nn.Flatten(), nn.MaxPool1d(2)), TEMPERATURE, SMALL)
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
-def test_impossible_temperatures_are_refused(temperature: float) -> None:
+def test_what_the_check_cannot_use_is_refused() -> None:
     with pytest.raises(ValueError, match="positive and finite"):
-        fold_temperature(Head(), temperature, SMALL)
-
-
-def test_images_the_check_cannot_use_are_refused() -> None:
+        fold_temperature(Head(), 0.0, SMALL)
     with pytest.raises(ValueError, match=r"shape \(4, 3, 5, 5\)"):
         fold_temperature(Head(), TEMPERATURE, torch.zeros(4, 3, 5, 5))
-    with pytest.raises(ValueError, match=r"not shape \(4, 3, 2, 2\)"):
-        fold_temperature(nn.Conv2d(3, 3, 1), TEMPERATURE, SMALL)
     blank = Head()
     nn.init.zeros_(blank.linear.weight), nn.init.zeros_(blank.linear.bias)
     with pytest.raises(ValueError, match="all zero"):
@@ -186,20 +163,13 @@ def test_the_head_of_an_adapter_carries_the_temperature_into_its_file(images: Te
 
 
 @pytest.mark.parametrize("targets", [["q_proj", "v_proj"], "all-linear"])
-def test_a_head_that_an_adapter_does_not_save_is_refused_until_merged(
-    targets: str | list[str], images: Tensor, tmp_path: Path
-) -> None:
+def test_a_head_that_an_adapter_does_not_save_is_refused(targets: str | list[str], images: Tensor) -> None:
     peft = pytest.importorskip("peft")
     model = peft.get_peft_model(build("vit"), peft.LoraConfig(target_modules=targets, init_lora_weights=False)).eval()
     before = logits_of(model, images)
     with pytest.raises(ValueError, match="modules_to_save"):
         fold_temperature(model, TEMPERATURE)
     torch.testing.assert_close(logits_of(model, images), before, rtol=0, atol=0)
-    merged = model.merge_and_unload()
-    fold_temperature(merged, TEMPERATURE)
-    merged.save_pretrained(tmp_path)
-    reloaded = AutoModelForImageClassification.from_pretrained(tmp_path).eval()
-    torch.testing.assert_close(logits_of(reloaded, images) * TEMPERATURE, before, rtol=1e-4, atol=1e-5)
 
 
 # Run where importing this package fails: what a stranger gets from the saved folders.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from macs_hf.corruptions import SEVERITIES, corrupt
-from macs_hf.evaluation import compare_corruptions, default_design, evaluate_corruptions
+from macs_hf.evaluation import compare_corruptions, evaluate_corruptions
 from macs_hf.evaluation.corruption_benchmark import spread_assignment, standard_error
 from macs_hf.metrics import paired_difference
 from macs_hf.report.rows import NOT_MEASURED, SampleRows
@@ -57,15 +57,6 @@ def test_each_image_is_seen_under_its_corruption_at_all_severities() -> None:
     assert np.isfinite(table.rows.scaled_nll[table.rows.hits != NOT_MEASURED]).all()
 
 
-def test_the_cap_takes_the_subset_of_the_crossed_design() -> None:
-    spread, crossed = (
-        evaluate_corruptions(forward, labelled(), samples=12, **THREE | {"design": design})
-        for design in ("spread", "crossed")
-    )
-    assert np.array_equal(spread.rows.index, crossed.rows.index) and spread.n == 12
-    assert spread.clean == crossed.clean
-
-
 def test_each_image_is_read_once_and_clean_results_are_not_measured_again() -> None:
     class Counted(list):
         reads = 0
@@ -94,21 +85,18 @@ def test_each_image_is_read_once_and_clean_results_are_not_measured_again() -> N
 
 
 def test_the_default_is_spread_from_100_images_a_corruption() -> None:
-    assert [default_design(n) for n in (1, 1899, 1900, 10_000)] == ["crossed", "crossed", "spread", "spread"]
     options = {"corruptions": ("contrast",), "severities": (1,), "progress": False}
-    for count, design in ((1899, "crossed"), (1900, "spread")):
-        data = labelled(30) * 64
-        assert evaluate_corruptions(forward, data[:count], **options).design == design
-    assert evaluate_corruptions(forward, labelled(30) * 64, samples=60, **options).design == "crossed"
+    for count, samples, design in ((1899, None, "crossed"), (1900, None, "spread"), (1900, 60, "crossed")):
+        data = (labelled(30) * 64)[:count]
+        assert evaluate_corruptions(forward, data, samples=samples, **options).design == design
 
 
 def test_what_cannot_be_spread_is_named() -> None:
     with pytest.raises(ValueError, match=r"at least two images for each of the 3 corruptions.*5 in all.*crossed"):
         evaluate_corruptions(forward, labelled(5), **THREE)
-    with pytest.raises(ValueError, match="design='latin' is none of 'auto', 'crossed', 'spread'"):
-        evaluate_corruptions(forward, labelled(), **THREE | {"design": "latin"})
-    with pytest.raises(ValueError, match="when='later' is none of"):
-        evaluate_corruptions(forward, labelled(), when="later", **THREE)
+    for option in ("design", "when"):
+        with pytest.raises(ValueError, match=f"{option}='latin'"):
+            evaluate_corruptions(forward, labelled(), **THREE | {option: "latin"})
 
 
 def test_tables_of_other_images_are_not_compared() -> None:
@@ -124,22 +112,6 @@ def test_the_standard_error_of_a_spread_mean_is_that_of_independent_groups() -> 
     expected = math.sqrt(np.var([0.2, 0.4, 0.9], ddof=1) / 3 + np.var([0.0, 1.0, 0.6, 0.2], ddof=1) / 4) / 2
     assert standard_error(results) == pytest.approx(expected)
     assert standard_error(results[:4]) is None
-
-
-def test_intervals_of_families_and_severities_are_those_of_their_images() -> None:
-    # Right on the even images, wrong on the others, in all cells.
-    data = [(image, i % 2) for i, image in enumerate(images(190))]
-    table = evaluate_corruptions(
-        lambda batch: torch.tensor([[1.0, 0.0]]).repeat(len(batch), 1), data, design="spread", progress=False
-    )
-    assert list(table.standard_error) == [
-        *("mean15", "mean19", "noise", "blur", "weather", "digital", "extra"),
-        *(f"severity_{severity}" for severity in SEVERITIES),
-    ]
-    for mean, count in (("mean15", 15), ("mean19", 19), ("noise", 3), ("extra", 4)):
-        half = 1.96 * math.sqrt(0.25 * 10 / 9 / 10 / count)
-        low, high = table.interval(mean).low, table.interval(mean).high
-        assert (low, high) == pytest.approx((0.5 - half, 0.5 + half)), mean
 
 
 def population(seed: int, count: int = 20_000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

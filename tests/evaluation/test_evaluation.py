@@ -9,7 +9,7 @@ import torch
 from datasets import load_dataset
 from PIL import Image
 from tiny import Images, arguments, build, trainer
-from transformers import AutoModelForImageClassification, ViTImageProcessor
+from transformers import ViTImageProcessor
 
 from macs_hf import MaCSTrainer, PixelStats, fit_temperature
 from macs_hf.calibration import split_held_out
@@ -17,7 +17,6 @@ from macs_hf.data.images import ImageDataset
 from macs_hf.data.transforms import EvalTransform
 from macs_hf.evaluation import evaluate_checkpoint, write_report
 from macs_hf.metrics import brier_score, expected_calibration_error, negative_log_likelihood, summarize
-from macs_hf.publishing.card import write_card
 from macs_hf.report.report import load_run
 from macs_hf.report.rows import CORRUPTIONS
 from macs_hf.training.arguments import recorded_arguments
@@ -69,34 +68,6 @@ def test_prediction_without_labels_gives_logits(trained: MaCSTrainer) -> None:
     assert "eval_ece" not in trained.evaluate(data)
 
 
-def test_calibrate_divides_the_logits_and_lowers_the_nll(trained: MaCSTrainer, tmp_path: Path) -> None:
-    validation, test = Images(200, seed=2), Images(50, seed=3)
-    before = logits_of(trained, test)
-    fit = trained.calibrate(validation)
-    assert fit.value > 1.5
-    assert fit.nll_after < fit.nll_before
-    after = logits_of(trained, test)
-    assert after == pytest.approx(before / fit.value, rel=1e-4, abs=1e-5)
-    assert trained.model.config.calibration_temperature == pytest.approx(fit.value)
-
-    trained.save_model()
-    reloaded = AutoModelForImageClassification.from_pretrained(tmp_path)
-    assert reloaded.config.calibration_temperature == pytest.approx(fit.value)
-    with torch.no_grad():
-        assert reloaded.eval()(test.images).logits.numpy() == pytest.approx(after, abs=1e-6)
-
-
-def test_a_card_without_a_report_states_the_temperature(trained: MaCSTrainer, tmp_path: Path) -> None:
-    trained.create_model_card()
-    assert "temperature" not in (tmp_path / "README.md").read_text()
-    fit = trained.calibrate(Images(200, seed=2))
-    stated = f"A temperature of {fit.value:.4f} is folded into its last layer. Whether it helps was not measured."
-    trained.create_model_card()  # before it is saved
-    assert stated in (tmp_path / "README.md").read_text()
-    trained.save_model()
-    assert stated in write_card(tmp_path, "user/model").text
-
-
 def test_training_forgets_the_temperature_of_its_start(trained: MaCSTrainer, tmp_path: Path) -> None:
     trained.calibrate(Images(200, seed=2))
     trained.model.config.prediction_set_thresholds = {"lac": {"0.9": 0.4}}
@@ -113,13 +84,11 @@ def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCS
     assert logits_of(trained, test) == pytest.approx(logits)
     labels = test.labels.numpy()
     assert report.n == 150
-    assert report.before.metrics["nll"].value == pytest.approx(negative_log_likelihood(logits, labels), abs=1e-5)
     scaled = logits / report.temperature.value
-    assert report.after.metrics["nll"].value == pytest.approx(negative_log_likelihood(scaled, labels), abs=1e-5)
-    assert report.after.metrics["ece"].value == pytest.approx(expected_calibration_error(scaled, labels), abs=1e-5)
-    assert report.after.metrics["accuracy"].value == report.before.metrics["accuracy"].value
+    for measured, values in ((report.before, logits), (report.after, scaled)):
+        assert measured.metrics["nll"].value == pytest.approx(negative_log_likelihood(values, labels), abs=1e-5)
+        assert measured.metrics["ece"].value == pytest.approx(expected_calibration_error(values, labels), abs=1e-5)
     assert (report.corruptions.n, report.corruptions.size) == (20, (32, 32))
-    assert 0 <= report.corruptions.mean(CORRUPTIONS) <= 1
     assert (report.margins.num_samples, report.margins.space) == (10, "normalized")
 
     written = write_report(report, rows, tmp_path / "trial")
@@ -128,34 +97,22 @@ def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCS
     assert {path.name for path in written} == names == {path.name for path in (tmp_path / "trial").iterdir()}
     run = load_run(tmp_path / "trial")
     assert run.report == report
-    assert summarize(run.rows)["nll"] == pytest.approx(report.after.metrics["nll"].value, abs=1e-6)
-    assert summarize(run.rows_before) == pytest.approx(
-        {name: interval.value for name, interval in report.before.metrics.items()}, abs=1e-5
-    )
+    for found, measured in ((run.rows, report.after), (run.rows_before, report.before)):
+        values = {name: interval.value for name, interval in measured.metrics.items()}
+        assert summarize(found) == pytest.approx(values, abs=1e-5)
     corrupted = run.report.corruptions.rows
     assert len(corrupted) == 20
     assert corrupted.hits.mean() / 5 == pytest.approx(report.corruptions.mean(CORRUPTIONS))
-    assert f"{100 * report.after.metrics['ece'].value:.1f}" in str(report)
 
 
-class SortedImages(Images):
-    """As a folder gives them: one class after the other."""
-
-    def __init__(self, *args: int, **kwargs: int) -> None:
-        super().__init__(*args, **kwargs)
-        order = self.labels.argsort(stable=True)
-        self.images, self.labels = self.images[order], self.labels[order]
-
-
-def test_margins_are_those_of_all_classes(trained: MaCSTrainer) -> None:
-    """Of a sorted test set the first images are of one class."""
-    test, seen = SortedImages(120, seed=3), []
-    batches = trained.data_collator
-    trained.data_collator = lambda rows: seen.extend(row["labels"] for row in rows) or batches(rows)
-    evaluate_checkpoint(trained, test, margin_samples=20, model="vit", dataset="images", split="test")
-    trained.data_collator = batches
-    assert len({int(label) for label in seen[-20:]}) > 1
-    assert len({int(label) for label in test.labels[:20]}) == 1
+def test_margins_are_those_of_all_classes(trained: MaCSTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a test set that is sorted, as folders are, the first images are of one class."""
+    test, seen, batches = Images(120, seed=3), [], trained.data_collator
+    order = test.labels.argsort(stable=True)
+    test.images, test.labels = test.images[order], test.labels[order]
+    monkeypatch.setattr(trained, "data_collator", lambda rows: seen.extend(rows) or batches(rows))
+    evaluate_checkpoint(trained, test, margin_samples=20)
+    assert len({int(row["labels"]) for row in seen[-20:]}) > 1
 
 
 def test_from_400_samples_on_half_of_them_fit_the_temperature(trained: MaCSTrainer) -> None:
@@ -172,20 +129,13 @@ def test_from_400_samples_on_half_of_them_fit_the_temperature(trained: MaCSTrain
 def test_recorded_arguments_are_the_main_ones_and_those_that_differ(tmp_path: Path) -> None:
     args = arguments(tmp_path, lambda_margin=0.3, lr_scheduler_type="cosine", lr_scheduler_kwargs={"num_cycles": 1})
     recorded = recorded_arguments(args)
-    assert recorded["lambda_margin"] == 0.3
-    assert recorded["lr_scheduler_type"] == "cosine"
+    assert (recorded["lambda_margin"], recorded["lr_scheduler_type"]) == (0.3, "cosine")
     assert recorded["lr_scheduler_kwargs"] == "{'num_cycles': 1}"  # a report has plain values and lists of them
-    # The main ones, although they are the defaults.
-    main = {name: recorded[name] for name in ("seed", "num_train_epochs", "learning_rate")}
-    assert main == {"seed": args.seed, "num_train_epochs": 3.0, "learning_rate": 1e-2}
-    assert recorded["per_device_train_batch_size"] == 8
-    assert not {"output_dir", "margin", "hub_token"} & set(recorded)
-    assert str(tmp_path) not in str(recorded)
+    assert (recorded["seed"], recorded["num_train_epochs"]) == (args.seed, 3.0)  # of the main ones
+    assert not {"output_dir", "margin", "hub_token"} & set(recorded) and str(tmp_path) not in str(recorded)
 
 
-def test_a_report_needs_no_facts_and_refuses_unknown_ones_at_once(
-    trained: MaCSTrainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_needs_no_facts_and_refuses_others(trained: MaCSTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     report, _ = evaluate_checkpoint(trained, Images(20, seed=3))
     assert (report.model, report.dataset, report.split) == ("ViTForImageClassification", "Images", "test")
     monkeypatch.setattr(trained, "predict", None)  # nothing is measured before the mistake is found
@@ -219,9 +169,6 @@ def test_pictures_of_an_earlier_report_are_removed(trained: MaCSTrainer, tmp_pat
     written = write_report(report, rows, tmp_path)
     pictures = ["reliability.png", "risk_coverage.png", "classes.png", "confusion.png"]
     assert [path.name for path in written] == ["evaluation.json", "samples.parquet", "report.html", *pictures]
-    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
-        *(path.name for path in written),
-        "config.json",
-    }
+    assert {path for path in tmp_path.iterdir() if path.is_file()} == {*written, tmp_path / "config.json"}
     assert (tmp_path / "config.json").read_text() == '{"precious": 1}'
-    assert "Measured" in (tmp_path / "report.html").read_text()
+    assert (tmp_path / "report.html").stat().st_size > 0

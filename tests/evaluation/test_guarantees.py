@@ -1,13 +1,12 @@
 """Guarantees in the report: made from held-out data, measured on test and corrupted images, saved with the model."""
 
 import json
-import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tiny import NUM_LABELS, Images, arguments, build
+from tiny import NUM_LABELS, Images, arguments, build, trainer
 from transformers import AutoModelForImageClassification
 
 from macs_hf import MaCSTrainer, PixelStats
@@ -32,12 +31,7 @@ HELD_OUT, TEST = Images(400, seed=2), Images(90, seed=3)
 
 def confident(folder: Path, name: str = "vit") -> MaCSTrainer:
     """Hardly trained and overconfident: logits 20 times as large as they were learned."""
-    run = MaCSTrainer(
-        model=build(name),
-        args=arguments(folder, max_steps=8),
-        train_dataset=Images(64),
-        pixel_stats=PixelStats((0.5,) * 3, (0.5,) * 3),
-    )
+    run = trainer(folder, build(name), Images(64), max_steps=8, pixel_stats=PixelStats((0.5,) * 3, (0.5,) * 3))
     run.train()
     fold_temperature(run.model, 0.05, Images(4).images)
     return run
@@ -86,16 +80,6 @@ def test_guarantees_of_a_report_are_those_of_the_logits(
 def test_without_enough_held_out_images_the_report_says_why(run: MaCSTrainer) -> None:
     report, _ = evaluate_checkpoint(run, Images(20, seed=3), Images(399, seed=2), margin_samples=4)
     assert report.guarantees.prediction_sets == () and "take at least 400" in report.guarantees.reason
-    report, _ = evaluate_checkpoint(run, Images(20, seed=3), margin_samples=4)
-    assert report.guarantees is None and report.risk_coverage.aurc.value > 0
-
-
-def test_guarantees_are_approximate_where_validation_chose_the_checkpoint(
-    run: MaCSTrainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run.args, "load_best_model_at_end", True)
-    report, _ = evaluate_checkpoint(run, Images(20, seed=3), HELD_OUT, margin_samples=4)
-    assert not report.guarantees.exact
 
 
 @pytest.mark.parametrize("name", ["vit", "timm"])
@@ -105,14 +89,11 @@ def test_one_call_stores_guarantees_that_are_saved_with_the_model(name: str, tmp
     _, made = calibrate_logits(logits_of(run, HELD_OUT), HELD_OUT.labels)
     run.calibrate(HELD_OUT)
     run.save_model()
-    reloaded = AutoModelForImageClassification.from_pretrained(tmp_path)
-    reloaded.save_pretrained(tmp_path / "again")
-    for folder in (tmp_path, tmp_path / "again"):
-        config = AutoModelForImageClassification.from_pretrained(folder).config
-        for guarantee in made.prediction_sets:
-            stored = config.prediction_set_thresholds[guarantee.method][str(guarantee.coverage)]
-            assert stored == pytest.approx(guarantee.threshold, abs=1e-6)
-        assert config.prediction_set_thresholds["raps"]["k_reg"] == 5
+    AutoModelForImageClassification.from_pretrained(tmp_path).save_pretrained(tmp_path / "again")
+    config = AutoModelForImageClassification.from_pretrained(tmp_path / "again").config
+    for guarantee in made.prediction_sets:
+        stored = config.prediction_set_thresholds[guarantee.method][str(guarantee.coverage)]
+        assert stored == pytest.approx(guarantee.threshold, abs=1e-6)
 
 
 def test_a_network_without_a_config_keeps_its_guarantees_itself(tmp_path: Path) -> None:
@@ -132,16 +113,6 @@ def test_a_network_without_a_config_keeps_its_guarantees_itself(tmp_path: Path) 
     run.calibrate(HELD_OUT)
     stored = run.model.prediction_set_thresholds["lac"]["0.9"]
     assert stored == pytest.approx(report.guarantees.prediction_sets[1].threshold, abs=1e-6)
-
-
-def test_few_held_out_images_store_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run = confident(tmp_path)
-    run.model.config.prediction_set_thresholds = {"lac": {"0.9": 0.4}}  # of an earlier calibration
-    with caplog.at_level(logging.WARNING, logger="macs_hf.calibration"):
-        run.calibrate(Images(120, seed=2))
-    assert "120 held-out samples are too few" in caplog.text
-    assert run.model.config.prediction_set_thresholds == run.model.config.abstention_thresholds == {}
-    assert "400" in run.model.config.guarantee_reason
 
 
 # ---- Under corruption ----
@@ -194,24 +165,21 @@ def test_outcome_by_severity(guarantees: Guarantees, design: str, names: tuple[s
     at_90 = next(p for p in found.prediction_sets if (p.method, p.coverage) == ("lac", 0.9))
     if len(names) > 1:
         assert at_90.severity_coverage[5].value < at_90.severity_coverage[1].value < 0.9
+    assert found.abstentions[0].threshold is not None
     for guarantee in found.abstentions:
-        if guarantee.threshold is None:
-            assert guarantee.severity_accuracy == {}
-            continue
         for severity, share in guarantee.severity_accuracy.items():
             logits, labels = (torch.cat(part) for part in zip(*(cells[n, severity] for n in counted), strict=True))
             confidence, prediction = (logits / 2).softmax(1).max(1)
             right = (prediction == labels)[confidence >= guarantee.threshold]
             assert share.value == pytest.approx(right.double().mean().item())
             assert share.n == round(len(right) / (len(counted) if design == "crossed" else 1))
-    assert found.abstentions[0].threshold is not None
-    assert [p.threshold for p in found.prediction_sets] == [p.threshold for p in guarantees.prediction_sets]
 
 
-def test_the_benchmark_adds_the_outcome_by_severity_to_the_report(run: MaCSTrainer) -> None:
-    report, _ = evaluate_checkpoint(
-        run, Images(40, seed=3), HELD_OUT, corruptions="cifar", corruption_samples=20, margin_samples=4
-    )
+def test_the_benchmark_adds_the_outcome_by_severity(run: MaCSTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run.args, "load_best_model_at_end", True)  # validation chose the checkpoint
+    options = {"corruptions": "cifar", "corruption_samples": 20, "margin_samples": 4}
+    report, _ = evaluate_checkpoint(run, Images(40, seed=3), HELD_OUT, **options)
+    assert not report.guarantees.exact
     for guarantee in report.guarantees.prediction_sets:
         assert {s: share.n for s, share in guarantee.severity_coverage.items()} == dict.fromkeys(SEVERITIES, 20)
         assert guarantee.test_coverage.n == 40
@@ -223,10 +191,8 @@ def test_confidence_gap_has_a_sign(temperature: float | None, labels: list[int])
     """A model that always says class 0 with one confidence: the gap is that less the share of class 0, everywhere."""
     logits = torch.tensor([[3.0, 0.0]]).expand(4, 2)
     images = [(torch.full((3, 32, 32), 60 * i, dtype=torch.uint8), label) for i, label in enumerate(labels)]
-    clean = [
-        SampleRows.from_logits(logits / t, torch.tensor(labels))
-        for t in (1.0, *([temperature] * (temperature is not None)))
-    ]
+    temperatures = [1.0] if temperature is None else [1.0, temperature]
+    clean = [SampleRows.from_logits(logits / t, torch.tensor(labels)) for t in temperatures]
     for rows in (None, clean):
         table = evaluate_corruptions(
             lambda batch: logits[: len(batch)], images, temperature=temperature, clean_rows=rows, progress=False

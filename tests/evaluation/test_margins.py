@@ -67,12 +67,3 @@ def test_batching_does_not_change_the_result() -> None:
     assert analyze(23) == whole
     for size in (1, 5, 22):
         assert analyze(size) == pytest.approx(whole, rel=1e-9)
-
-
-def test_inputs_and_the_global_generator_are_left_alone() -> None:
-    images, labels = data(5)
-    copies, state = (images.clone(), labels.clone()), torch.get_rng_state()
-    analyze_margins(linear(torch.ones(4, SIZE)), [(images, labels)])
-    assert torch.equal(images, copies[0])
-    assert torch.equal(labels, copies[1])
-    assert torch.equal(torch.get_rng_state(), state)

@@ -51,9 +51,7 @@ def export(name: str, path: Path) -> np.ndarray:
         return network(torch.from_numpy(IMAGES)).numpy()
 
 
-@pytest.mark.parametrize(
-    "name", ["resnet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("vit", "swin", "timm"))]
-)
+@pytest.mark.parametrize("name", ["resnet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("vit", "timm"))])
 def test_logits_are_those_of_the_model_for_any_batch_and_close_to_them_in_int8(name: str, tmp_path: Path) -> None:
     path, int8 = tmp_path / "model.onnx", tmp_path / "int8.onnx"
     expected = export(name, path)
@@ -70,29 +68,18 @@ def test_logits_are_those_of_the_model_for_any_batch_and_close_to_them_in_int8(n
     assert kinds.count(onnx.TensorProto.INT8) >= 5 and kinds.count(onnx.TensorProto.FLOAT) >= 1
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_weights_that_are_not_finite_are_named(value: float) -> None:
+def test_weights_that_are_not_finite_are_named() -> None:
     model = build("resnet")
     with torch.no_grad():
-        model.classifier[1].weight[0, 0] = value
+        model.classifier[1].weight[0, 0] = torch.nan
     with pytest.raises(ValueError, match=r"classifier\.1\.weight is not finite"):
         logits_only(model)
-
-
-def test_half_precision_is_exported_in_full_and_the_model_is_left_alone() -> None:
-    model = build("resnet").bfloat16().train()
-    network = logits_only(model)
-    assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
-    assert model.training and not network.training
 
 
 # ---- What is measured ----
 
 
-def test_an_int8_file_that_is_surer_gets_the_temperature_of_the_float32_file_back(
-    real_logits: tuple[np.ndarray, np.ndarray],
-) -> None:
+def test_an_int8_file_gets_the_temperature_of_the_float32_file(real_logits: tuple[np.ndarray, np.ndarray]) -> None:
     logits, labels = real_logits
     assert refitted_temperature(logits, logits, labels) == (1.0, None)
     temperature, reason = refitted_temperature(logits, 1.3 * logits, labels)
@@ -167,7 +154,6 @@ def test_the_files_lie_where_other_libraries_look_for_them(exported: Path) -> No
     assert report.files == {name: (exported / name).stat().st_size for name in files}
     assert report.agreement.n == report.agreement.same_predictions == len(TEST)
     assert report.agreement.largest_difference < 1e-5 * report.agreement.largest_logit
-    assert temperature_sentence(report) in card
     for part in (report.float32, report.int8.published):
         assert f"| {part.metrics['nll'].value:.3f} [" in card
 
@@ -222,25 +208,15 @@ def test_a_graph_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
-def timm_processor(mode: str) -> TimmWrapperImageProcessor:
-    settings = {"input_size": (3, 48, 48), "crop_pct": 0.875, "crop_mode": mode, "interpolation": "bicubic"}
-    return TimmWrapperImageProcessor(
-        {**settings, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}, "resnet18"
-    )
-
-
 @pytest.mark.parametrize("mode", ["center", "squash"])
 def test_the_processor_of_timm_is_described_for_others(mode: str) -> None:
-    own = timm_processor(mode)
+    settings = {"input_size": (3, 48, 48), "crop_pct": 0.875, "crop_mode": mode, "interpolation": "bicubic"}
+    settings |= {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+    own = TimmWrapperImageProcessor(settings, "resnet18")
     expected, found = sample_photographs(own), sample_photographs(described_processor(own))
     levels = 255 * 0.225 * (found - expected).abs()  # of 256
     assert found.shape == (16, 3, 48, 48)
     assert levels.max() < 2.1 and levels.mean() < 0.02  # two libraries round a pixel differently
-
-
-def test_a_crop_without_a_description_is_refused() -> None:
-    with pytest.raises(ValueError, match="crop_mode='border'"):
-        described_processor(timm_processor("border"))
 
 
 @pytest.mark.slow
@@ -252,23 +228,13 @@ def test_the_command_exports_a_folder(tmp_path: Path, capsys: pytest.CaptureFixt
     report = ExportReport.load(tmp_path / "out")
     assert (report.model, report.dataset, report.n) == ("model", "digits", 450)
     assert report.int8.temperature == pytest.approx(1, abs=0.1) and temperature_sentence(report) in out
-    assert f"{report.int8.published.metrics['nll'].value:.3f} [" in out
     assert str(tmp_path) not in (tmp_path / "out" / "README.md").read_text()
-    assert all(name in out for name in report.files)
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (["--int8"], "--int8"),
-        ([], "--output_dir"),
-        (["--split", "test"], "--dataset"),
-        (["--dataset", "digits", "--calibration_split", "validation"], "--int8"),
-    ],
+    ("options", "named"), [(["--int8"], "--int8"), ([], "--output_dir"), (["--split", "test"], "--dataset")]
 )
-def test_the_command_refuses_before_it_loads(
-    options: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_command_refuses_first(options: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "own.txt").write_text("mine")
     folder = tmp_path if not options else tmp_path / "out"
     with pytest.raises(SystemExit) as caught:
@@ -277,9 +243,7 @@ def test_the_command_refuses_before_it_loads(
     assert [path.name for path in tmp_path.iterdir()] == ["own.txt"]
 
 
-def test_a_signal_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
+def test_signals_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
     """While the files are checked, when the first of them is written."""
 
     def stopped(*args: object, **kwargs: object) -> None:

@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from macs_hf.metrics import (
-    calibration_error,
-    compare,
-    paired_difference,
-    risk_coverage,
-    summarize,
-)
-from macs_hf.metrics.comparison import noise_inflation
+from macs_hf.metrics import calibration_error, compare, paired_difference, risk_coverage, summarize
 from macs_hf.report.rows import SampleRows
 
 
@@ -90,19 +83,6 @@ def test_interval_of_ece_holds_the_truth_against_a_calibrated_side(runs: int) ->
         for name in held:
             held[name] += found[name].low <= truth <= found[name].high
     assert min(held.values()) >= 54
-
-
-@pytest.mark.parametrize("gap", [0.0, 0.05, 0.3])
-def test_noise_inflation_is_what_noise_adds(gap: float) -> None:
-    rng, added, estimates = np.random.default_rng(0), [], []
-    for _ in range(300):
-        confidence = rng.uniform(0.4, 1, 500)
-        correct = rng.random(500) < confidence - gap
-        added.append(calibration_error(confidence, correct) - gap)
-        estimates.append(noise_inflation(confidence, correct))
-    least, most = np.mean(estimates, axis=0)
-    assert least - 0.005 <= np.mean(added) <= most + 0.005  # a little too much is taken out of gaps as small as noise
-    assert noise_inflation(np.ones(20), np.ones(20, dtype=bool)).tolist() == [0, 0]  # sure and right
 
 
 def test_of_several_runs_the_mean_counts() -> None:

@@ -33,11 +33,7 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=2), inner),
     max_leaves=8,
 )
-SCORES = {
-    expected_calibration_error: (0, 1),
-    brier_score: (0, 2),
-    negative_log_likelihood: (0, np.inf),
-}
+SCORES = {expected_calibration_error: (0, 1), brier_score: (0, 2), negative_log_likelihood: (0, np.inf)}
 
 
 @st.composite

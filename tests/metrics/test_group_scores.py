@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from macs_hf.metrics import calibration_error, confusion_matrix, group_measures
-from macs_hf.metrics.group_scores import _sum_of_chances, holm
+from macs_hf.metrics.group_scores import holm
 from macs_hf.metrics.intervals import noise_scores
 from macs_hf.report.rows import SampleRows
 
@@ -132,12 +132,3 @@ def test_a_few_errors_of_sure_answers_are_tested_exactly() -> None:
     sure = {group.name: group for group in table.groups}
     expected = 2 * stats.binom.sf(2, 50, 0.01)
     assert 0.025 < expected < 0.05 and not sure["0"].gap_significant  # 0.028, corrected for two groups
-
-
-def test_the_law_of_a_sum_of_chances() -> None:
-    chances = np.random.default_rng(0).random(100)
-    law = _sum_of_chances(chances)
-    number = np.arange(101)
-    assert law.sum() == pytest.approx(1) and law @ number == pytest.approx(chances.sum())
-    assert law @ number**2 - (law @ number) ** 2 == pytest.approx((chances * (1 - chances)).sum())
-    np.testing.assert_allclose(_sum_of_chances(np.full(90, 0.3)), stats.binom.pmf(np.arange(91), 90, 0.3), atol=1e-15)

@@ -11,7 +11,7 @@ from macs_hf.metrics import (
     summarize,
     wilson,
 )
-from macs_hf.metrics.intervals import CalibrationEstimate, interval, noise_scores, random_groups, resampled_sums
+from macs_hf.metrics.intervals import CalibrationEstimate, interval, random_groups, resampled_sums
 
 from .test_comparison import sampled_rows
 
@@ -64,15 +64,6 @@ def test_noise_floor_is_the_mean_score_of_calibrated_labels(variant: str) -> Non
         scores.append(expected_calibration_error(logits, labels, variant=variant))
     floor = estimate_calibration_error(logits, labels, variant=variant, n_resamples=2).noise_floor
     assert floor == pytest.approx(np.mean(scores), rel=0.12)
-
-
-def test_noise_floor_in_closed_form() -> None:
-    # One bin, p = 1/2: the mean of |k / n - 1/2| for k binomial; and none at all for certainty.
-    n = 16
-    k = np.arange(n + 1)
-    chances = np.array([float(np.prod(np.arange(n - i + 1, n + 1)) / np.prod(np.arange(1, i + 1))) for i in k]) / 2**n
-    assert noise_scores(np.full(n, 0.5)).mean() == pytest.approx((chances * np.abs(k / n - 0.5)).sum(), rel=0.05)
-    assert noise_scores(np.ones(10)).max() == 0
 
 
 def test_interval_reflects_and_begins_at_zero_if_noise_explains_the_score() -> None:

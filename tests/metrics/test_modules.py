@@ -3,8 +3,6 @@
 import doctest
 import importlib
 import shutil
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -12,8 +10,6 @@ import evaluate
 import numpy as np
 import pytest
 import torch
-import yaml
-from datasets.arrow_writer import ArrowWriter
 
 from macs_hf import metrics
 
@@ -67,30 +63,6 @@ def test_module_errors() -> None:
         metrics.path("mce")
 
 
-@pytest.mark.slow  # two interpreters that import evaluate
-def test_distributed_processes_are_gathered(tmp_path: Path) -> None:
-    # As evaluate prescribes: each process adds its share, process 0 computes over all of them.
-    logits, labels = random_logits()
-    script = (
-        "import sys, time, numpy as np, evaluate\n"
-        "rank, path, cache = int(sys.argv[1]), sys.argv[2], sys.argv[3]\n"
-        "metric = evaluate.load(path, num_process=2, process_id=rank, experiment_id='x', cache_dir=cache)\n"
-        "data = np.load(cache + '/data.npz')\n"
-        "result = metric.compute(predictions=data['z'][rank::2], references=data['y'][rank::2])\n"
-        "assert (result is None) == (rank == 1)\n"
-        "sys.stdout.write(repr(result['nll']) if rank == 0 else '')\n"
-    )
-    np.savez(tmp_path / "data.npz", z=logits, y=labels)
-    command = [sys.executable, "-c", script]
-    processes = [
-        subprocess.Popen([*command, str(rank), metrics.path("nll"), str(tmp_path)], stdout=subprocess.PIPE, text=True)
-        for rank in (0, 1)
-    ]
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
-    assert float(outputs[0]) == pytest.approx(plain("nll", logits, labels), abs=1e-9)
-
-
 def test_rows_do_not_become_python_objects() -> None:
     logits, labels = random_logits(2000, 500)  # 4 MB; as Python floats at least 32 MB
     metric = evaluate.load(metrics.path("ece"))
@@ -100,14 +72,6 @@ def test_rows_do_not_become_python_objects() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 24 * 2**20
-
-
-def test_the_writer_of_evaluate_is_where_it_was() -> None:
-    """`LogitsMetric.add_batch` uses these, which evaluate does not document."""
-    assert callable(evaluate.EvaluationModule._init_writer)
-    assert callable(ArrowWriter.write_table)
-    metric = evaluate.load(metrics.path("nll"))
-    assert metric.writer is None and metric.selected_feature_format is None
 
 
 def test_corruption_accuracy_module() -> None:
@@ -131,17 +95,6 @@ def test_a_copy_of_the_folder_loads_by_file_name(tmp_path: Path, monkeypatch: py
         if len(metric.features) == 2:
             columns = {"predictions": [[0.5, 0.25]], "references": [0]}
         assert metric.compute(**columns)[name] >= 0
-
-
-@pytest.mark.parametrize("name", metrics.NAMES)
-def test_files_of_a_module(name: str) -> None:
-    folder = Path(metrics.path(name))
-    front, card = (folder / "README.md").read_text().split("---\n")[1:3]
-    front = yaml.safe_load(front)
-    assert front["sdk"] == "static" and front["tags"] == ["evaluate", "metric"]
-    assert "better" in card
-    needed = [line.split(">")[0] for line in (folder / "requirements.txt").read_text().splitlines() if line[0] != "#"]
-    assert needed == ["macs-hf", "evaluate"]
 
 
 @pytest.mark.parametrize("name", metrics.NAMES)

@@ -47,14 +47,6 @@ def test_values_of_torch_uncertainty() -> None:
     assert found.coverage_at_risk["10%"].value == 0.07
 
 
-def test_the_best_ordering_has_no_excess() -> None:
-    correct = np.arange(100) < 80
-    found = risk_coverage(rows_of(np.linspace(1, 0.5, 100), correct))
-    assert found.excess_aurc.value == pytest.approx(0, abs=1e-12)
-    assert found.coverage_at_risk["1%"].value == 0.8
-    assert found.coverage_at_risk["5%"].value == 0.84  # 4 of 84 are wrong
-
-
 def test_of_equal_confidences_the_mean_over_orders_counts() -> None:
     confidence, correct = random_answers(1, 60, levels=4)
     rng = np.random.default_rng(0)
@@ -91,9 +83,7 @@ def test_intervals_have_the_width_of_the_jackknife() -> None:
 
 
 @pytest.mark.parametrize("levels", [None, 40])
-def test_neighbours_are_resampled_together_where_images_are_many(
-    levels: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neighbours_of_many_images_are_resampled_together(levels: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of(*random_answers(4, 5000, levels))
     single = risk_coverage(rows)
     monkeypatch.setattr(selective, "MAX_STEPS", 500)

@@ -205,22 +205,11 @@ def test_two_view_cross_entropy_is_the_mean_over_both_views() -> None:
     torch.testing.assert_close(smooth.loss, expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
-def test_labels_of_any_integer_type(dtype: torch.dtype) -> None:
-    logits, labels = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 3, 0, 1])
-    assert macs_loss(logits, labels.to(dtype), logits).loss == macs_loss(logits, labels, logits).loss
-    assert focal_loss(logits, labels.to(dtype)) == focal_loss(logits, labels)
-    assert torch.equal(logit_margin(logits, labels.to(dtype)), logit_margin(logits, labels))
-
-
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (torch.tensor([0, 3]), "Label 3 of row 1"),
         (torch.tensor([-1, 0]), "Label -1 of row 0"),
         (torch.tensor([0.0, 1.5]), "float32"),
-        (torch.tensor([True, False]), "bool"),
-        (torch.full((2, 3), 4 / 3), "row 0"),
         (torch.tensor([[1.0, 1.0, 0.0]] * 2), "one class .*per image"),  # several classes at once
         (torch.tensor([[1, 1, 0]] * 2), "One class per image"),
         (torch.tensor([[1.5, -0.5, 0.0]] * 2), "-0.5"),
@@ -237,16 +226,9 @@ def test_labels_that_are_neither_classes_nor_probabilities(labels: torch.Tensor,
     ("weights", "message"),
     [
         ({"lambda_margin": math.nan}, "lambda_margin=nan"),
-        ({"lambda_consistency": math.inf}, "lambda_consistency=inf"),
-        ({"focal_gamma": -1.0}, "focal_gamma=-1"),
-        ({"margin": 0.0}, "margin=0"),
         ({}, "perturbed_logits"),
         ({"lambda_consistency": 0, "lambda_jsd": 12.0}, "augmix_logits"),
         ({"lambda_consistency": 0, "labels": torch.full((2, 3), 1 / 3)}, "soft"),
-        (
-            {"lambda_consistency": 0, "lambda_margin": 0, "focal_gamma": 2.0, "labels": torch.full((2, 3), 1 / 3)},
-            "soft",
-        ),
         ({"lambda_consistency": 0, "logits": torch.zeros(2, 1), "labels": torch.tensor([0, 0])}, "two classes"),
     ],
 )
@@ -286,9 +268,7 @@ def test_finite_at_extreme_logits(name: str, dtype: torch.dtype) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(views(1), st.floats(0.1, 20.0))
-def test_margin_loss_is_zero_iff_every_gap_reaches_the_margin(
-    drawn: tuple[list[Tensor], Tensor], margin: float
-) -> None:
+def test_margin_loss_is_zero_iff_all_gaps_reach_the_margin(drawn: tuple[list[Tensor], Tensor], margin: float) -> None:
     (logits,), labels = drawn
     gaps = [
         row[label] - max(other for k, other in enumerate(row) if k != label)

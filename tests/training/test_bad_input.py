@@ -15,9 +15,9 @@ from macs_hf import METHODS, MaCSTrainer
 class Relabelled(Images):
     """One sample has the label given."""
 
-    def __init__(self, label: int, index: int = 0) -> None:
+    def __init__(self, label: int) -> None:
         super().__init__()
-        self.labels[index] = label
+        self.labels[0] = label
 
 
 def column(labels: list) -> datasets.Dataset:
@@ -45,7 +45,6 @@ SEVERAL = torch.tensor([1.0, 1.0, 0.0, 0.0])
     ("data", "settings", "named"),
     [
         (Relabelled(-1), {}, r"Label -1 of row \d+ .*\[0, 4\)"),
-        (Relabelled(-100), {}, r"Label -100 of row \d+"),
         (Relabelled(NUM_LABELS), {}, r"Label 4 of row \d+"),
         (column([0, 1, 2, 3, 0, 1, 2, 9]), {}, r"Label 9 of row 7 in column 'label' of the training set"),
         (column(["ant", "bee"] * 4), {}, r"'label' of the training set holds 'ant'.*cast_column"),
@@ -53,7 +52,6 @@ SEVERAL = torch.tensor([1.0, 1.0, 0.0, 0.0])
         (Only(), {}, r"`labels`, but has \['pixel_values'\]"),
         (Only(labels=SOFT), {}, r"lambda_margin=0"),
         (Only(labels=SEVERAL), {"lambda_margin": 0.0}, r"multi-label.*one class number per image"),
-        (Only(labels=SEVERAL.long()), {}, r"One class per image"),
         (Images(), METHODS["augmix"], r"lambda_jsd=12.0 .*augmix_pixel_values"),
     ],
 )
@@ -123,9 +121,7 @@ class Poison(TrainerCallback):
     ],
     ids=["logging", "saving", "evaluating"],
 )
-def test_a_run_that_diverged_stops_and_names_the_last_good_checkpoint(
-    settings: dict[str, Any], found: str, tmp_path: Path
-) -> None:
+def test_a_diverged_run_names_its_last_good_checkpoint(settings: dict[str, Any], found: str, tmp_path: Path) -> None:
     usual = {"max_steps": 12, "save_strategy": "steps", "save_steps": 3, "eval_dataset": Images(8)}
     run = trainer(tmp_path, build("vit"), **usual | settings, callbacks=[Poison(5)])
     with pytest.raises(FloatingPointError, match=found):

@@ -11,12 +11,12 @@ import pytest
 import torch
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny import Images, arguments, build
+from tiny import Images, build, trainer
 from torch import Tensor
 from transformers import EvalPrediction, Trainer, TrainingArguments
 from transformers.integrations import TensorBoardCallback, TrackioCallback, WandbCallback, rewrite_logs
 
-from macs_hf import CalibrationCallback, MaCSTrainer, SampleRows
+from macs_hf import CalibrationCallback, SampleRows
 from macs_hf.metrics import summarize
 
 
@@ -36,9 +36,9 @@ def plain_trainer(folder: Path, compute_metrics: Any = None, preprocess: Any = N
     )
 
 
-def expected(trainer: Trainer, data: Images = TEST) -> dict[str, float]:
+def expected(run: Trainer, data: Images = TEST) -> dict[str, float]:
     with torch.no_grad():
-        logits = trainer.model.eval()(data.images).logits
+        logits = run.model.eval()(data.images).logits
     return summarize(SampleRows.from_logits(logits, data.labels))
 
 
@@ -61,16 +61,16 @@ class Recorded:
 
 
 def test_values_are_those_of_our_metrics(tmp_path: Path) -> None:
-    trainer = plain_trainer(tmp_path, eval_strategy="steps", eval_steps=1)
-    trainer.add_callback(CalibrationCallback(trainer))
-    trainer.train()
-    metrics = trainer.evaluate()
-    assert of_evaluation(metrics) == pytest.approx(expected(trainer), rel=1e-5)
+    run = plain_trainer(tmp_path, eval_strategy="steps", eval_steps=1)
+    run.add_callback(CalibrationCallback(run))
+    run.train()
+    metrics = run.evaluate()
+    assert of_evaluation(metrics) == pytest.approx(expected(run), rel=1e-5)
     assert metrics["eval_nll"] == pytest.approx(metrics["eval_loss"], rel=1e-4)
-    logged = [entry for entry in trainer.state.log_history if "eval_ece" in entry]
+    logged = [entry for entry in run.state.log_history if "eval_ece" in entry]
     assert [entry["step"] for entry in logged] == [1, 2, 2]
-    several = trainer.evaluate({"a": TEST, "b": Images(9, seed=4)})
-    assert of_evaluation(several, "eval_b") == pytest.approx(expected(trainer, Images(9, seed=4)), rel=1e-5)
+    several = run.evaluate({"a": TEST, "b": Images(9, seed=4)})
+    assert of_evaluation(several, "eval_b") == pytest.approx(expected(run, Images(9, seed=4)), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -85,17 +85,17 @@ def test_values_are_those_of_our_metrics(tmp_path: Path) -> None:
 )
 def test_the_users_metrics_get_what_they_always_got(tmp_path: Path, options: dict[str, Any], preprocess: Any) -> None:
     alone, beside = Recorded(hits=0.5, accuracy=0.25), Recorded(hits=0.5, accuracy=0.25)
-    without, trainer = (plain_trainer(tmp_path, own, preprocess, **options) for own in (alone, beside))
-    trainer.add_callback(CalibrationCallback(trainer))
-    before, metrics = without.evaluate(), trainer.evaluate()
+    without, run = (plain_trainer(tmp_path, own, preprocess, **options) for own in (alone, beside))
+    run.add_callback(CalibrationCallback(run))
+    before, metrics = without.evaluate(), run.evaluate()
     assert beside.options == alone.options
     np.testing.assert_equal(beside.predictions, alone.predictions)
     assert metrics["eval_hits"] == 0.5 and metrics["eval_accuracy"] == 0.25  # the user's, where both have it
     assert before.keys() <= metrics.keys()
-    truth = expected(trainer) | {"accuracy": 0.25}
+    truth = expected(run) | {"accuracy": 0.25}
     assert of_evaluation(metrics) == pytest.approx(truth, rel=1e-5)
     # Predictions are as they were, too.
-    np.testing.assert_equal(trainer.predict(TEST).predictions, without.predict(TEST).predictions)
+    np.testing.assert_equal(run.predict(TEST).predictions, without.predict(TEST).predictions)
 
 
 class Labelled(Images):
@@ -107,30 +107,16 @@ class Labelled(Images):
 
 
 def test_other_names_of_labels_and_further_outputs(tmp_path: Path) -> None:
-    trainer = plain_trainer(tmp_path, label_names=["target"], remove_unused_columns=False)
+    run = plain_trainer(tmp_path, label_names=["target"], remove_unused_columns=False)
 
     def loss(model: torch.nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **kwargs: Any) -> Any:
         outputs = model(inputs["pixel_values"], output_hidden_states=True)
         value = torch.nn.functional.cross_entropy(outputs.logits, inputs["target"])
         return (value, {"logits": outputs.logits, "hidden": outputs.hidden_states[-1]}) if return_outputs else value
 
-    trainer.compute_loss = loss
-    trainer.add_callback(CalibrationCallback(trainer))
-    assert of_evaluation(trainer.evaluate(Labelled(22, seed=1))) == pytest.approx(expected(trainer), rel=1e-5)
-
-
-def test_what_it_cannot_work_with_is_refused(tmp_path: Path) -> None:
-    for named, options in (
-        ("label_names", {"label_names": ["labels", "target"]}),
-        ("prediction_loss_only", {"prediction_loss_only": True}),
-    ):
-        with pytest.raises(ValueError, match=named):
-            CalibrationCallback(plain_trainer(tmp_path, **options))
-    trainer = MaCSTrainer(model=build("vit"), args=arguments(tmp_path), eval_dataset=TEST)
-    trainer.add_callback(CalibrationCallback(trainer))
-    with pytest.raises(ValueError, match="already"):
-        CalibrationCallback(trainer)
-    assert of_evaluation(trainer.evaluate()) == pytest.approx(expected(trainer), rel=1e-5)
+    run.compute_loss = loss
+    run.add_callback(CalibrationCallback(run))
+    assert of_evaluation(run.evaluate(Labelled(22, seed=1))) == pytest.approx(expected(run), rel=1e-5)
 
 
 class Broken(Images):
@@ -141,11 +127,21 @@ class Broken(Images):
 
 
 def test_an_evaluation_that_failed_leaves_nothing_behind(tmp_path: Path) -> None:
-    trainer = plain_trainer(tmp_path)
-    trainer.add_callback(CalibrationCallback(trainer))
+    run = plain_trainer(tmp_path)
+    run.add_callback(CalibrationCallback(run))
     with pytest.raises(OSError, match="on fire"):
-        trainer.evaluate(Broken(22, seed=3))
-    assert of_evaluation(trainer.evaluate()) == pytest.approx(expected(trainer), rel=1e-5)
+        run.evaluate(Broken(22, seed=3))
+    assert of_evaluation(run.evaluate()) == pytest.approx(expected(run), rel=1e-5)
+
+
+def test_what_it_cannot_work_with_is_refused(tmp_path: Path) -> None:
+    for named, value in (("label_names", ["labels", "target"]), ("prediction_loss_only", True)):
+        with pytest.raises(ValueError, match=named):
+            CalibrationCallback(plain_trainer(tmp_path, **{named: value}))
+    run = trainer(tmp_path, build("vit"))
+    run.add_callback(CalibrationCallback(run))
+    with pytest.raises(ValueError, match="already"):
+        CalibrationCallback(run)
 
 
 # ---- Trackers ----
@@ -153,19 +149,19 @@ def test_an_evaluation_that_failed_leaves_nothing_behind(tmp_path: Path) -> None
 
 def test_tensorboard_has_the_values_and_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "log"))
-    trainer = plain_trainer(tmp_path, report_to="tensorboard", eval_strategy="steps", eval_steps=1)
-    trainer.add_callback(CalibrationCallback(trainer))
-    trainer.train()
+    run = plain_trainer(tmp_path, report_to="tensorboard", eval_strategy="steps", eval_steps=1)
+    run.add_callback(CalibrationCallback(run))
+    run.train()
     events = EventAccumulator(str(tmp_path / "log"))
     events.Reload()
     assert [event.step for event in events.Images("eval/reliability")] == [1, 2]
     picture = events.Images("eval/reliability")[1]
     assert picture.width > 400 and picture.encoded_image_string.startswith(b"\x89PNG")
-    assert events.Scalars("eval/ece")[1].value == pytest.approx(expected(trainer)["ece"], rel=1e-4)
+    assert events.Scalars("eval/ece")[1].value == pytest.approx(expected(run)["ece"], rel=1e-4)
 
 
 @pytest.mark.parametrize(("tracker", "callback"), [("trackio", TrackioCallback), ("wandb", WandbCallback)])
-def test_trackio_and_wandb_get_the_picture(
+def test_other_trackers_get_the_picture(
     tracker: str, callback: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By their public functions `log` and `Image`, within the run that their own callback began."""
@@ -177,10 +173,10 @@ def test_trackio_and_wandb_get_the_picture(
     for event in ("on_log", "on_train_begin", "on_train_end"):
         monkeypatch.setattr(callback, event, lambda *args, **kwargs: None)
     monkeypatch.setattr(callback, "__init__", lambda self: None)
-    trainer = plain_trainer(tmp_path)
-    trainer.add_callback(callback())
-    trainer.add_callback(CalibrationCallback(trainer))
-    trainer.evaluate(metric_key_prefix="eval_night")
+    run = plain_trainer(tmp_path)
+    run.add_callback(callback())
+    run.add_callback(CalibrationCallback(run))
+    run.evaluate(metric_key_prefix="eval_night")
     ((entry),) = logged
     assert entry.keys() == {"eval/night_reliability", "train/global_step"} and entry["train/global_step"] == 0
     kind, image = entry["eval/night_reliability"]
@@ -191,6 +187,6 @@ def test_parts_of_transformers_that_pictures_rely_on(tmp_path: Path) -> None:
     """Canaries: attributes and functions that are not documented."""
     assert TensorBoardCallback(tb_writer="writer").tb_writer == "writer"
     assert rewrite_logs({"eval_ece": 1}) == {"eval/ece": 1}
-    trainer = plain_trainer(tmp_path)
-    assert trainer.label_names == ["labels"] and isinstance(trainer.callback_handler.callbacks, list)
-    assert "eval_night_runtime" in trainer.evaluate(metric_key_prefix="eval_night")
+    run = plain_trainer(tmp_path)
+    assert run.label_names == ["labels"] and isinstance(run.callback_handler.callbacks, list)
+    assert "eval_night_runtime" in run.evaluate(metric_key_prefix="eval_night")

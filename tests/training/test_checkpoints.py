@@ -72,9 +72,7 @@ def test_damage_is_noticed_and_its_file_named(name: str, content: bytes | None, 
     assert was_finished(path) == (name != "trainer_state.json")
 
 
-def test_large_files_are_sampled_from_their_first_byte_to_their_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_files_are_sampled_from_first_to_last_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCKS", 3)
     monkeypatch.setattr(module, "BLOCK_BYTES", 4)
     path, seen = tmp_path / "weights", {12: [], 22: []}
@@ -113,7 +111,7 @@ def test_the_newest_whole_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize(("name", "ema_decay"), [("timm", None), ("vit", 0.9)])
-def test_one_process_writes(
+def test_one_process_saves(
     name: str, ema_decay: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trainer may call `_save` in all of them; those that do not write may have been given no weights."""

@@ -109,17 +109,13 @@ def test_a_push_during_training_that_fails_does_not_stop_it(hub: HubServer, tmp_
     assert titles == ["Training in progress, step 4", "initial commit"]
 
 
-def test_a_trainer_that_may_not_push_does_not_start(
-    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_may_not_push_does_not_start(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", ALICE_READS)
     with pytest.raises(PermissionError, match="may only read"):
         pushing(tmp_path, "run")
 
 
-def test_trainer_pushes_to_a_private_branch_without_a_report_and_again_if_that_fails(
-    hub: HubServer, tmp_path: Path
-) -> None:
+def test_a_push_to_a_private_branch_without_a_report_that_fails_at_first(hub: HubServer, tmp_path: Path) -> None:
     trainer = pushing(tmp_path, "run", hub_strategy="end", hub_revision="trial/1", hub_private_repo=True, max_steps=1)
     card = {"tags": "mine", "tasks": "image-classification", "dataset": "Pets", "finetuned_from": "alice/base"}
     hub.inject("commit", status=503)
@@ -154,9 +150,7 @@ class Tracker(TrainerCallback):
         model.add_model_tags(["trackio", f"trackio:{PAGE}"])
 
 
-def test_the_page_of_a_tracker_is_linked_as_soon_as_it_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_of_a_tracker_is_linked_once_it_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line writes the card before the push begins, when the page has no name yet."""
     run = tiny.trainer(tmp_path, tiny.build("vit"), max_steps=1, callbacks=[Tracker()])
     run.model.add_model_tags(["birds", "trackio:https://huggingface.co/spaces/a/b)](javascript:x)"])  # no link

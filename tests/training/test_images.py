@@ -1,7 +1,6 @@
 """Images and their processor: in which space the perturbation acts, and at which size the processor is saved."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +65,7 @@ def test_statistics_are_found_and_used(origin: str, tmp_path: Path, caplog: pyte
 
 
 @pytest.mark.parametrize("origin", ["nowhere", "timm config", "processing_class"])
-def test_where_they_are_not_known_or_do_not_fit_noise_acts_on_normalised_images(
-    origin: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_them_noise_acts_on_normalised(origin: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = timm_resnet() if origin == "timm config" else build("vit")
     given = {"processing_class": processor()} if origin == "processing_class" else {}
     run = made(tmp_path, model, Prepared(normalised=origin == "nowhere"), **given)
@@ -128,13 +125,9 @@ def saved_size(folder: Path) -> tuple[int, int]:
     return preparation(AutoImageProcessor.from_pretrained(folder)).size
 
 
-def test_a_model_is_saved_with_the_size_that_it_was_trained_with(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_model_is_saved_with_the_size_of_its_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = trained(tmp_path, Prepared(image_size=48))
-    first, second = caplog.messages
-    assert first.startswith("Training images have 48 x 48 pixels, but the image processor makes 32 x 32 pixels")
-    assert "48 x 48 pixels, in place of 32 x 32 pixels" in second
+    assert len(caplog.messages) == 2 and all("48 x 48 pixels" in message for message in caplog.messages)
     assert preparation(AutoImageProcessor.from_pretrained(tmp_path)) == preparation(processor(48))
     assert preparation(run.processing_class).size == (32, 32)  # the user's own stays
     run.train()
@@ -157,12 +150,6 @@ def test_the_config_of_a_timm_model_holds_the_size(given: bool, tmp_path: Path) 
     assert config["pretrained_cfg"]["input_size"] == [3, 48, 48] and saved_size(tmp_path / "run") == (48, 48)
 
 
-def test_sizes_that_a_processor_cannot_hold(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    trained(tmp_path, Prepared(image_size=(32, 64)))
-    assert "The saved processor still makes 32 x 32 pixels, not 32 x 64 pixels: " in caplog.messages[1]
-    assert saved_size(tmp_path) == (32, 32)
-
-
 def test_images_as_the_processor_makes_them_say_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     noisy, generator = Prepared(), torch.Generator().manual_seed(0)
     noisy.images += 0.02 * torch.randn(noisy.images.shape, generator=generator)
@@ -172,14 +159,7 @@ def test_images_as_the_processor_makes_them_say_nothing(tmp_path: Path, caplog: 
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize(
-    ("scale", "shown"),
-    [(255, r"from [0-9.e-]+ to 255"), (1, r"from [0-9.e-]+ to 1\b")],
-    ids=["bytes", "not normalised"],
-)
-def test_another_range_is_reported(scale: int, shown: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    data = Prepared(normalised=False)
-    data.images *= scale
-    trained(tmp_path, data)
+def test_another_range_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trained(tmp_path, Prepared(normalised=False))
     [message] = caplog.messages
-    assert re.match(f"Training images have values {shown}", message) and str(IMAGENET.mean) in message
+    assert message.startswith("Training images have values from ") and str(IMAGENET.mean) in message

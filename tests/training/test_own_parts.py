@@ -11,13 +11,12 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
-import torchvision
 from datasets import IterableDataset
 from tiny import NUM_LABELS, Images, arguments, build, logged, same_weights, timm_resnet, trainer
 from torch import Tensor, nn
 from transformers import TrainingArguments
 
-from macs_hf import MaCSTrainer, MaCSTrainingArguments, Objective, PixelStats, supervise
+from macs_hf import MaCSTrainer, Objective, PixelStats, supervise
 
 
 STATS = PixelStats((0.0,), (1.0,))
@@ -196,17 +195,6 @@ def test_a_subclass_that_drops_the_terms_is_warned_once(
 # ---- Modules ----
 
 
-def test_a_bare_module_is_given_the_images_first(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model = torchvision.models.shufflenet_v2_x0_5(num_classes=NUM_LABELS)
-    run = MaCSTrainer(model, arguments(tmp_path), train_dataset=Images())
-    run.train()
-    assert {"eval_accuracy", "eval_ece", "eval_nll"} <= set(run.evaluate(Images(20)))
-    before = run.predict(Images(8)).predictions
-    fit = run.calibrate(Images(120, seed=3))
-    np.testing.assert_allclose(run.predict(Images(8)).predictions, before / fit.value, rtol=1e-4, atol=1e-5)
-
-
 def test_a_bare_timm_module_is_trained_as_a_wrapped_one_with_its_own_statistics(tmp_path: Path) -> None:
     wrapped, options = timm_resnet(), {"layers": (1, 1, 1, 1), "channels": (8, 8, 16, 16)}
     bare = timm.create_model("resnet10t", num_classes=NUM_LABELS, **options)
@@ -218,11 +206,3 @@ def test_a_bare_timm_module_is_trained_as_a_wrapped_one_with_its_own_statistics(
     other.train()
     assert logged(one, "loss") == logged(other, "loss")
     assert one.pixel_stats == PixelStats(bare.pretrained_cfg["mean"], bare.pretrained_cfg["std"])
-
-
-def test_the_start_of_training_says_what_is_done_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    args = MaCSTrainingArguments(str(tmp_path), max_steps=2, report_to="none", use_cpu=True, save_strategy="no")
-    MaCSTrainer(build("vit"), args, train_dataset=Pixels(), pixel_stats=STATS, perturbation=darker).train()
-    [line] = [message for message in caplog.messages if message.startswith("MaCS: ")]
-    for part in ("cross-entropy + 0.5 x consistency", "test_own_parts.darker", "25%", "1.2 times"):
-        assert part in line

@@ -143,9 +143,7 @@ def test_damaged_weights_of_plain_trainer_are_refused_when_they_are_read(folder:
         start(folder).train(resume_from_checkpoint=True)
 
 
-def test_a_best_model_that_is_damaged_or_gone_is_missed_before_training(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_best_model_damaged_or_gone_is_missed_first(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     best = BEST | EACH_STEP
     run = start(tmp_path, max_steps=2, **best)
     run.train()
@@ -193,13 +191,9 @@ def test_a_checkpoint_of_plain_trainer_goes_on_as_with_plain_trainer(
     ("change", "named"),
     [
         ({"seed": 1}, "seed: 42, now 1"),
-        ({"per_device_train_batch_size": 4}, "per_device_train_batch_size: 8, now 4"),
-        ({"lr_scheduler_type": "cosine"}, "lr_scheduler_type: 'linear', now 'cosine'"),
         ({"accelerator_config": {"split_batches": True}}, "split_batches: False, now True"),
         ({"data": Images(24)}, "training_samples: 32, now 24"),
-        ({"ema_decay": 0.9}, "ema_decay: None, now 0.9"),
         ({"ignore_data_skip": True}, "ignore_data_skip=True"),
-        ({"max_steps": 6}, "max_steps: 4, now 6"),
         ({"logging_steps": 3, "save_steps": 2, "per_device_eval_batch_size": 4}, None),  # not about what is learned
     ],
 )
@@ -216,9 +210,7 @@ def test_all_differences_are_in_one_warning(folder: Path, caplog: pytest.LogCapt
     record = json.loads(path.read_text())
     record["run"] |= {"dataset": "pets", "processes": 2}
     path.write_text(json.dumps(record))
-    run = start(folder, seed=1)
-    run.train(resume_from_checkpoint=True)
-    assert run.state.global_step == 4
+    assert resumed(start(folder, seed=1), True) == str(folder / "checkpoint-2")
     (warning,) = inexact(caplog)
     for named in ("dataset: 'pets', now 'images'", "processes: 2, now 1", "seed: 42, now 1"):
         assert named in warning
@@ -232,9 +224,7 @@ def test_another_objective_is_refused_and_nothing_is_changed(folder: Path) -> No
     assert files == {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-def test_a_model_saved_in_shards_goes_on_exactly(
-    folder: Path, whole: MaCSTrainer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_model_in_shards_goes_on_exactly(folder: Path, whole: MaCSTrainer, caplog: pytest.LogCaptureFixture) -> None:
     checkpoint = folder / "checkpoint-2"
     model = AutoModelForImageClassification.from_pretrained(checkpoint)
     (checkpoint / "model.safetensors").unlink()
@@ -246,13 +236,9 @@ def test_a_model_saved_in_shards_goes_on_exactly(
 
 
 @pytest.mark.parametrize("model_alone", [True, False])
-def test_a_new_optimiser_is_started_where_none_was_saved(
-    model_alone: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_new_optimiser_is_started(model_alone: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     start(tmp_path, save_only_model=model_alone, stop_at=2).train()
-    if (
-        not model_alone
-    ):  # as plain Trainer saves it, but for the schedule, without which it does not load the optimiser
+    if not model_alone:  # as plain Trainer saves it, which does not load the optimiser without the schedule
         for name in ("checkpoint.json", "scheduler.pt"):
             (tmp_path / "checkpoint-2" / name).unlink()
     run = start(tmp_path)

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import Images, arguments, build, same_weights, trainer
+from tiny import Images, build, same_weights, trainer
 from transformers import Trainer, TrainingArguments
 
 from macs_hf import MaCSTrainer
-from macs_hf.evaluation.evaluate import evaluate_checkpoint
 from macs_hf.training import TerminalCallback
 from macs_hf.training.callbacks import Screen
 
@@ -48,15 +47,6 @@ def shown(folder: Path, screen: Screen, **options: Any) -> MaCSTrainer:
 # ---- The screen ----
 
 
-def test_a_log_file_gets_whole_lines_and_no_control_characters() -> None:
-    log, text = io.StringIO(), "word " * 60 + "end"
-    with Screen(file=log).phase("counting", 3) as bar:
-        bar.update(3)
-    Screen(file=log).line(text, style="bold", indent=2)
-    Screen(file=log, enabled=False).line("nothing")
-    assert log.getvalue() == f"counting\n{text}\n"
-
-
 def test_a_terminal_gets_lines_that_fit_and_its_cursor_back(terminal: Terminal) -> None:
     with closing(Screen(file=terminal)) as screen:
         bar = screen.bar("counting [all]", 40)
@@ -75,9 +65,7 @@ def test_a_terminal_gets_lines_that_fit_and_its_cursor_back(terminal: Terminal) 
 # ---- Training ----
 
 
-def test_a_log_file_has_one_line_an_epoch_and_the_run_is_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_log_file_has_a_line_an_epoch_and_the_run_is_the_same(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     log = io.StringIO()
     run = shown(tmp_path / "a", Screen(file=log))
     losses = {entry["step"]: entry["loss"] for entry in run.state.log_history if "loss" in entry}
@@ -94,17 +82,6 @@ def test_a_log_file_has_one_line_an_epoch_and_the_run_is_the_same(
     plain.args.output_dir = str(tmp_path / "b")
     plain.train()
     assert same_weights(run.model, plain.model)
-
-
-def test_evaluations_between_epochs_have_lines_by_step(tmp_path: Path) -> None:
-    log = io.StringIO()
-    run = shown(tmp_path, Screen(file=log), max_steps=6, eval_strategy="steps", eval_steps=2, save_strategy="no")
-    lines = log.getvalue().splitlines()
-    evaluated = [line for line in lines if "accuracy" in line]
-    assert [line[:8] for line in evaluated] == ["step 2/6", "step 4/6", "step 6/6"]
-    assert not any("saved" in line for line in lines)
-    run.evaluate({"night": Images(8, seed=2)})
-    assert re.match(r"evaluated   night accuracy .*   night ECE ", log.getvalue().splitlines()[-1])
 
 
 def test_a_terminal_has_one_bar(tmp_path: Path, terminal: Terminal) -> None:
@@ -135,16 +112,3 @@ def test_other_processes_show_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     log = io.StringIO()
     shown(tmp_path, Screen(file=log), save_strategy="no")
     assert log.getvalue() == ""
-
-
-def test_measuring_has_labelled_phases(tmp_path: Path) -> None:
-    log = io.StringIO()
-    run = MaCSTrainer(model=build("vit"), args=arguments(tmp_path), train_dataset=Images(16))
-    TerminalCallback(Screen(file=log)).add_to(run)
-    evaluate_checkpoint(run, Images(20, seed=1), Images(30, seed=2), model="m", dataset="d", split="test")
-    assert log.getvalue().splitlines() == [
-        "fitting the temperature on 30 images",
-        "testing on 20 images",
-        "computing intervals",
-        "margins of 20 images",
-    ]

@@ -129,9 +129,7 @@ def test_labels_are_not_counted(tmp_path: Path) -> None:
     assert counted == [None, None]
 
 
-def test_the_state_is_the_last_file_of_a_checkpoint_and_older_ones_are_deleted_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_state_is_saved_last_and_older_ones_deleted_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint with a readable state was saved to its end, and until then there is an older one."""
     there: list[set[str]] = []
     save = TrainerState.save_to_json

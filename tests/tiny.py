@@ -106,6 +106,11 @@ class Images(Dataset):
         return {"pixel_values": self.images[index], "labels": self.labels[index]}
 
 
+class Unlabelled(Images):
+    def __getitem__(self, index: int | slice) -> dict[str, Any]:
+        return {"pixel_values": self.images[index]}
+
+
 class Augmented(Images):
     """Random crop and flip from torch's global generator, and a brightness from Python's, as user code does."""
 

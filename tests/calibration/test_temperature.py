@@ -168,9 +168,6 @@ def test_whether_a_temperature_helped_is_a_paired_interval() -> None:
         temperature_helped(same, rows_with([1.0, 2.0, 4.0], [1, 0, 0]))
 
 
-# ---- Whether to use it ----
-
-
 def drawn(n: int, scale: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Logits of which `scale` is the right temperature."""
     rng = np.random.default_rng(seed)

@@ -1,18 +1,16 @@
 """From a trained model to its report: metrics by default, temperature fitted and folded, rows and pictures written."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from datasets import load_dataset
 from PIL import Image
-from tiny import Images, arguments, build, trainer
+from tiny import Images, Unlabelled, arguments, build, trainer
 from transformers import ViTImageProcessor
 
-from macs_hf import MaCSTrainer, PixelStats, fit_temperature
-from macs_hf.calibration import split_held_out
+from macs_hf import MaCSTrainer, PixelStats
 from macs_hf.data.images import ImageDataset
 from macs_hf.data.transforms import EvalTransform
 from macs_hf.evaluation import evaluate_checkpoint, write_report
@@ -59,21 +57,9 @@ def test_default_metrics_are_those_of_the_functions(trained: MaCSTrainer) -> Non
 
 
 def test_prediction_without_labels_gives_logits(trained: MaCSTrainer) -> None:
-    class Unlabelled(Images):
-        def __getitem__(self, index: int) -> dict[str, Any]:
-            return {"pixel_values": self.images[index]}
-
     data = Unlabelled(10)
     assert trained.predict(data).predictions == pytest.approx(logits_of(trained, data), abs=1e-6)
     assert "eval_ece" not in trained.evaluate(data)
-
-
-def test_training_forgets_the_temperature_of_its_start(trained: MaCSTrainer, tmp_path: Path) -> None:
-    trained.calibrate(Images(200, seed=2))
-    trained.model.config.prediction_set_thresholds = {"lac": {"0.9": 0.4}}
-    again = trainer(tmp_path / "again", trained.model, max_steps=1)
-    again.train()
-    assert not {"calibration_temperature", "prediction_set_thresholds"} & again.model.config.to_dict().keys()
 
 
 def test_report_has_before_and_after_and_the_model_stays_as_it_was(trained: MaCSTrainer, tmp_path: Path) -> None:
@@ -113,17 +99,6 @@ def test_margins_are_those_of_all_classes(trained: MaCSTrainer, monkeypatch: pyt
     monkeypatch.setattr(trained, "data_collator", lambda rows: seen.extend(rows) or batches(rows))
     evaluate_checkpoint(trained, test, margin_samples=20)
     assert len({int(row["labels"]) for row in seen[-20:]}) > 1
-
-
-def test_from_400_samples_on_half_of_them_fit_the_temperature(trained: MaCSTrainer) -> None:
-    held_out = Images(400, seed=2)
-    report, _ = evaluate_checkpoint(trained, Images(20, seed=3), held_out, margin_samples=4)
-    fitting, others = split_held_out(400)
-    assert report.temperature.n == len(fitting) == 200
-    logits = logits_of(trained, held_out)
-    assert report.temperature.value == pytest.approx(fit_temperature(logits[fitting], held_out.labels[fitting]))
-    # What the others would give, by which the test could tell them apart.
-    assert report.temperature.value != pytest.approx(fit_temperature(logits[others], held_out.labels[others]))
 
 
 def test_recorded_arguments_are_the_main_ones_and_those_that_differ(tmp_path: Path) -> None:

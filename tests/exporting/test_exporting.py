@@ -40,9 +40,6 @@ TEST, HELD_OUT = Images(60, seed=1), Images(300, seed=2)
 IMAGES = Images(24).images.numpy()
 
 
-# ---- Graphs ----
-
-
 def export(name: str, path: Path) -> np.ndarray:
     """Writes a model as ONNX; returns its logits."""
     network = logits_only(build(name))
@@ -76,9 +73,6 @@ def test_weights_that_are_not_finite_are_named() -> None:
         logits_only(model)
 
 
-# ---- What is measured ----
-
-
 def test_an_int8_file_gets_the_temperature_of_the_float32_file(real_logits: tuple[np.ndarray, np.ndarray]) -> None:
     logits, labels = real_logits
     assert refitted_temperature(logits, logits, labels) == (1.0, None)
@@ -102,9 +96,6 @@ def test_what_is_no_report_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "export.json").write_text(content)
     with pytest.raises(ValueError, match=r"export\.json"):
         ExportReport.load(tmp_path)
-
-
-# ---- Folders ----
 
 
 def model_that_knows() -> torch.nn.Module:

@@ -78,12 +78,6 @@ def test_smooth_error_is_the_fixed_point_of_its_definition(pile: float) -> None:
     assert brute_force_smooth(confidence, correct - confidence, score) == pytest.approx(score, abs=1e-6)
 
 
-@pytest.mark.parametrize("confidence", [0.0, 0.3, 0.9, 1.0])
-def test_smooth_error_of_one_confidence_is_the_plain_gap(confidence: float) -> None:
-    score = smooth_calibration_error(np.full(10, confidence), np.arange(10) < 6)
-    assert score == pytest.approx(abs(0.6 - confidence), abs=1e-8)
-
-
 @settings(deadline=None, max_examples=25)
 @given(seed=seeds, scale=st.sampled_from([0.1, 1.0, 10.0]))
 def test_bounds_permutation_and_shift(seed: int, scale: float) -> None:

@@ -30,9 +30,6 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-# ---- Noise ----
-
-
 def test_noise_has_the_asked_sigma_on_network_inputs() -> None:
     images = STATS.normalize(pixels(32, 64, 64))
     noise = perturb(images, Objective(perturbation="noise", noise_std=0.1), generator=seeded()) - images
@@ -67,9 +64,6 @@ def test_pixel_space_gives_valid_pixels(perturbation: str) -> None:
         assert (expected == 0).any() and (expected == 1).any()
 
 
-# ---- Blur ----
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_blur_is_torchvisions_for_each_sigma(dtype: torch.dtype) -> None:
     images = torch.randn(6, 3, 17, 23, generator=seeded()).to(dtype)
@@ -96,17 +90,11 @@ def test_noise_comes_before_blur() -> None:
     torch.testing.assert_close(perturb(images, objective, generator=seeded()), expected, atol=2e-6, rtol=1e-5)
 
 
-# ---- JPEG ----
-
-
 def test_jpeg_is_torchvisions_at_each_quality() -> None:
     images = (pixels() * 255).round().to(torch.uint8)
     quality = torch.tensor([1, 20, 50, 75, 95, 100])
     expected = torch.stack([TF.jpeg(image, int(q)) for image, q in zip(images, quality, strict=True)])
     assert torch.equal((jpeg(images / 255, quality) * 255).round().to(torch.uint8), expected)
-
-
-# ---- Rotation and translation ----
 
 
 @pytest.mark.parametrize(("height", "width"), [(24, 32), (32, 24), (25, 25)])
@@ -129,9 +117,6 @@ def test_shifts_to_the_right_and_down() -> None:
     ramp = torch.arange(12.0, dtype=torch.float64).expand(1, 1, 12, 12)
     between = rotate_translate(ramp, none, torch.tensor([[1.25, 0.0]], dtype=torch.float64))
     torch.testing.assert_close(between[..., 2:-2], ramp[..., 2:-2] - 1.25)
-
-
-# ---- Any perturbation ----
 
 
 @pytest.mark.parametrize("space", ["normalized", "pixel"])

@@ -46,9 +46,6 @@ def run(model: Any, objective: Objective, seed: int | None = 1) -> Any:
     return supervise(model, images, labels, objective, **options)
 
 
-# ---- Views and passes ----
-
-
 VIEWS = dict.fromkeys(METHODS, 1) | {"augmix": 3, "macs_augmix": 4}
 VIEWS |= dict.fromkeys(("consistency_only", "macs", "macs_pixel", "two_view_ce"), 2) | {"recommended": 1.25}
 
@@ -82,33 +79,6 @@ def test_the_letter_of_algorithm_1_runs_each_view_apart(settings: dict[str, Any]
     assert len(joint.batches) == 1 and len(apart.batches) == (4 if "lambda_jsd" in settings else 2)
     assert torch.equal(torch.cat(apart.batches), joint.batches[0])
     torch.testing.assert_close(one.loss, two.loss, rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("name", ["vit", "timm"])
-def test_joint_and_separate_passes_agree_for_models_without_batch_norm(name: str) -> None:
-    model = tiny.build(name).double()
-    images, labels, _ = batch(4, tiny.SIZE)
-    losses, gradients = [], []
-    for separate in (False, True):
-        model.zero_grad()
-        parts = supervise(model, images, labels, Objective(separate_views=separate), seed=1)
-        parts.loss.backward()
-        losses.append(parts.loss.detach())
-        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
-    torch.testing.assert_close(*losses, rtol=1e-9, atol=0)
-    torch.testing.assert_close(*gradients, rtol=1e-7, atol=1e-9)
-
-
-def test_batch_norm_is_updated_once_by_the_joint_pass_and_twice_by_two() -> None:
-    images, labels, _ = batch(4, tiny.SIZE)
-    for separate, updates in ((False, 1), (True, 2)):
-        model = tiny.build("resnet").double().train()
-        supervise(model, images, labels, Objective(separate_views=separate), seed=1)
-        counts = [b.item() for n, b in model.named_buffers() if n.endswith("num_batches_tracked")]
-        assert counts and set(counts) == {updates}
-
-
-# ---- What each method computes ----
 
 
 def test_macs_is_the_loss_of_the_clean_and_the_perturbed_view() -> None:
@@ -149,9 +119,6 @@ def test_mixup_is_torchvisions_under_the_same_seed() -> None:
     assert parts.loss == F.cross_entropy(model(mixed), soft)
 
 
-# ---- A part of the batch ----
-
-
 def test_a_fraction_of_the_batch_is_an_unbiased_estimate() -> None:
     # A fixed blur makes T deterministic, so only the choice of rows is random: all pairs of four images.
     objective = Objective(consistency_fraction=0.5, perturbation="blur", blur_sigma_min=1.0, blur_sigma_max=1.0)
@@ -177,9 +144,6 @@ def test_a_fraction_costs_its_share_of_the_second_view(fraction: float, rows: in
     assert len(model.batches[0]) == 8 + rows
     run(model, Objective(**METHODS["perturb_augment"] | {"augment_fraction": fraction}))  # in place
     assert (model.batches[1] != batch()[0]).flatten(1).any(1).sum() == rows
-
-
-# ---- Inputs ----
 
 
 def test_what_a_method_needs_is_asked_for() -> None:

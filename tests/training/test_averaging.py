@@ -140,9 +140,6 @@ def test_a_search_may_choose_the_decay(tmp_path: Path) -> None:
     run.args.ema_decay = 0.5
     run.train()
     assert_average(run.model, record.steps, 0.5)
-    run.args.ema_decay = 2.0
-    with pytest.raises(ValueError, match=r"ema_decay=2.0 must be above 0 and below 1"):
-        run.train()
 
 
 def test_adapters_and_half_precision_weights_are_not_averaged(tmp_path: Path) -> None:

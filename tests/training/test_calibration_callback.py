@@ -144,9 +144,6 @@ def test_what_it_cannot_work_with_is_refused(tmp_path: Path) -> None:
         CalibrationCallback(run)
 
 
-# ---- Trackers ----
-
-
 def test_tensorboard_has_the_values_and_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "log"))
     run = plain_trainer(tmp_path, report_to="tensorboard", eval_strategy="steps", eval_steps=1)

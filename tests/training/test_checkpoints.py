@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import MODELS, Images, arguments, build, same_weights, trainer
+from tiny import Images, arguments, build, same_weights, trainer
 from transformers import Trainer
 
 from macs_hf.training import checkpoints as module
@@ -108,39 +108,6 @@ def test_the_newest_whole_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 
 
 # ---- Weights ----
-
-
-@pytest.mark.parametrize(("name", "ema_decay"), [("timm", None), ("vit", 0.9)])
-def test_one_process_saves(
-    name: str, ema_decay: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Trainer may call `_save` in all of them; those that do not write may have been given no weights."""
-    run = trainer(tmp_path / "run", build(name), max_steps=1, ema_decay=ema_decay)
-    run.train()
-    folders = [tmp_path / "run", tmp_path / "run" / "checkpoint-1", tmp_path / "elsewhere"]
-    monkeypatch.setattr(type(run.args), "should_save", False)
-    for folder in folders:
-        run._save(str(folder), state_dict={})
-        assert not folder.exists() or not list(folder.iterdir())
-    monkeypatch.undo()
-    for folder in folders:
-        run._save(str(folder), state_dict=run.model.state_dict())
-        assert (folder / "model.safetensors").is_file()
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_every_tensor_is_restored(name: str, tmp_path: Path) -> None:
-    saved, other = build(name, seed=0), build(name, seed=1)
-    with torch.no_grad():
-        for tensor in saved.state_dict().values():
-            if tensor.is_floating_point():
-                tensor.add_(0.5)  # statistics of BatchNorm too
-    saved.save_pretrained(tmp_path)
-    before = dict(other.named_parameters())
-    restore_weights(other, tmp_path)
-    assert same_weights(saved, other)
-    # In place: an optimiser that holds the parameters goes on with them.
-    assert all(parameter is before[name] for name, parameter in other.named_parameters())
 
 
 def test_plain_trainer_loses_weights_here(tmp_path: Path) -> None:

@@ -137,9 +137,6 @@ def test_trainer_is_told_to_be_private_when_it_pushes(hub: HubServer, tmp_path: 
     assert hub.repo("alice/hidden").private and "model.safetensors" in hub.files("alice/hidden")
 
 
-# ---- Curves ----
-
-
 PAGE = "https://huggingface.co/spaces/alice/curves"
 
 
@@ -157,12 +154,10 @@ def test_the_page_of_a_tracker_is_linked_once_it_is_known(tmp_path: Path, monkey
     run.save_model()
     run.hub_model_id, run.push_in_progress = "alice/run", None
     run.create_model_card(tags="mine")
-    card = tmp_path / "README.md"
+    card, pushed = tmp_path / "README.md", []
     assert "- birds\n" in card.read_text() and "Training curves" not in card.read_text()
-    pushed: list[str] = []
     monkeypatch.setattr(module, "push_folder", lambda folder, *args, **kwargs: pushed.append(card.read_text()))
     run.model.model_tags.pop()
     for _ in range(2):
         run.push_to_hub(saved=True)
-    first, second = pushed
-    assert first == second and "- mine\n" in first and first.count(f"]({PAGE}") == 1
+    assert pushed[0] == pushed[1] and "- mine\n" in pushed[0] and pushed[0].count(f"]({PAGE}") == 1

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny import Images, arguments, build, trainer
+from tiny import Images, Unlabelled, arguments, build, trainer
 from torch import Tensor
 from transformers import AutoModelForImageClassification, EvalPrediction, ViTImageProcessor
 
@@ -26,11 +26,6 @@ def classes(logits: Tensor, labels: Tensor) -> Tensor:
 class Broken(Images):
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         raise OSError("disk on fire")
-
-
-class Unlabelled(Images):
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return {"pixel_values": self.images[index]}
 
 
 def test_metrics_of_the_user_survive_all_that_the_trainer_measures(tmp_path: Path) -> None:

@@ -34,9 +34,6 @@ def darker(pixels: Tensor, generator: torch.Generator) -> Tensor:
     return pixels * torch.rand(len(pixels), 1, 1, 1, generator=generator, device=pixels.device)
 
 
-# ---- Perturbations ----
-
-
 def test_an_own_perturbation_takes_the_place_of_t() -> None:
     seen = []
 
@@ -100,9 +97,6 @@ def test_a_run_with_an_own_perturbation_resumes_exactly_and_records_its_name(tmp
         made(tmp_path, torch.add).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
 
 
-# ---- Class weights ----
-
-
 def with_labels(counts: list[int]) -> datasets.Dataset:
     labels = [label for label, count in enumerate(counts) for _ in range(count)]
     return datasets.Dataset.from_dict({"pixel_values": [[0.0]] * len(labels), "labels": labels})
@@ -148,9 +142,6 @@ def test_accumulated_weighted_batches_equal_one_large_batch(tmp_path: Path) -> N
     assert logged(plain, "loss") != pytest.approx(logged(large, "loss"), rel=1e-4)
 
 
-# ---- Losses ----
-
-
 def doubled(outputs: Any, labels: Tensor, num_items_in_batch: int | None = None) -> Tensor:
     return 2 * F.cross_entropy(outputs.logits, labels, reduction="sum") / num_items_in_batch
 
@@ -190,9 +181,6 @@ def test_a_subclass_that_drops_the_terms_is_warned_once(
 ) -> None:
     kind(build("vit"), arguments(tmp_path), train_dataset=Images()).train()
     assert sum("does not call MaCSTrainer.compute_loss" in message for message in caplog.messages) == times
-
-
-# ---- Modules ----
 
 
 def test_a_bare_timm_module_is_trained_as_a_wrapped_one_with_its_own_statistics(tmp_path: Path) -> None:

@@ -67,14 +67,6 @@ def test_number_of_workers_does_not_change_augmentation(tmp_path: Path) -> None:
     assert same_weights(*(run.model for run in runs))
 
 
-def test_best_model_is_the_best(tmp_path: Path) -> None:
-    run = start(tmp_path, **BEST, **EACH_STEP)
-    run.train()
-    losses = logged(run, "eval_loss")
-    assert losses.index(max(losses)) != len(losses) - 1
-    assert run.evaluate()["eval_loss"] == pytest.approx(max(losses), abs=1e-6)
-
-
 # ---- Damaged ----
 
 

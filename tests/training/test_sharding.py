@@ -1,5 +1,7 @@
 """Models that are divided over processes: by the configurations of examples/accelerate, on two CPU processes."""
 
+import copy
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,16 +9,19 @@ from typing import Any
 import pytest
 import timm
 import torch
+import torch.distributed as dist
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from accelerate.utils.deepspeed import HfDeepSpeedConfig
 from safetensors.torch import load_file
 from tiny import Augmented, Images, arguments, build, trainer
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from training.launching import CONFIGS, HERE, launch, results
 from transformers import AutoModelForImageClassification
 
 from macs_hf import MaCSTrainer
-from macs_hf.sharding import block_classes
+from macs_hf.sharding import block_classes, gathered_weights, unrounded_weights
 from macs_hf.training import arguments as checks
 from macs_hf.training import trainer as trainer_module
 
@@ -199,3 +204,42 @@ def test_runs_that_could_not_end_calibrated(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(checks, "is_deepspeed_zero3_enabled", lambda: True)
     with pytest.raises(ValueError, match="Use stage 2, or FSDP with"):
         checks.check_ends_calibrated(args)
+
+
+# ---- In one process ----
+
+
+@pytest.fixture
+def group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.skipif(not hasattr(FSDPModule, "set_reshard_after_forward"), reason="refused with this torch")
+def test_weights_in_16_bits_are_left_out_for_a_while(group: None) -> None:
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    model, images = copy.deepcopy(plain), torch.randn(5, 4)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    fully_shard(model[0], mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):  # before the first forward pass, and between steps
+        with torch.no_grad():
+            expected = plain(images)
+            with unrounded_weights(model):
+                assert torch.equal(model(images), expected)
+                with gathered_weights(model):
+                    assert torch.equal(model(images), expected)
+                assert torch.equal(model(images), expected)
+        logits = model(images)
+        assert logits.dtype == torch.bfloat16
+        assert 1e-4 < (logits - expected).abs().max() < 1e-2
+        logits.float().square().mean().backward()
+        assert model[0].weight.grad.dtype == torch.float32
+        optimizer.step()
+        optimizer.zero_grad()
+        weights = {name: weight.full_tensor() for name, weight in model.state_dict().items()}
+        assert not torch.equal(weights["0.weight"], plain[0].weight)
+        plain.load_state_dict(weights)

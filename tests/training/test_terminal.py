@@ -2,7 +2,6 @@
 
 import io
 import re
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -42,27 +41,6 @@ def shown(folder: Path, screen: Screen, **options: Any) -> MaCSTrainer:
     TerminalCallback(screen).add_to(run)
     run.train()
     return run
-
-
-# ---- The screen ----
-
-
-def test_a_terminal_gets_lines_that_fit_and_its_cursor_back(terminal: Terminal) -> None:
-    with closing(Screen(file=terminal)) as screen:
-        bar = screen.bar("counting [all]", 40)
-        bar.update(10)
-        bar.set_postfix_str("loss 0.5000")
-        screen.line("word " * 20, indent=2)
-        screen.line("x" * 90, wrap=False)
-    raw = terminal.getvalue()
-    assert raw.rindex("\x1b[?25h") > raw.rindex("\x1b[?25l")  # shown after it was hidden
-    assert any(re.match(r"counting \[all\] .* 10/40 loss 0.5000 --:-- left", line) for line in terminal.lines)
-    assert "x" * 90 in terminal.lines
-    assert max(len(line) for line in terminal.lines if "x" * 90 not in line) == 80
-    assert any(line.startswith("  word") for line in terminal.lines)
-
-
-# ---- Training ----
 
 
 def test_a_log_file_has_a_line_an_epoch_and_the_run_is_the_same(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -14,7 +14,12 @@ from .report import (
     save_run,
 )
 from .rows import CORRUPTIONS, FAMILIES, SEVERITIES, STANDARD_15, SampleRows
+from .text import report_in_notebook, summary
 
+
+# How it is printed and what notebooks show is made from it: it does not know that.
+EvaluationReport.__str__ = summary
+EvaluationReport._repr_html_ = report_in_notebook
 
 __all__ = [
     "CORRUPTIONS",

@@ -677,20 +677,10 @@ class EvaluationReport(Part):
         chance = self.chance_level
         return None if chance is None else self.published.metrics["accuracy"].low > chance
 
-    def __str__(self) -> str:
-        from .text import summary  # which reads reports
-
-        return summary(self)
-
     def __repr__(self) -> str:
         """In a line: with all its parts it would fill pages."""
         facts = (f"{name}={getattr(self, name)!r}" for name in ("model", "dataset", "split", "n"))
         return f"{type(self).__name__}({', '.join(facts)}, ...)"
-
-    def _repr_html_(self) -> str:
-        from .text import report_in_notebook
-
-        return report_in_notebook(self)
 
     def to_json(self) -> str:
         text = json.dumps({"schema_version": self.schema_version} | to_plain(self), indent=2, allow_nan=False)

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate import PartialState
 from torch.utils.data import Dataset
@@ -198,6 +199,19 @@ def trainer(
 
 def logged(trainer: MaCSTrainer, key: str) -> list[float]:
     return [entry[key] for entry in trainer.state.log_history if key in entry]
+
+
+def logits_of(trainer: MaCSTrainer, data: Images) -> np.ndarray:
+    with torch.no_grad():
+        return trainer.model.eval()(data.images).logits.numpy()
+
+
+def overconfident(n: int, seed: int, classes: int = 4, noise: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits and labels that are calibrated at a temperature of 2, if the noise is 1."""
+    rng = np.random.default_rng(seed)
+    logits = 8 * rng.normal(size=(n, classes))
+    labels = (logits / 2 + noise * rng.gumbel(size=logits.shape)).argmax(1)
+    return torch.tensor(logits, dtype=torch.float32), torch.tensor(labels)
 
 
 def same_weights(left: torch.nn.Module, right: torch.nn.Module) -> bool:

@@ -82,8 +82,7 @@ def test_modes_random_state_and_gradients_are_left_alone(images: Tensor) -> None
     assert [module.training for module in model.modules()] == modes
     assert all(torch.equal(value, statistics[key]) for key, value in model.named_buffers())
     assert torch.equal(torch.get_rng_state(), random_state)
-    assert model.classifier[-1].weight.requires_grad
-    assert not model.classifier[-1].bias.requires_grad
+    assert model.classifier[-1].weight.requires_grad and not model.classifier[-1].bias.requires_grad
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])

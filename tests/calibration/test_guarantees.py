@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from scipy import stats
-from tiny import build
+from tiny import build, overconfident
 from transformers import AutoModelForImageClassification, ViTImageProcessor
 
 from macs_hf.calibration import (
@@ -35,22 +35,14 @@ ROOT = Path(__file__).parents[2]
 TEMPERATURE = 2.0
 
 
-def samples(n: int, seed: int, classes: int = 4, noise: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits that are calibrated at a temperature of 2, if the noise is 1."""
-    rng = np.random.default_rng(seed)
-    logits = 8 * rng.normal(size=(n, classes))
-    labels = (logits / 2 + noise * rng.gumbel(size=logits.shape)).argmax(1)
-    return torch.tensor(logits, dtype=torch.float32), torch.tensor(labels)
-
-
 @pytest.fixture(scope="module")
 def guarantees() -> Guarantees:
-    made = make_guarantees(*samples(600, 1), TEMPERATURE, num_temperature=600, exact=False)
-    return measure_guarantees(made, *samples(1000, 2))
+    made = make_guarantees(*overconfident(600, 1), TEMPERATURE, num_temperature=600, exact=False)
+    return measure_guarantees(made, *overconfident(1000, 2))
 
 
 def test_sets_are_those_of_the_single_functions(guarantees: Guarantees) -> None:
-    (held_out, labels), (test, test_labels) = samples(600, 1), samples(1000, 2)
+    (held_out, labels), (test, test_labels) = overconfident(600, 1), overconfident(1000, 2)
     levels = [(method, coverage) for method in ("lac", "raps") for coverage in (0.8, 0.9, 0.95, 0.99)]
     assert [(p.method, p.coverage) for p in guarantees.prediction_sets] == levels
     assert guarantees.class_counts == tuple(np.bincount(test_labels).tolist())
@@ -68,7 +60,7 @@ def test_sets_are_those_of_the_single_functions(guarantees: Guarantees) -> None:
 
 
 def test_one_part_fits_the_temperature_and_the_other_makes_the_guarantees() -> None:
-    logits, labels = samples(500, 5)
+    logits, labels = overconfident(500, 5)
     fitting, others = split_held_out(500)
     fit, made = calibrate_logits(logits, labels, exact=False)
     assert fit.value == fit_temperature(logits[fitting], labels[fitting])
@@ -77,7 +69,7 @@ def test_one_part_fits_the_temperature_and_the_other_makes_the_guarantees() -> N
 
 
 def test_abstention_is_that_of_the_single_function(guarantees: Guarantees) -> None:
-    (held_out, labels), (test, test_labels) = samples(600, 1), samples(1000, 2)
+    (held_out, labels), (test, test_labels) = overconfident(600, 1), overconfident(1000, 2)
     confidence, prediction = (held_out.double() / TEMPERATURE).softmax(1).max(1)
     sure, answer = (test.double() / TEMPERATURE).softmax(1).max(1)
     assert [guarantee.accuracy for guarantee in guarantees.abstentions] == [0.9, 0.95, 0.99]
@@ -94,13 +86,13 @@ def test_abstention_is_that_of_the_single_function(guarantees: Guarantees) -> No
 
 
 def test_what_cannot_be_guaranteed_has_a_reason(caplog: pytest.LogCaptureFixture) -> None:
-    logits, labels = samples(399, 0)
+    logits, labels = overconfident(399, 0)
     _, others = split_held_out(399)
     nothing = make_guarantees(logits[others], labels[others], 2.0, num_temperature=399)
     assert nothing.prediction_sets == () and nothing.abstentions == () and "399" in nothing.reason
-    made = measure_guarantees(make_guarantees(*samples(200, 0), 2.0), *samples(50, 1))
+    made = measure_guarantees(make_guarantees(*overconfident(200, 0), 2.0), *overconfident(50, 1))
     assert "200" in made.abstentions[-1].reason and made.abstentions[-1].test_answered is None
-    logits, labels = samples(600, 0, classes=6)
+    logits, labels = overconfident(600, 0, classes=6)
     with caplog.at_level(logging.WARNING, logger="macs_hf.calibration"):
         make_guarantees(logits[labels != 4], labels[labels != 4])
     assert "class 4" in caplog.text

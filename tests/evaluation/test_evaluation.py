@@ -7,7 +7,7 @@ import pytest
 import torch
 from datasets import load_dataset
 from PIL import Image
-from tiny import Images, Unlabelled, arguments, build, trainer
+from tiny import Images, Unlabelled, arguments, build, logits_of, trainer
 from transformers import ViTImageProcessor
 
 from macs_hf import MaCSTrainer, PixelStats
@@ -37,11 +37,6 @@ def trained(learned: dict[str, torch.Tensor], tmp_path: Path) -> MaCSTrainer:
     model.load_state_dict(learned)
     options = {"train_dataset": Images(64), "pixel_stats": PixelStats((0.5,), (0.5,))}
     return MaCSTrainer(model=model, args=arguments(tmp_path, max_steps=8), **options)
-
-
-def logits_of(run: MaCSTrainer, data: Images) -> np.ndarray:
-    with torch.no_grad():
-        return run.model.eval()(data.images).logits.numpy()
 
 
 def test_default_metrics_are_those_of_the_functions(trained: MaCSTrainer) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny import NUM_LABELS, Images, arguments, build, trainer
+from tiny import NUM_LABELS, Images, arguments, build, logits_of, overconfident, trainer
 from transformers import AutoModelForImageClassification
 
 from macs_hf import MaCSTrainer, PixelStats
@@ -45,11 +45,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> MaCSTrainer:
 @pytest.fixture(scope="module")
 def measured(run: MaCSTrainer) -> tuple[EvaluationReport, list[SampleRows]]:
     return evaluate_checkpoint(run, TEST, HELD_OUT, margin_samples=4)
-
-
-def logits_of(run: MaCSTrainer, data: Images) -> np.ndarray:
-    with torch.no_grad():
-        return run.model.eval()(data.images).logits.numpy()
 
 
 def test_guarantees_of_a_report_are_those_of_the_logits(
@@ -118,17 +113,9 @@ def test_a_network_without_a_config_keeps_its_guarantees_itself(tmp_path: Path) 
 # ---- Under corruption ----
 
 
-def draws(n: int, seed: int, noise: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits that are calibrated at a temperature of 2, if the noise is 1."""
-    rng = np.random.default_rng(seed)
-    logits = 8 * rng.normal(size=(n, 4))
-    labels = (logits / 2 + noise * rng.gumbel(size=logits.shape)).argmax(1)
-    return torch.tensor(logits, dtype=torch.float32), torch.tensor(labels)
-
-
 @pytest.fixture(scope="module")
 def guarantees() -> Guarantees:
-    return make_guarantees(*draws(600, 1), 2.0)
+    return make_guarantees(*overconfident(600, 1), 2.0)
 
 
 def table_of(names: tuple[str, ...], design: str) -> CorruptionTable:
@@ -147,10 +134,10 @@ def test_outcome_by_severity(guarantees: Guarantees, design: str, names: tuple[s
         for place, name in enumerate(names):
             # Not of the standard 15: must not count if those are there.
             noise = 50.0 if name not in STANDARD_15 else 1.0 + severity
-            cells[name, severity] = logits, labels = draws(50, 100 * place + severity, noise)
+            cells[name, severity] = logits, labels = overconfident(50, 100 * place + severity, noise=noise)
             for part in (slice(0, 20), slice(20, 50)):
                 tally.update((name, severity), logits[part], labels[part])
-    tally.update(CLEAN, *draws(50, 0))
+    tally.update(CLEAN, *overconfident(50, 0))
     found = tally.totals(table_of(names, design))
     counted = [name for name in names if name in STANDARD_15]
     for guarantee in found.prediction_sets:

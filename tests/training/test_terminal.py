@@ -1,7 +1,6 @@
-"""What a terminal and a log file get to see of a run: one bar, one line an epoch, labelled phases."""
+"""What a log file gets to see of a run: one line an epoch. Tests of the commands have a terminal."""
 
 import io
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,6 @@ from transformers import Trainer, TrainingArguments
 from macs_hf import MaCSTrainer
 from macs_hf.training import TerminalCallback
 from macs_hf.training.callbacks import Screen
-
-
-class Terminal(io.StringIO):
-    """One of 80 columns, which remembers what it was ever told to show."""
-
-    def isatty(self) -> bool:
-        return True
-
-    @property
-    def lines(self) -> list[str]:
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.getvalue()).replace("\r", "\n").splitlines()
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("macs_hf.training.callbacks.SECONDS_BETWEEN_DRAWINGS", -1.0)
-    return Terminal()
 
 
 def shown(folder: Path, screen: Screen, **options: Any) -> MaCSTrainer:
@@ -60,15 +40,6 @@ def test_a_log_file_has_a_line_an_epoch_and_the_run_is_the_same(tmp_path: Path, 
     plain.args.output_dir = str(tmp_path / "b")
     plain.train()
     assert same_weights(run.model, plain.model)
-
-
-def test_a_terminal_has_one_bar(tmp_path: Path, terminal: Terminal) -> None:
-    shown(tmp_path, Screen(file=terminal))
-    bars = [line for line in terminal.lines if "/8 " in line]
-    assert any(re.fullmatch(r"epoch 2/2 .* 7/8 loss \d\.\d{4} 00:\d\d left", line) for line in bars)
-    assert any(line.startswith("epoch 1/2, validating") for line in bars)
-    assert max(map(len, bars)) == 80
-    assert sum("saved" in line for line in terminal.lines) == 2
 
 
 def test_a_plain_trainer_can_be_shown(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

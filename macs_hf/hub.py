@@ -75,14 +75,14 @@ def check_place(argument: str, name: str, known: Iterable[str] = ()) -> None:
         known (`Iterable[str]`, *optional*): Names without an owner that mean something.
     """
     known, parent = list(known), os.path.dirname(name.rstrip("/"))
-    if name in known or is_local(name):
+    if name in known or os.path.isdir(name):
         return
     around = sorted(place.name for place in Path(parent).iterdir()) if os.path.isdir(parent or ".") else []
     beside = [os.path.join(parent, place) for place in around if Path(parent, place).is_dir()]
     there = {place.lower(): place for place in (beside if parent else known + beside)}
     similar = difflib.get_close_matches(name.rstrip("/").lower(), there, n=1, cutoff=0.8)
     meant = f" Did you mean {there[similar[0]]!r}?" if similar else ""
-    if name.startswith((".", "/", "~", "runs/")) or (parent and os.path.isdir(parent)):
+    if name.startswith((".", "/", "~", "runs/")) or (parent and os.path.isdir(parent)) or is_local(name):
         raise ArgumentError(
             argument, f"is no folder.{meant or ' Give the path of one, or the id of a repository.'}", name
         )

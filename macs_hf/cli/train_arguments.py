@@ -303,11 +303,13 @@ def parse(argv: list[str]) -> tuple[ScriptArguments, Any]:
     parser, argv = make_parser(argv)
     script, args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
     if unknown:
-        word = unknown[0].lstrip("-").partition("=")[0]
-        known = argument_names()
-        longer = [name for name in known if word and name.startswith(word)]
-        similar = longer or difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-        meant = f" Did you mean --{similar[0]}?" if similar else ""
+        word = unknown[0].partition("=")[0]
+        word = {"--lr": "--learning_rate"}.get(word, word)
+        known = [f"--{name}" for part in COMMON.values() for name in part] + [f"--{name}" for name in argument_names()]
+        longer = [name for name in known if word.startswith("--") and word[2:] in name]
+        longer.sort(key=lambda name: not name.startswith(word))
+        similar = longer or difflib.get_close_matches(word, known, n=1, cutoff=0.7)
+        meant = f" Did you mean {similar[0]}?" if similar else ""
         raise ValueError(f"Unknown arguments: {' '.join(unknown)}.{meant} --help-all lists all arguments.")
     refuse_secrets({name: value for name, value in {**vars(script), **vars(args)}.items() if name != "hub_token"})
     check_training_arguments(args)

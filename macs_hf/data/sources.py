@@ -344,7 +344,8 @@ def find_image_column(features: Features, source: DatasetSource, argument: str =
     images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
     image = source.image_column or (images[0] if len(images) == 1 else None)
     if image not in images:
-        raise _wrong_column(argument, image, "images", features, source)
+        hint = "" if images else " (paths take a metadata.csv with a column file_name, beside the images)"
+        raise _wrong_column(argument, image, f"images{hint}", features, source)
     return image
 
 
@@ -367,7 +368,7 @@ def check_group_column(features: Features, source: DatasetSource) -> None:
 def _wrong_column(
     argument: str, name: str | None, wanted: str, features: Features, source: DatasetSource
 ) -> ArgumentError:
-    which = "no column, or more than one," if name is None else f"no column {name!r}"
+    which = "no column, or several," if name is None else f"no column {name!r}"
     columns = ", ".join(
         f"{column} ({feature.dtype if isinstance(feature, Value) else type(feature).__name__})"
         for column, feature in features.items()

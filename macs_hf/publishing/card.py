@@ -38,7 +38,8 @@ TASK = "image-classification"
 TRACKIO_TAG = re.compile(r"trackio:(https://huggingface\.co/spaces/[\w.-]+/[\w.-]+)")
 # Arguments that are of no interest to a reader of the card.
 HIDDEN_ARGUMENTS = re.compile(
-    r"(push_to_hub|hub_|license|report_to|log_|logging_|disable_tqdm|use_cpu|dataloader_|accelerator_config|debug|do_).*"
+    r"(push_to_hub|hub_|license|report_to|log_|logging_|disable_tqdm|use_cpu|dataloader_|accelerator_config|debug|do_"
+    r"|activation_checkpointing|gradient_checkpointing).*"
 )
 PAPER = "https://arxiv.org/abs/2603.05812"  # whose page on the Hub then lists the model
 UNFOLDED_PICTURES = ("reliability.png", "severity.png")
@@ -66,7 +67,7 @@ def model_card(report: EvaluationReport | None, settings: CardSettings) -> Model
     data = ModelCardData(
         language=settings.language,
         license=settings.license,
-        library_name="timm" if settings.timm else "transformers",
+        library_name="timm" if settings.timm else None if settings.module else "transformers",
         pipeline_tag=TASK,
         base_model=settings.base_model,
         # The Hub takes these for what a model was trained on.
@@ -178,6 +179,7 @@ class CardSettings:
         base_model (`str`, *optional*): Hub id of the model whose weights training started from.
         datasets (`tuple[str, ...]`, *optional*): Hub ids of the data it was trained on.
         timm (`bool`, *optional*, defaults to `False`): Whether timm can load the checkpoint.
+        module (`bool`, *optional*, defaults to `False`): Whether it has no config, so that neither can.
         tags (`tuple[str, ...]`, *optional*): Added to the usual ones.
         language (`str`, *optional*): For classes named in one language.
         pictures (`tuple[str, ...]`, *optional*): File names beside the card, of those in `report.run_folder.PICTURES`.
@@ -194,6 +196,7 @@ class CardSettings:
     base_model: str | None = None
     datasets: tuple[str, ...] = ()
     timm: bool = False
+    module: bool = False
     tags: tuple[str, ...] = ()
     language: str | None = None
     pictures: tuple[str, ...] = ()
@@ -228,7 +231,7 @@ CARD_FILE = "README.md"
 # The card's settings are published too: whoever downloads the repository can render its card again.
 CARD_FILES = (CARD_FILE, SETTINGS_FILE)
 # Settings that stay as an earlier card has them.
-EARLIER = ("license", "base_model", "tags", "language", "gallery")
+EARLIER = ("license", "base_model", "tags", "language", "gallery", "module")
 
 
 def saved_report(folder: str | Path) -> EvaluationReport | None:

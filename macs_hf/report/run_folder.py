@@ -117,8 +117,8 @@ def claim_folder(
             why = ", ".join(f"{name}: {earlier.get(name)!r}, now {plain.get(name)!r}" for name in names)
         if why:
             raise FileExistsError(
-                f"{str(folder)!r} holds {held[0]} of another run ({why}). Choose another output_dir, or delete this "
-                f"one{advice}."
+                f"{str(folder)!r} has results of another run, such as {held[0]} ({why}). Choose another "
+                f"output_dir, or delete this one{advice}."
             )
     if earlier != plain:  # the other processes of a run find it written
         folder.mkdir(parents=True, exist_ok=True)

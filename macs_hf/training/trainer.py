@@ -361,7 +361,8 @@ class MaCSTrainer(Trainer):
         if "labels" not in inputs or "pixel_values" not in inputs:
             raise ValueError(
                 f"A batch must have `pixel_values` and `labels`, but has {sorted(inputs)}. Let the dataset or the "
-                "collator give them these names (and keep remove_unused_columns=False with on-the-fly transforms)."
+                "collator give them these names, labels as numbers (and keep remove_unused_columns=False with "
+                "on-the-fly transforms)."
             )
         labels = inputs["labels"] if inputs["labels"].is_floating_point() else inputs["labels"].long()
         if labels.device.type != "cpu" and self._num_labels is not None and self._loss_log.sums is None:
@@ -690,6 +691,7 @@ class MaCSTrainer(Trainer):
             base_model=finetuned_from or getattr(getattr(self.model, "config", None), "_name_or_path", None) or None,
             datasets=[dataset_tags] if isinstance(dataset_tags, str) else dataset_tags,
             gallery=gallery,
+            module=calibration_record(self.model) is self.model,
             # Of the model as it is now; it may not be saved yet.
             temperature=getattr(calibration_record(self.model), TEMPERATURE_FIELD, None),
         )

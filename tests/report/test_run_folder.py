@@ -45,7 +45,7 @@ def test_results_of_another_run_are_not_overwritten(name: str, tmp_path: Path) -
     for record in (None, "", "[]", "[" * 100_000, "{"):
         if record is not None:
             (tmp_path / "run.json").write_text(record)
-        with pytest.raises(FileExistsError, match=rf"holds {name} .*no record"):
+        with pytest.raises(FileExistsError, match=rf"{name} .*no record"):
             claim_folder(tmp_path, RUN)
     (tmp_path / "run.json").write_text(json.dumps(RUN))
     claim_folder(tmp_path, RUN)

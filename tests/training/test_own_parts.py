@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +195,13 @@ def test_a_bare_timm_module_is_trained_as_a_wrapped_one_with_its_own_statistics(
     other.train()
     assert logged(one, "loss") == logged(other, "loss")
     assert one.pixel_stats == PixelStats(bare.pretrained_cfg["mean"], bare.pretrained_cfg["std"])
+
+
+def test_the_card_of_a_bare_module_loads_its_weights(tmp_path: Path) -> None:
+    bare, other = (timm.create_model("resnet10t", num_classes=NUM_LABELS) for _ in range(2))
+    run = MaCSTrainer(bare, arguments(tmp_path), train_dataset=Images())
+    run.save_model()
+    run.create_model_card()
+    [snippet] = re.findall(r"```python\n(.*?)```", (tmp_path / "README.md").read_text(), re.DOTALL)
+    exec(snippet.replace(tmp_path.name, str(tmp_path)), {"model": other})
+    assert same_weights(bare, other)

@@ -150,7 +150,7 @@ def headline(report: EvaluationReport) -> Headline:
     if report.has_temperature and not report.is_calibrated:
         title += ", and a temperature does not help beyond chance"
     elif report.has_temperature and found:
-        title += f", and a temperature {'repairs it' if published == 'trusted' else 'helps'}"
+        title += f" before its temperature, which {'repairs it' if published == 'trusted' else 'helps'}"
     return Headline(published, title, _ability(report), _confidence(report))
 
 
@@ -169,7 +169,11 @@ def trust_of(part: Measurement) -> Trust:
 
 def _title(part: Measurement) -> str:
     trust = trust_of(part)
-    return "Too few images to tell" if trust == "unknown" and has_too_few(part) else FINDINGS[trust][0]
+    return (
+        "Too few images to tell whether it is calibrated"
+        if trust == "unknown" and has_too_few(part)
+        else FINDINGS[trust][0]
+    )
 
 
 def has_too_few(part: Measurement) -> bool:

@@ -277,8 +277,8 @@ def claim_output_dir(
         identity,
         continues=continues,
         changeable=LENGTH if same is None else [name for name in identity if name not in same],
-        advice=", or for other epochs or steps name one of its own checkpoints with resume_from_checkpoint=... To go "
-        "on with another recipe, pass allow_inexact_resume=True",
+        advice=", or for other epochs or steps name one of its own checkpoints as resume_from_checkpoint. To go on "
+        "with another recipe, set allow_inexact_resume",
     )
     if resume_from_checkpoint is not None:
         return resume_from_checkpoint

@@ -80,10 +80,10 @@ def test_nothing_can_be_trusted_from_a_few_images() -> None:
     few = measured(1.0, 0.998, n=8)
     assert few.noise_floor < 0.01 and few.metrics["accuracy"].low < 0.7
     found = headline(EvaluationReport("m", "d", "test", 8, few))
-    assert (found.trust, found.title) == ("unknown", "Too few images to tell")
+    assert (found.trust, found.title) == ("unknown", "Too few images to tell whether it is calibrated")
     part = measured(0.8, 0.822)  # what may be chance is no lack of images
     assert headline(report(part)).title == "No miscalibration beyond chance"
-    assert headline(report(replace(part, noise_floor=0.05))).title == "Too few images to tell"
+    assert headline(report(replace(part, noise_floor=0.05))).title == "Too few images to tell whether it is calibrated"
 
 
 def test_errors_that_cancel_are_neither_over_nor_underconfidence() -> None:
@@ -98,8 +98,8 @@ def test_errors_that_cancel_are_neither_over_nor_underconfidence() -> None:
 def test_the_headline_is_that_of_the_published_model() -> None:
     good, unsure, bad = measured(0.8, 0.8), measured(0.8, 0.822), measured(0.8, 0.9)
     cases = [
-        (bad, good, 1.5, "Overconfident, and a temperature repairs it"),
-        (bad, measured(0.8, 0.85), 1.2, "Overconfident, and a temperature helps"),
+        (bad, good, 1.5, "Overconfident before its temperature, which repairs it"),
+        (bad, measured(0.8, 0.85), 1.2, "Overconfident before its temperature, which helps"),
         (good, bad, 0.8, "Overconfident with its temperature"),
         (unsure, measured(0.8, 0.7), 1.5, "Underconfident with its temperature"),
         (good, unsure, 0.9, "No miscalibration beyond chance"),

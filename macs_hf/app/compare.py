@@ -19,8 +19,7 @@ MEANINGS = {
     "excess_aurc": "what is lost by a wrong order of confidence",
 }
 MEANINGS |= {f"coverage_at_{risk}%_risk": f"images, if {risk} in 100 answers may be wrong" for risk in (1, 5, 10)}
-BADGES = {"better": ("good", "better"), "worse": ("bad", "worse")}
-BADGES |= {"undecided": ("neutral", "may be chance"), "equal": ("neutral", "equal")}
+BADGES = {"better": "good", "worse": "bad"}
 
 
 def comparison_page(runs: Sequence[Run]) -> str:
@@ -63,9 +62,8 @@ def _summary(name: str, comparisons: dict[str, Comparison]) -> str:
 def _cell(metric: str, found: Comparison | None) -> str:
     if found is None:
         return ""
-    difference, low, high = difference_text(metric, found)
-    kind, word = BADGES[found.verdict]
-    badge = f'<span class="badge {kind}">{word}</span>'
+    value, (difference, low, high) = value_text(metric, found.a), difference_text(metric, found)
+    badge = f'<span class="badge {BADGES.get(found.verdict, "neutral")}">{found.verdict}</span>'
     if found.verdict == "equal":
-        return f"{value_text(metric, found.a)} {badge}"
-    return f"{value_text(metric, found.a)} {badge}<small>{difference} ({low} to {high})</small>"
+        return f"{value} {badge}"
+    return f"{value} {badge}<small>{difference} ({low} to {high})</small>"

@@ -1,33 +1,29 @@
 """Finished runs on the same test images, compared image by image: `macs-hf compare`."""
 
 import logging
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
 
 from ..metrics import Comparison, ComparisonTable, compare, paired_difference
-from ..metrics.comparison import VERDICTS, difference_text
 from ..report.report import CorruptionTable, EvaluationReport, Run
 from ..report.rows import MEANS, SEVERITIES, STANDARD_15, ImageScore
-from ..report.sections import METRICS
 
 
 logger = logging.getLogger(__name__)
 
-COVERED = {
-    "images": "One run a side: the intervals cover other test images, not another training run.",
-    "images and seeds": "The intervals cover other test images and other training runs.",
-}
-
-# What the shorter names of the terminal's table stand for, by how they begin.
-EXPLAINED = {
-    "ece": "debiased_ece: less what chance adds; confidence_gap: mean confidence minus accuracy, best at 0",
-    "aurc": "aurc: share of wrong answers among the surest, averaged over how many are answered; excess_aurc: what a "
-    "better order could save",
-    "coverage": "coverage_at_5%_risk: how many images can be answered, surest first, with 5 % wrong",
-    "mean15": "mean15, mean19: accuracy under the standard 15 and under all 19 corruptions, over five severities",
-}
+# What the names in the terminal's table stand for.
+EXPLAINED = """\
+undecided: the difference may be chance
+nll: negative log-likelihood; ece: how far confidence is from accuracy
+debiased_ece: less what chance adds; confidence_gap: mean confidence minus
+  accuracy, best at 0
+aurc: share of wrong answers among the surest, averaged over how many are
+  answered; excess_aurc: what a better order could save
+coverage_at_5%_risk: how many images can be answered, surest first, with 5 %
+  wrong
+accuracy under corruption, if measured: mean15 over the standard 15, mean19 over
+  all 19"""
 
 
 def compare_runs(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> ComparisonTable:
@@ -61,29 +57,14 @@ def compare_runs(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> ComparisonTa
 
 
 def comparison_table(a: Run | Sequence[Run], b: Run | Sequence[Run]) -> str:
-    """For a terminal: both values, the difference with its 95 % interval, and which is better."""
+    """For a terminal: what is compared, the table, and what its names stand for."""
     sides = [[side] if isinstance(side, Run) else list(side) for side in (a, b)]
     found, report = compare_runs(*sides), sides[0][0].report
     lines = [f"{report.dataset}, {report.split} (n = {report.n})"]
     for letter, runs in zip("ab", sides, strict=True):
         marks = [f"{letter} =", *["  +"] * (len(runs) - 1)]
         lines += [f"{mark} {run.name}, {_model(run.report)}" for mark, run in zip(marks, runs, strict=True)]
-    lines += [COVERED[found["accuracy"].covers], ""]
-    lines.append(f"{'':<21}{'a':>9}{'b':>9}{'a - b':>9}{'95 % interval':>19}")
-    short, verdicts = {}, VERDICTS | {"undecided": "undecided"}  # in 80 columns
-    for metric, result in found.items():
-        scale, unit, digits = METRICS[metric].style
-        of_a, of_b = (f"{scale * value:.{digits}f}{unit}" for value in (result.a, result.b))
-        value, low, high = difference_text(metric, result)
-        columns = "".join(f"{text.replace(' ', ''):>9}" for text in (of_a, of_b, value)) + f"{f'[{low}, {high}]':>19}"
-        lines.append(f"{metric:<21}{columns}  {verdicts[result.verdict]}")
-        verdict = "may be chance" if result.verdict == "undecided" else result.verdict
-        short[metric] = f"  {METRICS[metric].title:<31}{of_a:>9} against {of_b:>9}  {verdict}"
-    used = (text for name, text in EXPLAINED.items() if any(metric.startswith(name) for metric in found))
-    notes = (textwrap.fill(text, 79, subsequent_indent="  ") for text in used)
-    in_short = (short[name] for name in ("accuracy", "mean15", "ece", "nll") if name in short)
-    names = (side[0].name + (f" and {len(side) - 1} more" if side[1:] else "") for side in sides)
-    return "\n".join([*lines, "", *notes, "", f"In short, {' against '.join(names)}:", *in_short])
+    return "\n".join([*lines, str(found), "", EXPLAINED])
 
 
 def _check_same_images(a: Run, b: Run) -> None:

@@ -10,15 +10,15 @@ difference to a calibrated model looks too small. See [`noise_inflation`] for ho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from ..report.rows import SampleRows
-from ..report.sections import METRICS
-from ..report.text import SPACE, html_words, table_markup
+from ..report.sections import METRICS, Table
+from ..report.text import table_html, table_lines
 from .ece import bin_index, bin_sums, bin_terms, calibration_error, folded_mean
 from .scores import check_settings
 from .selective import RISKS, aurc_without_each, resampled_coverages
@@ -434,26 +434,33 @@ def noise_inflation(confidence: np.ndarray, correct: np.ndarray, n_bins: int = 1
 
 
 ARROWS = {"higher": "↑", "lower": "↓", "near 0": "→ 0"}
-VERDICTS = {"better": "a is better", "worse": "b is better", "undecided": "may be chance", "equal": "equal"}
+VERDICTS = {"better": "a is better", "worse": "b is better", "undecided": "undecided", "equal": "equal"}
+COVERED = {
+    "images": "One run a side: the intervals cover other test images, not another training run.",
+    "images and seeds": "The intervals cover other test images and other training runs.",
+}
 
 
 class ComparisonTable(dict[str, Comparison]):
-    """A [`Comparison`] for each metric, which a notebook shows as a table."""
+    """A [`Comparison`] for each metric: a table in a notebook and, with `print`, on a terminal."""
+
+    def __str__(self) -> str:
+        return "\n".join([self._covered, "", *table_lines(self._table(list(self)))])
 
     def _repr_html_(self) -> str:
-        rows = [
-            [
-                title_of(metric),
-                value_text(metric, found.a),
-                value_text(metric, found.b),
-                "{} <small>{} to {}</small>".format(*difference_text(metric, found)),
-                VERDICTS[found.verdict],
-            ]
-            for metric, found in self.items()
-        ]
-        covers = next(iter(self.values())).covers if self else "images"
-        hint = f"<p>In small type: the 95{SPACE}% interval of the difference, over test {covers}.</p>"
-        return hint + table_markup(["", "a", "b", "a - b", ""], rows)
+        return f"<p>{self._covered}</p>" + table_html(self._table(map(title_of, self)))
+
+    @property
+    def _covered(self) -> str:
+        return COVERED[next(iter(self.values())).covers]
+
+    def _table(self, names: Iterable[str]) -> Table:
+        rows = []
+        for name, (metric, found) in zip(names, self.items(), strict=True):
+            difference, low, high = difference_text(metric, found)
+            values = value_text(metric, found.a), value_text(metric, found.b), difference, f"[{low}, {high}]"
+            rows.append((name, *values, VERDICTS[found.verdict]))
+        return Table(("", "a", "b", "a - b", "95 % interval", "verdict"), rows)
 
 
 def title_of(metric: str) -> str:
@@ -464,7 +471,7 @@ def title_of(metric: str) -> str:
 def value_text(metric: str, value: float) -> str:
     """A value with its unit."""
     scale, unit, digits = METRICS[metric].style
-    return html_words(f"{scale * value:.{digits}f}{unit}")
+    return f"{scale * value:.{digits}f}{unit}"
 
 
 def difference_text(metric: str, found: Comparison) -> tuple[str, str, str]:

@@ -111,5 +111,5 @@ def test_a_comparison_is_a_dictionary_and_a_table() -> None:
     found = compare(better, ROWS)
     accuracy = found["accuracy"]
     assert isinstance(found, dict) and accuracy.verdict == "better"
-    row = f"|Accuracy ↑|{100 * accuracy.a:.2f} %|{100 * accuracy.b:.2f} %|{100 * accuracy.difference:+.2f} |"
+    row = f"|Accuracy ↑|{100 * accuracy.a:.2f} %|{100 * accuracy.b:.2f} %|{100 * accuracy.difference:+.2f}|"
     assert row in plain(found._repr_html_())

@@ -206,7 +206,8 @@ def verify(options: Namespace, command: str, screen: Screen) -> int:
         image_column=options.image_column,
         label_column=options.label_column,
     )
-    print(printable(f"\n{options.model} on {found.dataset}, {found.report.split} (n = {found.report.n})\n"))
+    report, data = found.report, options.dataset or found.report.dataset
+    print(printable(f"\n{options.model} on {data}, {report.split} (n = {report.n})\n"))
     width = max(len(number.name) for number in found.numbers)
     print(f"{'':<{width}}  {'published':>{PUBLISHED}}  {'now':>7}")
     for number in found.numbers:

@@ -1,15 +1,13 @@
 """A published model against its own report: measured again on the data that the report names, image by image."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from accelerate import Accelerator
 from huggingface_hub import snapshot_download
-from torch import Tensor
 from transformers.utils import logging
 
 from ..calibration.guarantees import measure_guarantees
@@ -59,7 +57,6 @@ class Verification(NamedTuple):
     """What was found of a model."""
 
     report: EvaluationReport
-    dataset: str
     numbers: list[Number]
 
     @property
@@ -102,7 +99,8 @@ def verify_model(
     report = EvaluationReport.load(folder / REPORT_FILE)
     # Reading the rows computes the report's metrics from them.
     rows = load_run(folder).rows if (folder / ROWS_FILE).is_file() else None
-    source, arguments = _source(report, dataset, source_changes), report.training_arguments | report.data_arguments
+    arguments = report.training_arguments | report.data_arguments
+    source = _source(report, arguments, {"path": dataset} | source_changes)
     options = {name: bool(arguments.get(name, False)) for name in ("streaming", "skip_bad_images")}
     splits = load_data(source, ("test",), **options, max_eval_samples=arguments.get("max_eval_samples"))
     if len(splits.test) != report.n:
@@ -118,15 +116,26 @@ def verify_model(
     test = aligned_images(splits, ("test",), classifier.config, processor)["test"]
     stats, accelerator = PixelStats.from_processor(processor), Accelerator(cpu=use_cpu)
     measured = MeasuredModel(classifier, processor, stats, accelerator, batch_size, progress=progress)
+
     numbers = []
     if report.checksums:
         folder = _folder(model, revision, list(report.checksums))
         kept = [(folder / name).is_file() and not changed_files(report, folder, [name]) for name in report.checksums]
-        numbers.append(_share("weights and rows unchanged", kept, 1.0))
-    numbers += _clean(measured, test, report, rows)
+        numbers.append(_share("weights and rows unchanged", np.mean(kept), 1.0))
+    logits, labels = measured.logits(test, f"testing on {len(test):,} images")
+    now, guarantees, table = SampleRows.from_logits(logits, labels), report.guarantees, None
+    if rows is not None:
+        same = (now.label == rows.label) & (now.prediction == rows.prediction)
+        same &= np.abs(now.confidence - rows.confidence) <= SAME_CONFIDENCE
+        numbers.append(_share("images with the same answer", same.mean(), SAME_ANSWERS))
+    if guarantees is not None:  # the model carries the temperature in its head
+        guarantees = measure_guarantees(replace(guarantees, temperature=1.0), logits, labels)
     if corruptions and stats is not None and report.corruptions is not None:
-        numbers += _corrupted(measured, test, report.corruptions)
-    return Verification(report, source.path, numbers)
+        table = _corrupted(measured, test, report.corruptions)
+    stated = _intervals(report.published.metrics, report.guarantees, report.corruptions)
+    found = _intervals(measure(now).metrics, guarantees, table)
+    numbers += [_compared(name, stated[name], found[name]) for name in stated if name in found]
+    return Verification(report, numbers)
 
 
 def _folder(model: str, revision: str | None, names: list[str]) -> Path:
@@ -138,20 +147,21 @@ def _folder(model: str, revision: str | None, names: list[str]) -> Path:
         return Path(snapshot_download(model, revision=revision, allow_patterns=names))
 
 
-def _source(report: EvaluationReport, dataset: str | None, changes: dict[str, str | None]) -> DatasetSource:
+def _source(
+    report: EvaluationReport, arguments: Mapping[str, Any], changes: Mapping[str, str | None]
+) -> DatasetSource:
     """Where the images of a report are; what it does not say may be known of the dataset, or is given."""
     known = next((source for source in DATASETS.values() if source.path == report.dataset), None)
-    if dataset is None and known is None and "/" not in report.dataset and not is_local(report.dataset):
+    if changes["path"] is None and known is None and "/" not in report.dataset and not is_local(report.dataset):
         raise ArgumentError(
             "dataset",
             f"The report names the data {report.dataset!r}, a folder of the machine that measured them. Name a copy "
             "of it with",
         )
     source = replace(known or DatasetSource(report.dataset), config=report.dataset_config, test_split=report.split)
-    arguments = report.training_arguments | report.data_arguments
     stated = {name: arguments.get(name) for name in ("image_column", "label_column", "train_split")}
-    given = {name: value for name, value in ({"path": dataset} | changes).items() if value}
-    return replace(source, **{name: value for name, value in (stated | given).items() if value is not None})
+    chosen = {name: value for place in (stated, changes) for name, value in place.items() if value}
+    return replace(source, **chosen)
 
 
 def _compared(name: str, stated: Interval, now: Interval) -> Number:
@@ -162,54 +172,32 @@ def _compared(name: str, stated: Interval, now: Interval) -> Number:
     return Number(name, stated, now.value, holds, same)
 
 
-def _share(name: str, holds: Sequence[bool], at_least: float) -> Number:
-    share = sum(holds) / len(holds)
-    return Number(name, Interval(1.0, 1.0, 1.0), share, share >= at_least, share >= 0.99)
+def _share(name: str, share: float, at_least: float) -> Number:
+    return Number(name, Interval(1.0, 1.0, 1.0), float(share), bool(share >= at_least), bool(share >= 0.99))
 
 
-def _clean(
-    measured: MeasuredModel, test: ImageDataset, report: EvaluationReport, rows: SampleRows | None
-) -> Iterator[Number]:
-    """The metrics of the published model, its answers image by image, and what came true of its guarantees."""
-    logits, labels = measured.logits(test, f"testing on {len(test):,} images")
-    logits, labels = torch.from_numpy(logits), torch.from_numpy(labels)
-    now = SampleRows.from_logits(logits, labels)
-    if rows is not None:
-        same = (now.label == rows.label) & (now.prediction == rows.prediction)
-        same &= np.abs(now.confidence - rows.confidence) <= SAME_CONFIDENCE
-        yield _share("images with the same answer", same.tolist(), SAME_ANSWERS)
-    metrics, stated = measure(now).metrics, report.published.metrics
-    yield from (_compared(name, stated[name], metrics[name]) for name in stated if name in metrics)
-    if report.guarantees is not None:
-        yield from _guaranteed(logits, labels, report.guarantees)
+def _intervals(
+    metrics: Mapping[str, Interval], guarantees: Guarantees | None, table: CorruptionTable | None
+) -> dict[str, Interval]:
+    """All that is compared, by its name: metrics, what came true of guarantees, and accuracy under corruption."""
+    found: dict[str, Interval | None] = dict(metrics)
+    for part in () if guarantees is None else guarantees.prediction_sets:
+        found[f"sets of {100 * part.coverage:g} % ({part.method}): coverage"] = part.test_coverage
+    for part in () if guarantees is None else guarantees.abstentions:
+        title = f"answers at {100 * part.accuracy:g} %"
+        found |= {f"{title}: given": part.test_answered, f"{title}: right": part.test_accuracy}
+    for name in () if table is None else MEANS:
+        found[f"accuracy under corruption, {name}"] = table.interval(name)
+    return {name: interval for name, interval in found.items() if interval is not None}
 
 
-def _guaranteed(logits: Tensor, labels: Tensor, stated: Guarantees) -> Iterator[Number]:
-    """Coverage of sets, and how many answers were given and right."""
-    # The model carries the temperature in its head.
-    found = measure_guarantees(replace(stated, temperature=1.0), logits, labels)
-    pairs: list[tuple[str, Interval | None, Interval | None]] = []
-    for guarantee, now in zip(stated.prediction_sets, found.prediction_sets, strict=True):
-        title = f"sets of {100 * guarantee.coverage:g} % ({guarantee.method})"
-        pairs.append((f"{title}: coverage", guarantee.test_coverage, now.test_coverage))
-    for guarantee, now in zip(stated.abstentions, found.abstentions, strict=True):
-        title = f"answers at {100 * guarantee.accuracy:g} %"
-        pairs.append((f"{title}: given", guarantee.test_answered, now.test_answered))
-        pairs.append((f"{title}: right", guarantee.test_accuracy, now.test_accuracy))
-    yield from (_compared(*pair) for pair in pairs if None not in pair)
-
-
-def _corrupted(measured: MeasuredModel, test: ImageDataset, stated: CorruptionTable) -> Iterator[Number]:
+def _corrupted(measured: MeasuredModel, test: ImageDataset, stated: CorruptionTable) -> CorruptionTable | None:
     frost = "procedural" if stated.frost == PROCEDURAL else None
     if stated.when != "after_resize" or (stated.frost is not None and frost_source(frost) != stated.frost):
         logger.warning(
             f"Accuracy under corruption was measured with other images than can be made here (frost: {stated.frost}, "
             f"corrupted {stated.when}), and is left out."
         )
-        return
+        return None
     options = {"params": stated.params, "samples": stated.n, "design": stated.design, "seed": stated.seed or 0}
-    table = measure_corruptions(measured, test, **options, frost_textures=frost)
-    intervals = ((name, stated.interval(name), table.interval(name)) for name in MEANS)
-    yield from (
-        _compared(f"accuracy under corruption, {name}", *pair) for name, *pair in intervals if None not in pair
-    )
+    return measure_corruptions(measured, test, **options, frost_textures=frost)

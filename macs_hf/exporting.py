@@ -14,7 +14,6 @@ import logging
 import math
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
 from os import PathLike
@@ -26,7 +25,7 @@ import numpy as np
 import torch
 from huggingface_hub import ModelCard, ModelCardData
 from PIL import Image
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
+from pydantic import BaseModel, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 from transformers import BitImageProcessor, PreTrainedModel, TimmWrapperForImageClassification
@@ -62,19 +61,7 @@ COMPARED = ("accuracy", "ece", "debiased_ece", "nll", "brier")
 # ---- The report ----
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """The float32 file against the model in PyTorch, on the same images."""
-
-    images: str  # which they are
-    n: PositiveInt
-    largest_difference: NonNegativeFloat  # of any logit
-    largest_logit: NonNegativeFloat  # in absolute value, to compare the difference with
-    same_predictions: NonNegativeInt
-
-
-@dataclass(frozen=True)
-class Difference:
+class Difference(BaseModel, frozen=True):
     """int8 minus float32 in one metric, paired by image, with its 95 % interval."""
 
     value: float
@@ -83,54 +70,48 @@ class Difference:
     verdict: Verdict  # how int8 is
 
 
-@dataclass(frozen=True)
-class QuantizedPart:
-    """The int8 file."""
-
-    range_images: int  # held-out images whose activations set the ranges of the integers
-    # What the logits of the file are divided by: the best temperature of int8 over that of float32, on the held-out
-    # images, so that it is as sure as the float32 file; and why it could not be fitted and stayed 1.
-    temperature: PositiveFloat
-    temperature_images: int
-    temperature_reason: str | None
-    published: Measurement  # of the file, with its temperature
-    differences: dict[str, Difference]  # the same minus float32, by metric
-
-
-@dataclass(frozen=True)
-class ExportReport:
+class ExportReport(BaseModel, frozen=True):
     """What was exported, how well it agrees with the model, and what was measured."""
 
     model: str  # Hub id or name
+    model_revision: str | None = None
     image_size: tuple[int, int]  # height and width of the input
     num_labels: int
-    opset: int  # version of the ONNX operators
     files: dict[str, int]  # bytes of each file, by its path in the folder
-    agreement: Agreement
-    model_revision: str | None = None
     calibration_temperature: float | None = None  # what was folded into the model before, as its config says
-    dataset: str | None = None  # what was measured on
+    # The float32 file against the model in PyTorch, on the same images.
+    checked_on: str  # which images they are
+    checked: PositiveInt
+    largest_difference: NonNegativeFloat  # of any logit
+    largest_logit: NonNegativeFloat  # in absolute value, to compare the difference with
+    same_predictions: NonNegativeInt
+    # What was measured, if there were images.
+    dataset: str | None = None
     dataset_config: str | None = None
     split: str | None = None
     n: int | None = None
-    held_out_split: str | None = None  # where the images for ranges and temperature come from
+    above_chance: bool | None = None  # the accuracy of float32; `None` if all images are of one class
     float32: Measurement | None = None
-    int8: QuantizedPart | None = None
+    int8: Measurement | None = None  # with its temperature
+    differences: dict[str, Difference] = {}  # int8 minus float32, by metric
+    # Held-out images: those whose activations set the ranges of the integers, and those that gave the temperature.
+    held_out_split: str | None = None
+    range_images: int | None = None
+    temperature_images: int | None = None
+    # What the logits of the int8 file are divided by: its best temperature over that of float32, so that it is as sure
+    # as the float32 file; and why it could not be fitted and stayed 1.
+    int8_temperature: PositiveFloat | None = None
+    temperature_reason: str | None = None
     command: str | None = None
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = {}
     schema_version: Literal[1] = 1
 
     def save(self, folder: str | PathLike[str]) -> None:
-        content = TypeAdapter(ExportReport).dump_json(self, indent=2).decode()
-        write_text_atomically(Path(folder, EXPORT_FILE), redact(content) + "\n")
+        write_text_atomically(Path(folder, EXPORT_FILE), redact(self.model_dump_json(indent=2)) + "\n")
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> "ExportReport":
-        path = Path(folder, EXPORT_FILE)
-        try:
-            return TypeAdapter(cls).validate_json(path.read_bytes())
-        except ValueError as error:
-            raise ValueError(f"{path} cannot be used: {error}") from error
+        return cls.model_validate_json(Path(folder, EXPORT_FILE).read_bytes())
 
 
 # ---- Exporting ----
@@ -181,7 +162,7 @@ def export_model(
             "image_size=..."
         )
     described = described_processor(processor)
-    network = logits_only(model)
+    network = LogitsOnly(model)
 
     # The folder, or the first above it that exists: on the same disk, so that files can be moved.
     place = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
@@ -192,26 +173,25 @@ def export_model(
         (timm_config(model, processor.data_config) if is_timm else model.config).save_pretrained(staged)
         described.save_pretrained(staged)
         with screen.phase("writing the float32 file"):
-            opset = write_onnx(network, size, staged / FLOAT32_FILE)
+            write_onnx(network, size, staged / FLOAT32_FILE)
         with screen.phase("comparing it with PyTorch"):
-            agreement = _agreement(network, staged / FLOAT32_FILE, processor, test)
-        files, measured = [FLOAT32_FILE], {}
+            found = _agreement(network, staged / FLOAT32_FILE, processor, test)
         if test is not None:
             logits, labels = _predict(staged / FLOAT32_FILE, test, batch_size, screen, "testing float32")
-            measured = {"n": len(test), "float32": measure(_rows(logits, labels))}
+            rows, counts = SampleRows.from_logits(logits, labels), labels.bincount()
+            found |= {"n": len(test), "float32": measure(rows)}
+            if (counts > 0).sum() > 1:
+                found["above_chance"] = found["float32"].metrics["accuracy"].low > counts.max().item() / len(test)
         if int8:
-            files.append(INT8_FILE)
-            measured["int8"] = _int8(staged, held_out, test, logits, batch_size, screen)
+            found |= _int8(staged, held_out, test, rows, batch_size, screen)
         report = ExportReport(
             image_size=size,
             num_labels=model.config.num_labels,
-            opset=opset,
-            files={name: (staged / name).stat().st_size for name in files},
-            agreement=agreement,
+            files={name: (staged / name).stat().st_size for name in (FLOAT32_FILE, INT8_FILE)[: 1 + int8]},
             calibration_temperature=vars(model.config).get(TEMPERATURE_FIELD),
             versions={package: version(package) for package in ("macs-hf", "torch", "transformers", *NEEDED)},
             model=name or type(model).__name__,
-            **measured,
+            **found,
             **metadata,
         )
         report.save(staged)
@@ -237,9 +217,7 @@ def check_request(folder: Path, *, int8: bool, has_images: bool) -> None:
             "changes. Name a dataset.",
             True,
         )
-    if folder.exists() and not folder.is_dir():
-        raise ArgumentError("output_dir", "is a file. Name a folder.", str(folder))
-    found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    found = [path.name for path in folder.iterdir()] if folder.exists() else []
     others = [name for name in found if name not in (LOCK_FILE, IDENTITY_FILE) and not name.startswith(DRAFT)]
     if others and EXPORT_FILE not in others:
         raise ArgumentError(
@@ -251,14 +229,7 @@ def check_request(folder: Path, *, int8: bool, has_images: bool) -> None:
 
 
 def described_processor(processor: Any) -> Any:
-    """
-    A processor that `preprocessor_config.json` can describe, which transformers.js and Optimum read.
-
-    timm's own is code, known by the fields of `pretrained_cfg`; an equal one is made from them. Others are returned.
-
-    Raises:
-        `ValueError`: For a way of cropping that no description has.
-    """
+    """The processor itself or, for timm's, which is code that only timm runs, an equal one that others can read."""
     if not isinstance(processor, TimmProcessor):
         return processor
     settings = processor.data_config
@@ -285,31 +256,27 @@ def described_processor(processor: Any) -> Any:
 # ---- The float32 file ----
 
 
-class _Logits(nn.Module):
-    """The logits alone, in float32."""
+class LogitsOnly(nn.Module):
+    """A copy of a classifier on the CPU, in float32 and evaluation mode, that returns nothing but its logits."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
-        self.model = model
+        for name, tensor in model.state_dict().items():
+            if not tensor.isfinite().all():
+                raise ValueError(
+                    f"{type(model).__name__} cannot be exported: its weights are broken, {name} is not finite."
+                )
+        self.model = copy.deepcopy(model)
+        self.cpu().float().eval()
+        # Fused attention has strides of its own, which torch's exporter does not follow (Swin).
+        self.model.set_attn_implementation("eager")
 
     def forward(self, pixel_values: Tensor) -> Tensor:
         return logits_of(self.model(pixel_values=pixel_values)).float()
 
 
-def logits_only(model: PreTrainedModel) -> nn.Module:
-    """A copy of a classifier on the CPU, in float32 and evaluation mode, that returns nothing but its logits."""
-    name = type(model).__name__
-    for tensor_name, tensor in model.state_dict().items():
-        if not tensor.isfinite().all():
-            raise ValueError(f"{name} cannot be exported: its weights are broken, {tensor_name} is not finite.")
-    network = _Logits(copy.deepcopy(model)).cpu().float().eval()
-    # Fused attention has strides of its own, which torch's exporter does not follow (Swin).
-    network.model.set_attn_implementation("eager")
-    return network
-
-
-def write_onnx(network: nn.Module, image_size: tuple[int, int], path: str | PathLike) -> int:
-    """Write a network as ONNX, for batches of any size; returns the version of the operators."""
+def write_onnx(network: nn.Module, image_size: tuple[int, int], path: str | PathLike) -> None:
+    """Write a network as ONNX, for batches of any size."""
     from onnxscript.ir.passes.common import ClearMetadataAndDocStringPass
 
     try:
@@ -327,7 +294,6 @@ def write_onnx(network: nn.Module, image_size: tuple[int, int], path: str | Path
         raise ValueError(f"torch cannot export {type(network.model).__name__} to ONNX: {reason}") from error
     ClearMetadataAndDocStringPass()(program.model)  # lines of source, with the paths of this machine
     program.save(str(path))
-    return program.model.opset_imports[""]
 
 
 class OnnxClassifier:
@@ -359,7 +325,8 @@ class OnnxClassifier:
         return self._session.run([OUTPUT], {INPUT: pixel_values})[0]
 
 
-def _agreement(network: nn.Module, path: Path, processor: Any, test: Dataset | None) -> Agreement:
+def _agreement(network: nn.Module, path: Path, processor: Any, test: Dataset | None) -> dict[str, Any]:
+    """How well the float32 file agrees with the model, as fields of the report."""
     if test is None:
         images, where = sample_photographs(processor), "crops of the two photographs that come with scikit-learn"
     else:
@@ -378,7 +345,8 @@ def _agreement(network: nn.Module, path: Path, processor: Any, test: Dataset | N
             f"{largest:.3g}: the exporter does not translate {type(network.model).__name__} correctly."
         )
     same = int((found.argmax(1) == expected.argmax(1)).sum())
-    return Agreement(where, len(found), difference, largest, same)
+    facts = {"checked_on": where, "checked": len(found), "same_predictions": same}
+    return facts | {"largest_difference": difference, "largest_logit": largest}
 
 
 def sample_photographs(processor: Any) -> Tensor:
@@ -389,33 +357,24 @@ def sample_photographs(processor: Any) -> Tensor:
     return torch.cat([processor(Image.fromarray(crop), return_tensors="pt")[INPUT] for crop in crops]).float()
 
 
-def _predict(
-    path: Path, dataset: Dataset, batch_size: int, screen: Screen, label: str
-) -> tuple[np.ndarray, np.ndarray]:
+def _predict(path: Path, dataset: Dataset, batch_size: int, screen: Screen, label: str) -> tuple[Tensor, Tensor]:
     """Logits of a file, and labels."""
     classifier, logits, labels = OnnxClassifier(path), [], []
     with screen.phase(f"{label} on {len(dataset):,} images", len(dataset)) as bar:
         for batch in DataLoader(dataset, batch_size=batch_size):
-            logits.append(classifier(batch[INPUT].numpy()))
-            labels.append(batch["labels"].numpy())
+            logits.append(torch.from_numpy(classifier(batch[INPUT].numpy())))
+            labels.append(batch["labels"])
             bar.update(len(labels[-1]))
-    return np.concatenate(logits), np.concatenate(labels)
-
-
-def _rows(logits: np.ndarray, labels: np.ndarray) -> SampleRows:
-    return SampleRows.from_logits(torch.from_numpy(logits), torch.from_numpy(labels))
+    return torch.cat(logits), torch.cat(labels)
 
 
 # ---- The int8 file ----
 
 
-PRODUCTS = ("Conv", "Gemm", "MatMul")
-
-
 def _int8(
-    staged: Path, held_out: Dataset, test: Dataset, float32: np.ndarray, batch_size: int, screen: Screen
-) -> QuantizedPart:
-    """Write the int8 file and measure it; `float32` are the logits of the other file on `test`."""
+    staged: Path, held_out: Dataset, test: Dataset, float32: SampleRows, batch_size: int, screen: Screen
+) -> dict[str, Any]:
+    """Write the int8 file, and measure it against the rows of the float32 file; returns fields of the report."""
     source, target = staged / FLOAT32_FILE, staged / INT8_FILE
     chosen = Subset(held_out, subset(len(held_out), RANGE_IMAGES, seed=0))
     with screen.phase(f"writing the int8 file, with ranges of {len(chosen):,} images"):
@@ -424,73 +383,57 @@ def _int8(
     logits, _ = _predict(target, held_out, batch_size, screen, "temperature of int8")
     temperature, reason = refitted_temperature(reference, logits, labels)
     divide_logits(target, temperature)
-    logits, labels = _predict(target, test, batch_size, screen, "testing int8")
+    rows = SampleRows.from_logits(*_predict(target, test, batch_size, screen, "testing int8"))
     with screen.phase("computing intervals"):
-        rows = _rows(logits, labels)
-        differences = compare(rows, _rows(float32, labels))
-    return QuantizedPart(
-        range_images=len(chosen),
-        temperature=temperature,
-        temperature_images=len(held_out),
-        temperature_reason=reason,
-        published=measure(rows),
-        differences={name: Difference(*differences[name][2:6]) for name in COMPARED},
-    )
+        compared = compare(rows, float32)
+    fields = {"int8": measure(rows), "int8_temperature": temperature, "temperature_reason": reason}
+    fields |= {"range_images": len(chosen), "temperature_images": len(held_out)}
+    fields["differences"] = {
+        name: Difference(value=found.difference, low=found.low, high=found.high, verdict=found.verdict)
+        for name, found in compared.items()
+        if name in COMPARED
+    }
+    return fields
 
 
 def quantize(source: str | PathLike, target: str | PathLike, images: Iterable[np.ndarray]) -> None:
-    """
-    Write an int8 version (QDQ) of an ONNX file: weights and activations in 8 bits, ranges from held-out images.
-
-    Weights are signed, with a scale for each channel; activations are unsigned, which x86 CPUs multiply fastest. In
-    convolutional networks everything but the head is quantised, so that neighbouring layers pass integers to each
-    other; in networks with layer normalisation (ViT, Swin, ConvNeXT) only what goes into convolutions and matrix
-    products. With 8 bits, the sums between them lose what layer normalisation then magnifies: a ViT's logits are
-    wrong by a third of their spread instead of a thirtieth. The head stays in float32: 256 values are too few for
-    logits.
-
-    Args:
-        source, target (`str` or `PathLike`): The float32 file, and where the int8 one goes.
-        images (iterable of `np.ndarray`): Batches of normalised images, whose activations set the ranges.
-    """
+    """Write an int8 version (QDQ) of an ONNX file, with the ranges of activations of batches of held-out images."""
     import onnx
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    inputs = ({INPUT: batch} for batch in images)
+    inputs, products = ({INPUT: batch} for batch in images), ["Conv", "Gemm", "MatMul"]
     root = logging.getLogger()  # to which onnxruntime logs one line for each tensor that it leaves alone
     level = root.level
     root.setLevel(logging.ERROR)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            prepared = Path(folder, "prepared.onnx")
-            # Symbolic shapes fail on some operators, and are not needed: only the batch has no fixed size.
-            quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
-            graph, options = onnx.load(prepared).graph, {}
-            if any(node.op_type == "LayerNormalization" for node in graph.node):
-                options["op_types_to_quantize"] = list(PRODUCTS)
-                options["extra_options"] = {"OpTypesToExcludeOutputQuantization": list(PRODUCTS)}
-            head = [node.name for node in graph.node if node.op_type in PRODUCTS][-1]
-            quantize_static(
-                str(prepared),
-                str(target),
-                SimpleNamespace(get_next=lambda: next(inputs, None)),  # what onnxruntime takes ranges from
-                quant_format=QuantFormat.QDQ,
-                activation_type=QuantType.QUInt8,
-                weight_type=QuantType.QInt8,
-                per_channel=True,
-                nodes_to_exclude=[head],
-                **options,
-            )
+        # Symbolic shapes fail on some operators, and are not needed: only the batch has no fixed size.
+        quant_pre_process(str(source), str(target), skip_symbolic_shape=True)
+        nodes, options = onnx.load(target).graph.node, {}
+        head = [node.name for node in nodes if node.op_type in products][-1]
+        # With all in 8 bits, the sums between products lose what layer normalisation then magnifies: a ViT's logits
+        # are wrong by a third of their spread instead of a thirtieth. Without it, layers pass integers to each other.
+        if any(node.op_type == "LayerNormalization" for node in nodes):
+            options["op_types_to_quantize"] = products
+            options["extra_options"] = {"OpTypesToExcludeOutputQuantization": products}
+        quantize_static(
+            str(target),
+            str(target),
+            SimpleNamespace(get_next=lambda: next(inputs, None)),  # what onnxruntime takes ranges from
+            quant_format=QuantFormat.QDQ,
+            activation_type=QuantType.QUInt8,  # times signed weights: what x86 CPUs multiply fastest
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            nodes_to_exclude=[head],  # 256 values are too few for logits
+            **options,
+        )
     finally:
         root.setLevel(level)
 
 
-def refitted_temperature(float32: np.ndarray, int8: np.ndarray, labels: np.ndarray) -> tuple[float, str | None]:
-    """
-    The best temperature of the int8 file over that of the float32 file, on the same held-out images, and why it is 1
-    if it could not be fitted. Both see the same images, so that chance moves the ratio far less than either.
-    """
+def refitted_temperature(float32: Tensor, int8: Tensor, labels: Tensor) -> tuple[float, str | None]:
+    """The best temperature of int8 over that of float32, and why it is 1 if it could not be fitted."""
+    # Both see the same images, so that chance moves the ratio far less than either.
     fits = [find_temperature(*checked_samples(logits, labels)) for logits in (float32, int8)]
     reason = fits[0].reason or fits[1].reason
     return (1.0, reason) if reason is not None else (fits[1].value / fits[0].value, None)
@@ -515,8 +458,6 @@ def divide_logits(path: str | PathLike, temperature: float) -> None:
 
 
 TEMPLATE = Path(__file__).parent / "publishing" / "templates" / "export_card.md"
-TAGS = ("onnx", "transformers.js", "image-classification", "calibration", "macs")
-KINDS = {FLOAT32_FILE: "float32", INT8_FILE: "int8 (`q8` in transformers.js)"}
 
 
 def write_card(report: ExportReport, folder: str | PathLike, *, name: str, license: str | None = None) -> None:
@@ -527,14 +468,13 @@ def write_card(report: ExportReport, folder: str | PathLike, *, name: str, licen
         pipeline_tag="image-classification",
         base_model=report.model if is_hub_id(report.model) else None,
         datasets=[report.dataset] if report.dataset is not None and is_hub_id(report.dataset) else None,
-        tags=list(TAGS),
+        tags=["onnx", "transformers.js", "image-classification", "calibration", "macs"],
     )
     card = rendered(
         TEMPLATE,
         metadata=data.to_yaml(),
         name=name,
         report=report,
-        files=[(file, KINDS[file], size / 1e6) for file, size in report.files.items()],
         measured=table_markdown(measured_table(report)) if report.float32 is not None else "",
         interval=interval_text,
         temperature=temperature_sentence(report) if report.int8 is not None else "",
@@ -546,8 +486,8 @@ def measured_table(report: ExportReport) -> Table:
     """The metrics of the files and, if there is an int8 file, by how much they differ."""
     if report.int8 is None:
         return metric_table({"float32": report.float32})
-    found, changes = metric_table({"float32": report.float32, "int8": report.int8.published}), {}
-    for name, change in report.int8.differences.items():
+    found, changes = metric_table({"float32": report.float32, "int8": report.int8}), {}
+    for name, change in report.differences.items():
         shown = METRICS[name]
         difference = interval_text(change, shown.scale, digits=2 if shown.scale == 100 else 4, sign="+")
         changes[shown.title] = f"{difference}, {change.verdict}"
@@ -556,10 +496,9 @@ def measured_table(report: ExportReport) -> Table:
 
 def temperature_sentence(report: ExportReport) -> str:
     """What happened to the temperature of the int8 file."""
-    int8 = report.int8
-    if int8.temperature_reason is not None:
-        return f"Whether int8 needs another temperature could not be found out: {int8.temperature_reason}."
+    if report.temperature_reason is not None:
+        return f"Whether int8 needs another temperature could not be found out: {report.temperature_reason}."
     return (
-        f"On {int8.temperature_images:,} held-out images int8 needs {int8.temperature:.4f} times the temperature of "
-        "float32: the int8 file divides its logits by that."
+        f"On {report.temperature_images:,} held-out images int8 needs {report.int8_temperature:.4f} times the "
+        "temperature of float32: the int8 file divides its logits by that."
     )

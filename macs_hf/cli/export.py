@@ -79,14 +79,15 @@ def _export(options: Namespace, folder: Path, command: str, screen: Screen) -> E
 
 def summary(report: ExportReport) -> str:
     """The report in a few lines."""
-    agreement = report.agreement
     lines = [f"{report.model} as ONNX", ""]
     if report.float32 is not None:
         lines = [f"{report.model} as ONNX on {report.dataset}, {report.split} (n = {report.n})", ""]
         lines += [*table_lines(measured_table(report)), ""]
+    if report.above_chance is False:
+        lines.insert(0, "Its accuracy is not above chance.")
     lines.append(
-        f"largest difference between a logit of the float32 file and of PyTorch: {agreement.largest_difference:.1e}, "
-        f"on {agreement.n} {agreement.images} (largest logit: {agreement.largest_logit:.1f})"
+        f"largest difference between a logit of the float32 file and of PyTorch: {report.largest_difference:.1e}, "
+        f"on {report.checked} {report.checked_on} (largest logit: {report.largest_logit:.1f})"
     )
     if report.int8 is not None:
         lines.append(temperature_sentence(report))

@@ -103,7 +103,7 @@ def run_snippet(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guar
         weight = names["model"].classifier.weight
         torch.testing.assert_close(weight * names["temperature"], before["classifier.weight"])
     if "export_model(" in code:
-        assert names["logits"].shape == (1, NUM_LABELS) and names["report"].int8.temperature_images == 400
+        assert names["logits"].shape == (1, NUM_LABELS) and names["report"].temperature_images == 400
     if "foggy" in code:
         assert names["foggy"].shape == names["images"].shape and names["foggy"].dtype == torch.uint8
 

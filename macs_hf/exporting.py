@@ -10,7 +10,6 @@ is left where anything fails.
 """
 
 import copy
-import logging
 import math
 import tempfile
 from collections.abc import Iterable
@@ -70,7 +69,7 @@ class Difference(BaseModel, frozen=True):
     verdict: Verdict  # how int8 is
 
 
-class ExportReport(BaseModel, frozen=True):
+class ExportReport(BaseModel, frozen=True, extra="forbid"):
     """What was exported, how well it agrees with the model, and what was measured."""
 
     model: str  # Hub id or name
@@ -157,10 +156,7 @@ def export_model(
     check_request(folder, int8=int8, has_images=test is not None and held_out is not None)
     size = preparation(processor).size
     if size is None:
-        raise ValueError(
-            f"{type(processor).__name__} gives images of varying sizes; an exported file takes one size only. Set "
-            "image_size=..."
-        )
+        raise ValueError(f"{type(processor).__name__} gives images of varying sizes: set one with image_size=...")
     described = described_processor(processor)
     network = LogitsOnly(model)
 
@@ -212,20 +208,13 @@ def check_request(folder: Path, *, int8: bool, has_images: bool) -> None:
         raise ImportError(f"Exporting needs packages that are not installed: pip install {' '.join(missing)}.")
     if int8 and not has_images:
         raise ArgumentError(
-            "int8",
-            "needs images: held-out ones to set the ranges of the integers, and test images to measure what that "
-            "changes. Name a dataset.",
-            True,
+            "int8", "needs images: held-out ones to set ranges, and test images. Name a dataset.", True
         )
     found = [path.name for path in folder.iterdir()] if folder.exists() else []
     others = [name for name in found if name not in (LOCK_FILE, IDENTITY_FILE) and not name.startswith(DRAFT)]
     if others and EXPORT_FILE not in others:
-        raise ArgumentError(
-            "output_dir",
-            "holds files that are no earlier export, and README.md and config.json would be overwritten. Choose an "
-            "empty folder.",
-            str(folder),
-        )
+        message = "holds files that are no earlier export, which would be overwritten. Choose an empty folder."
+        raise ArgumentError("output_dir", message, str(folder))
 
 
 def described_processor(processor: Any) -> Any:
@@ -403,32 +392,26 @@ def quantize(source: str | PathLike, target: str | PathLike, images: Iterable[np
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     inputs, products = ({INPUT: batch} for batch in images), ["Conv", "Gemm", "MatMul"]
-    root = logging.getLogger()  # to which onnxruntime logs one line for each tensor that it leaves alone
-    level = root.level
-    root.setLevel(logging.ERROR)
-    try:
-        # Symbolic shapes fail on some operators, and are not needed: only the batch has no fixed size.
-        quant_pre_process(str(source), str(target), skip_symbolic_shape=True)
-        nodes, options = onnx.load(target).graph.node, {}
-        head = [node.name for node in nodes if node.op_type in products][-1]
-        # With all in 8 bits, the sums between products lose what layer normalisation then magnifies: a ViT's logits
-        # are wrong by a third of their spread instead of a thirtieth. Without it, layers pass integers to each other.
-        if any(node.op_type == "LayerNormalization" for node in nodes):
-            options["op_types_to_quantize"] = products
-            options["extra_options"] = {"OpTypesToExcludeOutputQuantization": products}
-        quantize_static(
-            str(target),
-            str(target),
-            SimpleNamespace(get_next=lambda: next(inputs, None)),  # what onnxruntime takes ranges from
-            quant_format=QuantFormat.QDQ,
-            activation_type=QuantType.QUInt8,  # times signed weights: what x86 CPUs multiply fastest
-            weight_type=QuantType.QInt8,
-            per_channel=True,
-            nodes_to_exclude=[head],  # 256 values are too few for logits
-            **options,
-        )
-    finally:
-        root.setLevel(level)
+    # Symbolic shapes fail on some operators, and are not needed: only the batch has no fixed size.
+    quant_pre_process(str(source), str(target), skip_symbolic_shape=True)
+    nodes, options = onnx.load(target).graph.node, {}
+    head = [node.name for node in nodes if node.op_type in products][-1]
+    # With all in 8 bits, the sums between products lose what layer normalisation then magnifies: a ViT's logits
+    # are wrong by a third of their spread instead of a thirtieth. Without it, layers pass integers to each other.
+    if any(node.op_type == "LayerNormalization" for node in nodes):
+        options["op_types_to_quantize"] = products
+        options["extra_options"] = {"OpTypesToExcludeOutputQuantization": products}
+    quantize_static(
+        str(target),
+        str(target),
+        SimpleNamespace(get_next=lambda: next(inputs, None)),  # what onnxruntime takes ranges from
+        quant_format=QuantFormat.QDQ,
+        activation_type=QuantType.QUInt8,  # times signed weights: what x86 CPUs multiply fastest
+        weight_type=QuantType.QInt8,
+        per_channel=True,
+        nodes_to_exclude=[head],  # 256 values are too few for logits
+        **options,
+    )
 
 
 def refitted_temperature(float32: Tensor, int8: Tensor, labels: Tensor) -> tuple[float, str | None]:

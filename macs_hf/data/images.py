@@ -169,11 +169,22 @@ class ImageDataset(Dataset):
         [(index, stored)] = self._stored(self._positions([index]))
         return self._read(index, decode, stored)
 
-    def paths(self) -> list[str | None]:
-        """The file of each image, where the dataset knows it; no image is decoded."""
+    def file_names(self) -> np.ndarray | None:
+        """
+        The images' file names below the folder that holds them all, if every image has one of its own. No image is
+        decoded.
+        """
         parts = self._images.iter(PATHS_TOGETHER)
         columns = (compute.struct_field(part.column(self.image_column), "path") for part in parts)
-        return [path for column in columns for path in column.to_pylist()]
+        paths = [path for column in columns for path in column.to_pylist()]
+        if None in paths or len(set(paths)) < len(paths):
+            return None
+        # Of a file inside an archive, that file.
+        paths = [path.partition("::")[0].rpartition("://")[2] for path in paths]
+        if all(map(os.path.isabs, paths)):
+            root = os.path.commonpath([os.path.dirname(path) for path in paths])
+            paths = [os.path.relpath(path, root) for path in paths]
+        return np.array(paths)
 
     def _items(self, indices: list[int], keys: Tensor | None) -> list[dict[str, Any]]:
         if self._cache is not None and (missing := self._cache.missing(indices)):

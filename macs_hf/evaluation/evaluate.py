@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import os
 from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -301,17 +300,26 @@ def evaluate_checkpoint(
             label += f" on {len(calibration):,} images"
         held_out, exact = measured.logits(calibration, label), not measured.chosen_by_validation
         temperature, guarantees = calibrate_logits(*held_out, exact=exact, force_temperature=force_temperature)
-    rows, found, scores = _predict_test(measured, test, guarantees, ood=ood is not None)
+    rows, seen = _predict_test(measured, test, guarantees, ood=ood is not None)
     if temperature is not None:
         temperature = dataclasses.replace(temperature, calibration_split=_split_of(calibration))
         if len(rows[0]) > 1:
             gain, rise = temperature_helped(*rows), calibration_error_rise(*rows)
             temperature = dataclasses.replace(temperature, nll_gain=gain, ece_rise=rise)
+    published, names, coverage = rows[-1], class_names(measured.model, seen.classes), {}
+    if guarantees is not None and guarantees.prediction_sets:
+        sets = seen.columns["sets"]
+        guarantees = with_test_outcome(guarantees, published, sets, seen.classes)
+        guarantees = dataclasses.replace(guarantees, class_names=names)
+        if (shown := guarantees.shown_set) is not None:
+            covered = sets[:, guarantees.prediction_sets.index(shown)] > 0
+            coverage = {"covered": covered, "guaranteed_coverage": shown.coverage}
     with measured.progress("computing intervals", None):
-        found |= dict(zip(("before", "after"), map(measure, rows), strict=False))
+        measurements = list(map(measure, rows))
+    table = None
     if corruptions is not None:
-        counts = None if guarantees is None else GuaranteeCounts(found["guarantees"])
-        found["corruptions"] = measure_corruptions(
+        counts = None if guarantees is None else GuaranteeCounts(guarantees)
+        table = measure_corruptions(
             measured,
             test,
             params=corruptions,
@@ -322,22 +330,33 @@ def evaluate_checkpoint(
             guarantee_counts=counts,
         )
         if counts is not None:
-            found["guarantees"] = counts.totals(found["corruptions"], measured.accelerator)
-    if ood is not None:
-        found["ood"] = _measure_ood(measured, ood, scores, test, found["guarantees"])
+            guarantees = counts.totals(table, measured.accelerator)
+    by_class = seen.classes <= MAX_GROUPS  # with more, there are no tables of them; the rows hold all that they say
+    by_group = None
+    if published.group is not None:
+        by_group = group_measures(published, published.group, column=test.group_column, **coverage)
     report = EvaluationReport(
+        n=len(published),
+        before=measurements[0],
+        after=None if temperature is None else measurements[1],
         temperature=temperature,
+        corruptions=table,
         margins=_margins(measured, test, margin_samples),
-        risk_coverage=risk_coverage(rows[-1]) if len(rows[-1]) > 1 else None,
+        guarantees=guarantees,
+        risk_coverage=risk_coverage(published) if len(published) > 1 else None,
         leakage=find_leakage({"train": measured.train_dataset, "validation": calibration, "test": test}),
+        classes=group_measures(published, names=names, **coverage) if by_class else None,
+        confusion=confusion_matrix(published, seen.classes, names=names) if by_class else None,
+        groups=by_group,
+        ood=None if ood is None else _measure_ood(measured, ood, seen.columns, test, guarantees),
         renamed_classes=_renamed_classes(measured, test),
+        image_size=seen.image_size,
         versions={package: version(package) for package in PACKAGES},
-        **found,
         **metadata,
     )
     chance = report.chance_level
     if chance is not None and report.published.metrics["accuracy"].low < chance + LITTLE_LEARNED * (1 - chance):
-        report = dataclasses.replace(report, better_size=_better_size(measured, test, rows[-1]))
+        report = dataclasses.replace(report, better_size=_better_size(measured, test, published))
     return report, rows
 
 
@@ -418,13 +437,12 @@ def _margins(measured: MeasuredModel, test: Dataset, samples: int) -> MarginAnal
 
 def _predict_test(
     measured: MeasuredModel, test: Dataset, guarantees: Guarantees | None, ood: bool
-) -> tuple[list[SampleRows], dict[str, Any], dict[str, np.ndarray]]:
+) -> tuple[list[SampleRows], Predictions]:
     """
-    One pass over the test images: their rows without and, if there are guarantees, with their temperature; the fields
-    of the report that come from them; and, for `ood`, the [`ood_scores`] that unknown images are compared with.
+    One pass over the test images: their rows without and, if there are guarantees, with their temperature; and, beside
+    these, `sets`, the [`set_outcome`], and for `ood` the [`ood_scores`] that unknown images are compared with.
 
-    Thresholds come from held-out data, so each batch of logits is reduced on the device, and no process ever holds
-    all. With more than 1,000 classes there are no tables of them; the rows hold all that they would say.
+    Thresholds come from held-out data, so each batch of logits is reduced on its device and no process holds all.
     """
     temperature = None if guarantees is None else guarantees.temperature
 
@@ -435,28 +453,13 @@ def _predict_test(
             found["sets"] = set_outcome(logits / temperature, labels, guarantees)
         return found | (ood_scores(logits, temperature) if ood else {})
 
-    found, classes, image_size = measured.run(test, columns, f"testing on {len(test):,} images")
-    kinds = [name for name in ("rows", "calibrated_rows") if name in found]
+    seen = measured.run(test, columns, f"testing on {len(test):,} images")
     origin = {}
     if isinstance(test, ImageDataset):
-        origin = {"name": _file_names(test), "index": test.index, "group": test.groups}
-    rows = [dataclasses.replace(SampleRows.from_array(found.pop(name)), **origin) for name in kinds]
-    sets, coverage = found.pop("sets", None), {}
-    published, names = rows[-1], class_names(measured.model, classes)
-    if guarantees is not None and guarantees.prediction_sets:
-        guarantees = with_test_outcome(guarantees, published, sets, classes)
-        guarantees = dataclasses.replace(guarantees, class_names=names)
-        if (shown := guarantees.shown_set) is not None:
-            covered = sets[:, guarantees.prediction_sets.index(shown)] > 0
-            coverage = {"covered": covered, "guaranteed_coverage": shown.coverage}
-    fields: dict[str, Any] = {"n": len(published), "guarantees": guarantees, "image_size": image_size}
-    if classes <= MAX_GROUPS:
-        fields["classes"] = group_measures(published, names=names, **coverage)
-        fields["confusion"] = confusion_matrix(published, classes, names=names)
-    if published.group is not None:
-        column = test.group_column if isinstance(test, ImageDataset) else None
-        fields["groups"] = group_measures(published, published.group, column=column or "group", **coverage)
-    return rows, fields, found
+        origin = {"name": test.file_names(), "index": test.index, "group": test.groups}
+    found = [seen.columns[name] for name in ("rows", "calibrated_rows") if name in seen.columns]
+    rows = [dataclasses.replace(SampleRows.from_array(array), **origin) for array in found]
+    return rows, seen
 
 
 # ---- Images of no class ----
@@ -559,18 +562,6 @@ def _renamed_classes(measured: MeasuredModel, test: Dataset) -> tuple[tuple[str,
     if not named or not isinstance(feature, datasets.ClassLabel):
         return ()
     return renamed_classes(class_names(measured.model, len(named)), feature.names)
-
-
-def _file_names(test: ImageDataset) -> np.ndarray | None:
-    """The images' file names below the folder that holds them all, if every image has one of its own."""
-    paths = test.paths()
-    if None in paths or len(set(paths)) < len(paths):
-        return None
-    paths = [path.partition("::")[0].rpartition("://")[2] for path in paths]  # of a file inside an archive, that file
-    if all(map(os.path.isabs, paths)):
-        root = os.path.commonpath([os.path.dirname(path) for path in paths])
-        paths = [os.path.relpath(path, root) for path in paths]
-    return np.array(paths)
 
 
 # ---- A model and a dataset by name ----

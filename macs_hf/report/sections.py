@@ -161,19 +161,18 @@ def trust_of(part: Measurement) -> Trust:
         return "unknown" if has_too_few(part) else "trusted"
     if ece.low <= 0:  # noise alone reaches such an error
         return "unknown"
-    gap = confidence_gap(part)
-    if abs(gap) <= 1.96 * _gap_error(part):
+    gap, bins = confidence_gap(part), zip(part.bins.count, part.bins.accuracy, strict=True)
+    # Standard error of the gap, given the confidences: answers of one bin are right with about the same chance.
+    error = math.sqrt(sum(n * share * (1 - share) for n, share in bins)) / sum(part.bins.count)
+    if abs(gap) <= 1.96 * error:
         return "miscalibrated"  # too sure at some confidences and not sure enough at others
     return "overconfident" if gap > 0 else "underconfident"
 
 
 def _title(part: Measurement) -> str:
-    trust = trust_of(part)
-    return (
-        "Too few images to tell whether it is calibrated"
-        if trust == "unknown" and has_too_few(part)
-        else FINDINGS[trust][0]
-    )
+    if (trust := trust_of(part)) == "unknown" and has_too_few(part):
+        return "Too few images to tell whether it is calibrated"
+    return FINDINGS[trust][0]
 
 
 def has_too_few(part: Measurement) -> bool:
@@ -187,12 +186,6 @@ def confidence_gap(part: Measurement) -> float:
     total = sum(part.bins.count)
     confidence = sum(n * value for n, value in zip(part.bins.count, part.bins.confidence, strict=True)) / total
     return confidence - part.metrics["accuracy"].value
-
-
-def _gap_error(part: Measurement) -> float:
-    """Standard error of the gap, given the confidences: answers of one bin are right with about the same chance."""
-    bins = zip(part.bins.count, part.bins.accuracy, strict=True)
-    return math.sqrt(sum(n * share * (1 - share) for n, share in bins)) / sum(part.bins.count)
 
 
 def _ability(report: EvaluationReport) -> str:
@@ -219,10 +212,8 @@ def _why_at_chance(report: EvaluationReport) -> str:
         return _at_another_size(report.better_size)
     why = "too few steps, too large a learning rate, labels of other images"
     if not report.training_arguments:
-        why = (
-            "it was trained with images of another size (--image_size), its classes have another order than those of "
-        )
-        why += "the dataset, or it was trained on other data"
+        why = "it was trained with images of another size (--image_size), its classes have another order than those "
+        why += "of the dataset, or it was trained on other data"
     return f"Likely reasons, in this order: {why}."
 
 
@@ -547,12 +538,12 @@ def worst_groups(table: GroupTable, confusion: ConfusionMatrix | None = None) ->
     what, number = "class" if of_classes else table.column, f"{len(table.groups):,}"
     header = [what, "images", "accuracy", "confidence - accuracy"]
     header += [] if guaranteed is None else [f"{level(guaranteed)} sets with the right class"]
-    rows = []
+    rows, stars = [], {True: " *", False: ""}
     for group in table.groups[:WORST]:
         gap = interval_text(group.gap, 100, " %", 1, "+")
-        rows.append([group.name, f"{group.n:,}", _share(group.accuracy) + _star(group.significant), gap])
+        rows.append([group.name, f"{group.n:,}", _share(group.accuracy) + stars[group.significant], gap])
         if guaranteed is not None:
-            rows[-1].append(_share(group.coverage) + _star(group.coverage_significant))
+            rows[-1].append(_share(group.coverage) + stars[group.coverage_significant])
     notes = [f"*: differs from all other images beyond chance, corrected for {number} comparisons."]
     if of_classes:
         notes.append("Even a perfectly calibrated model is too confident on the images of a hard class.")
@@ -576,10 +567,6 @@ def worst_groups(table: GroupTable, confusion: ConfusionMatrix | None = None) ->
         notes,
         pictures,
     )
-
-
-def _star(significant: bool) -> str:
-    return " *" if significant else ""
 
 
 def _ood(found: OutOfDistribution) -> Section:

@@ -294,6 +294,8 @@ def evaluate_checkpoint(
 
     temperature = guarantees = None
     if calibration is not None:
+        if was_trained_on(calibration, test):
+            raise ValueError("The images to calibrate on are the test images, which then show nothing. Pass others.")
         label = "fitting the temperature"
         if isinstance(calibration, Sized):
             label += " and guarantees" if len(calibration) >= MIN_HELD_OUT else ""

@@ -142,3 +142,9 @@ def test_pictures_of_an_earlier_report_are_removed(trained: MaCSTrainer, tmp_pat
     assert {path for path in tmp_path.iterdir() if path.is_file()} == {*written, tmp_path / "config.json"}
     assert (tmp_path / "config.json").read_text() == '{"precious": 1}'
     assert (tmp_path / "report.html").stat().st_size > 0
+
+
+def test_test_images_are_not_calibrated_on(trained: MaCSTrainer) -> None:
+    test = Images(20, seed=3)
+    with pytest.raises(ValueError, match="are the test images"):
+        evaluate_checkpoint(trained, test, test)

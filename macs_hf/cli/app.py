@@ -3,7 +3,7 @@
 import argparse
 import time
 
-from .measure_arguments import add_options
+from .options import add_options
 from .process import ends_on_signals, plain_errors
 
 

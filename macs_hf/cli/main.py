@@ -34,7 +34,7 @@ examples:
 
 `macs-hf COMMAND --help` lists the options of a command.
 """
-# Where their work is. They share `measure_arguments.py`, since help must not load what work needs.
+# Where their work is. They share `options.py`, since help must not load what work needs.
 WORK = {"evaluate": "measure", "calibrate": "measure", "verify": "measure", "export": "export"}
 
 
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def measure(name: str, argv: list[str]) -> int:
     """Run a command of `WORK`."""
-    from .measure_arguments import parser_of
+    from .options import parser_of
 
     options = parser_of(name).parse_args(argv)
     with (

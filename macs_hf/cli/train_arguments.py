@@ -10,7 +10,7 @@ import json
 import math
 import re
 import shutil
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from ..exceptions import ArgumentError
 from ..objective.objective import DEFAULT_METHOD, METHODS, Objective, settings_of
 from ..report.run_folder import refuse_secrets
 from ..report.text import WIDEST, wrapped
+from .options import COUNTS, TEXTS
 from .process import folder_name, refuse_empty
 
 
@@ -139,94 +140,49 @@ USAGE = f"{PROGRAM} [SETTINGS.yaml] [--ARGUMENT VALUE ...]"
 
 SCRATCH_LEARNING_RATE, FINE_TUNING_LEARNING_RATE = 5e-3, 1e-4
 
-# Arguments that must be at least 1, if given.
-SIZES = ("corruption_samples", "image_size", "max_train_samples", "max_eval_samples", "max_calibration_samples")
-SIZES += ("shuffle_buffer", "gallery")
-
 
 @dataclass
 class ScriptArguments:
-    """What to train, on what."""
+    """What to train, on what. The texts are those of `options.py`."""
 
-    dataset: str = field(default="digits", metadata={"help": "Benchmark name, Hub id or local folder."})
-    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of a Hub dataset."})
-    image_column: str | None = field(default=None, metadata={"help": "Needed if there are several image columns."})
-    label_column: str | None = field(default=None, metadata={"help": "Needed if there are several class labels."})
-    train_split: str | None = field(default=None, metadata={"help": "Split to train on."})
-    calibration_split: str | None = field(
-        default=None, metadata={"help": "Split that fits the temperature; a tenth of train if there is none."}
-    )
-    split: str | None = field(default=None, metadata={"help": "Split to test on."})
-    group_column: str | None = field(
-        default=None, metadata={"help": "Column to group test images by, such as a camera or a site."}
-    )
-    ood_dataset: str | None = field(
-        default=None, metadata={"help": "Dataset of images that belong to none of the classes, to test with."}
-    )
-    ood_split: str | None = field(default=None, metadata={"help": "Split of ood_dataset; test if there is one."})
-    model: str = field(
-        default="tiny", metadata={"help": "`tiny`, `small`, `medium`, a backbone, timm or Hub id, a folder."}
-    )
-    model_revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of the model."})
-    image_size: int | None = field(default=None, metadata={"help": "Height and width of the input, in pixels."})
-    channels_last: bool = field(
-        default=False, metadata={"help": "Keep convolutions in channels-last memory: faster on most devices."}
-    )
-    data_fraction: float = field(default=1.0, metadata={"help": "Class-balanced share of the training set."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "Maximum number of training images."})
-    skip_bad_images: bool = field(default=False, metadata={"help": "Leave out images that cannot be read."})
-    streaming: bool = field(
-        default=False, metadata={"help": "Read training images when they are needed; needs max_steps."}
-    )
-    cache_bytes: int = field(
-        default=2_000_000_000, metadata={"help": "Memory for decoded images, in bytes; 0 decodes them at each pass."}
-    )
-    shuffle_buffer: int = field(default=2000, metadata={"help": "With streaming: images each worker chooses from."})
-    max_eval_samples: int | None = field(
-        default=None,
-        metadata={"help": "Maximum number of validation and of test images (5,000 with streaming)."},
-    )
-    max_calibration_samples: int | None = field(
-        default=None, metadata={"help": "Maximum number of validation images, which fit the temperature."}
-    )
-    force_temperature: bool = field(
-        default=False, metadata={"help": "Use the temperature that fits best even where it does not help."}
-    )
-    horizontal_flip: bool | None = field(default=None, metadata={"help": "Mirror at random; off for digits."})
-    corruptions: Literal["auto", "cifar", "imagenet", "none"] = field(
-        default="auto", metadata={"help": "Parameters of the corruption benchmark; auto fits the input size."}
-    )
-    corruption_samples: int | None = field(default=None, metadata={"help": "Corrupt at most this many test images."})
-    corruption_design: Literal["auto", "crossed", "spread"] = field(
-        default="auto",
-        metadata={
-            "help": "crossed: corrupt every image in all ways; spread: each image in one way, for tighter intervals "
-            "at the same cost; auto: spread for 1,900 or more images."
-        },
-    )
-    gallery: int | None = field(
-        default=None, metadata={"help": "Write mistakes.png with this many of the most confident wrong test images."}
-    )
-    publish_gallery: bool = field(
-        default=False, metadata={"help": "Show mistakes.png in the card, and push it with the model."}
-    )
-    license: str | None = field(default=None, metadata={"help": "Licence of the model; if not given, of its base."})
-    allow_inexact_resume: bool = field(
-        default=False,
-        metadata={
-            "help": "Continue also with another recipe, number of processes or of images, with a warning that names "
-            "what is not exact; never with another dataset, model or objective."
-        },
-    )
-    quiet: bool = field(default=False, metadata={"help": "Print warnings and errors only."})
-    verbose: bool = field(
-        default=False, metadata={"help": "Print what other libraries print too, as lines without a bar."}
-    )
+    dataset: str = "digits"
+    dataset_config: str | None = None
+    image_column: str | None = None
+    label_column: str | None = None
+    train_split: str | None = None
+    calibration_split: str | None = None
+    split: str | None = None
+    group_column: str | None = None
+    ood_dataset: str | None = None
+    ood_split: str | None = None
+    model: str = "tiny"
+    model_revision: str | None = None
+    image_size: int | None = None
+    channels_last: bool = False
+    data_fraction: float = 1.0
+    max_train_samples: int | None = None
+    skip_bad_images: bool = False
+    streaming: bool = False
+    cache_bytes: int = 2_000_000_000
+    shuffle_buffer: int = 2000
+    max_eval_samples: int | None = None
+    max_calibration_samples: int | None = None
+    force_temperature: bool = False
+    horizontal_flip: bool | None = None
+    corruptions: Literal["auto", "cifar", "imagenet", "none"] = "auto"
+    corruption_samples: int | None = None
+    corruption_design: Literal["auto", "crossed", "spread"] = "auto"
+    gallery: int | None = None
+    publish_gallery: bool = False
+    license: str | None = None
+    allow_inexact_resume: bool = False
+    quiet: bool = False
+    verbose: bool = False
 
     def __post_init__(self) -> None:
-        for name in SIZES:
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ArgumentError(name, "must be at least 1.", getattr(self, name))
+        for name, value in vars(self).items():
+            if name in COUNTS and value is not None and value < 1:
+                raise ArgumentError(name, "must be at least 1.", value)
         if self.license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", self.license):
             raise ArgumentError(
                 "license",
@@ -237,6 +193,10 @@ class ScriptArguments:
         if not 0 < self.data_fraction <= 1:
             raise ArgumentError("data_fraction", "must lie in (0, 1].", self.data_fraction)
         check_gallery(self.gallery, self.publish_gallery)
+
+
+for each in fields(ScriptArguments):
+    each.metadata = {"help": TEXTS[each.name][0].upper() + TEXTS[each.name][1:]}
 
 
 # What this command sets differently from `TrainingArguments`, whatever it trains on what; flags and files win.
@@ -329,7 +289,7 @@ def make_parser(argv: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
     for name in NOT_HERE:
         if name in flags or name in values:
             raise ArgumentError(name, "has no use in this command: leave it out.", True)
-    usual = {"allow_abbrev": False, "add_help": False, "prog": PROGRAM, "usage": USAGE}
+    usual = {"allow_abbrev": False, "add_help": False, "prog": PROGRAM, "usage": USAGE, "formatter_class": Formatter}
     first = HfArgumentParser(ScriptArguments, **usual)
     first.add_argument("--method", default=DEFAULT_METHOD)
     script, chosen, *_ = first.parse_args_into_dataclasses(argv, return_remaining_strings=True)
@@ -377,24 +337,13 @@ it, measure it, and push it.
                                           one process per GPU
 """
 OTHERS = ", ".join(name for name in METHODS if name not in ("recommended", "macs", "ce"))
-# By group, what arguments are called in a few words; `None` stands for the first sentence of their own help.
+# By group, the texts of arguments; `None` stands for the first sentence of their own help.
 COMMON: dict[str, dict[str, str | None]] = {
     "data": {
-        "dataset": "Embedded handwritten digits (`digits`, or `few_digits` to train on few), a benchmark (cifar10, "
-        "cifar100, svhn, oxford_pets, food101, flowers102), a Hub id or a local folder (default: digits)",
-        **dict.fromkeys(("dataset_config", "image_column", "label_column")),
-        "train_split": "Split to train on (default: train)",
-        "calibration_split": "Split that fits the temperature (default: validation, or a tenth of train)",
-        "split": "Split to test on (default: test, or a tenth of train)",
-        **dict.fromkeys(("max_train_samples", "skip_bad_images", "streaming")),
+        **dict.fromkeys(("dataset", "dataset_config", "image_column", "label_column", "train_split")),
+        **dict.fromkeys(("calibration_split", "split", "max_train_samples", "skip_bad_images", "streaming")),
     },
-    "model": {
-        "model": "`tiny`, `small` or `medium` from scratch; a backbone such as resnet50, a timm or Hub id, a folder "
-        "(default: tiny)",
-        "model_revision": None,
-        "image_size": "Height and width of the input, in pixels (default: what the model was trained with; 32 for "
-        "tiny and small, 64 for medium)",
-    },
+    "model": dict.fromkeys(("model", "model_revision", "image_size")),
     "objective": {
         "method": "`recommended` is robust and calibrated, at about 1.2 times the cost of plain training; `macs` is "
         "the paper to the letter, at about twice the cost; `ce` is plain cross-entropy, to compare with. Controls and "
@@ -415,9 +364,7 @@ COMMON: dict[str, dict[str, str | None]] = {
     },
     "results": {
         "output_dir": "Where the model, its report and its checkpoints go (default: runs/DATASET-MODEL-METHOD)",
-        "corruptions": "Parameters of the corruption benchmark: cifar, imagenet or none (default: auto: cifar up to "
-        "64 pixels of the model's input, imagenet above)",
-        "corruption_samples": None,
+        **dict.fromkeys(("corruptions", "corruption_samples")),
         "report_to": "Trackers, such as tensorboard, trackio or wandb (default: none)",
         "push_to_hub": "Push the calibrated model and its card",
         "hub_model_id": "Repository to push to, as user/name (default: your user name and the name of output_dir)",
@@ -440,6 +387,8 @@ def common_help(argv: list[str]) -> str:
     first = argparse.ArgumentParser(PROGRAM, usage=USAGE, allow_abbrev=False, add_help=False)
     first.add_argument("--method", default=DEFAULT_METHOD)
     by_method = vars(Objective(**settings_of(first.parse_known_args(argv)[0].method)))
+    defaults = {each.name: each.default for each in fields(ScriptArguments) if each.default}
+    defaults |= {name: f"{value}, set by the method" for name, value in by_method.items()}
     helps = {each.name: each.metadata.get("help", "") for cls in (ScriptArguments, Objective) for each in fields(cls)}
     width = min(shutil.get_terminal_size().columns, WIDEST)
     lines = [f"usage: {USAGE}", "", DESCRIPTION]
@@ -447,11 +396,18 @@ def common_help(argv: list[str]) -> str:
         lines.append(f"{title}:")
         for name, text in arguments.items():
             text = text or helps[name].partition(". ")[0].rstrip(".")
-            text += f" (default: {by_method[name]}, set by the method)" if name in by_method else ""
+            text += f" (default: {defaults[name]})" if name in defaults else ""
             lines += wrapped(text, width, 34, f"  --{name:<29} ")
         lines.append("")
     lines.append("--help-all lists all arguments, with those of transformers' TrainingArguments.")
     return "\n".join(lines)
+
+
+class Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Adds defaults to the texts that do not say them in words."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if "(default: " in (action.help or "") else super()._get_help_string(action)
 
 
 def full_help(argv: list[str]) -> str:

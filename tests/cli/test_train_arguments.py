@@ -232,7 +232,7 @@ def test_help_has_the_common_arguments_and_the_defaults_of_the_command(capsys: p
     )
     assert all(f"`{name}`" in words for name in ("digits", "few_digits", "recommended", "macs", "ce"))
     assert all(name in words for name in METHODS)
-    assert "--image_size Height and width of the input, in pixels (default: what the model was trained with;" in words
+    assert "--image_size Height and width of the input, in pixels (default: what the model was trained with)" in words
 
 
 def test_help_states_the_defaults_that_are_used() -> None:

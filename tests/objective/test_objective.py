@@ -30,6 +30,18 @@ def test_defaults_are_the_papers() -> None:
     assert Objective() == Objective(**METHODS["macs"])
 
 
+def test_constants_of_the_other_methods_are_those_that_the_pages_name() -> None:
+    stated = {
+        "label_smoothing": {"label_smoothing_factor": 0.1},
+        "focal": {"focal_gamma": 2.0},
+        "mixup": {"mixup_alpha": 0.2},
+        "mbls": {"lambda_mbls": 0.1, "mbls_margin": 10.0},
+        "recommended": {"lambda_margin": 0.0, "perturbation_space": "pixel", "consistency_fraction": 0.25},
+    }
+    for name, constants in stated.items():
+        assert METHODS[name].items() >= constants.items()
+
+
 def test_pixel_statistics_are_needed_only_to_leave_the_input_space() -> None:
     pixel = {"perturbation_space": "pixel"}
     for settings in (pixel, {"perturbation": "jpeg"}, METHODS["perturb_augment"] | {"perturbation": "jpeg"}):
